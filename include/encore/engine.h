@@ -30,7 +30,7 @@
 
 namespace encore {
 
-// What went wrong and what to do about it, in a line.
+// Tells what went wrong and what to do about it, in one line.
 class Error : public std::runtime_error {
  public:
   Error(encore_status status, const std::string& message)
@@ -56,7 +56,7 @@ struct Setting {
   std::string value;
 
  private:
-  // In every locale the same.
+  // Writes a number in the same way in every locale.
   template <typename Number>
   static std::string text_of(Number number) {
     if constexpr (std::is_same_v<Number, bool>) {
@@ -69,14 +69,14 @@ struct Setting {
 };
 using Settings = std::vector<Setting>;
 
-// How likely a token was, and which ones were the likeliest in its place.
+// The log probability of a token, its rank, and the tokens that were the likeliest in its place.
 struct Logprobs {
   float logprob = 0;
   int32_t rank = 0;  // 1: no token was likelier
   std::vector<encore_candidate> top;
 };
 
-// What a request got.
+// The part of a request's answer that next() returns at once.
 struct Update {
   std::string text;                     // UTF-8, whole characters
   std::vector<int32_t> tokens;          // with those that show no text

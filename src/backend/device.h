@@ -25,7 +25,7 @@ class Tuner;
 class Tracer;  // backend/tracer.h
 enum class TraceDetail : uint8_t;
 
-// Owns one piece of memory; what kind, its maker knows. Movable only.
+// Owns one piece of memory, of a kind that its maker knows. Movable only.
 class Memory {
  public:
   using Release = std::function<void(void* data)>;
@@ -79,7 +79,7 @@ class Event {
   [[nodiscard]] virtual double milliseconds_since(const Event& start) const = 0;
 };
 
-// How a node of a recording follows what it depends on.
+// The way in which a node of a recording follows the nodes it depends on.
 enum class Edge : uint8_t {
   kNone,          // nothing comes before it
   kFull,          // starts once that has ended
@@ -104,7 +104,7 @@ class Recording {
   [[nodiscard]] virtual bool shares_executable() const { return false; }
 };
 
-// How a launch relates to the others.
+// The relation of a launch to other launches.
 struct LaunchAttributes {
   std::string_view label;  // op name, for errors, profilers and nodes()
   int id = -1;             // node index, unique within one step
@@ -127,14 +127,14 @@ class Stream {
   virtual void fill(void* device, uint32_t pattern, int64_t bytes) = 0;
 
   virtual void begin_recording() = 0;
-  // As begin_recording(), of a loop: a replay runs what is recorded once, and again for as long as
-  // *again, on the device, is not 0 after it.
+  // Begins to record a loop: a replay runs what is recorded once, and again for as long as *again,
+  // on the device, is not 0 after it.
   virtual void begin_loop_recording(const int32_t* again) = 0;
-  // Instantiated and uploaded: the first replay costs what every replay costs. `like`: perhaps a
-  // recording of the same launches on other addresses, or null. Then a device may keep one
-  // executable for both: that saves most of a small recording's memory
-  // and costs the host some microseconds a replay, on this stream.
-  // Errors: kDevice or kCompile; the stream is usable again either way.
+  // Ends the recording, instantiates and uploads it: the first replay costs what every replay
+  // costs. `like`: perhaps a recording of the same launches on other addresses, or null. Then a
+  // device may keep one executable for both, which saves most of a small recording's memory and
+  // costs the host some microseconds a replay, on this stream. Errors: kDevice or kCompile; the
+  // stream is usable again either way.
   virtual std::unique_ptr<Recording> end_recording(const Recording* like) = 0;
   // Leaves an unfinished recording, if any; never throws.
   virtual void abandon_recording() noexcept = 0;
@@ -144,7 +144,8 @@ class Stream {
   virtual void wait(const Event& event) = 0;
   // Errors: kCompile when called while recording; kDevice when earlier work failed.
   virtual void synchronize() = 0;
-  // Does not wait. Errors: as synchronize(), as far as is known by now.
+  // Reports failures without waiting. Errors: those of synchronize(), as far as they are known by
+  // now.
   virtual void check() = 0;
 };
 
@@ -165,8 +166,8 @@ class Device {
 
   [[nodiscard]] virtual DeviceKind kind() const = 0;
   [[nodiscard]] virtual DeviceInfo info() const = 0;
-  // What everybody together uses of the device's memory, as its driver counts; nothing where that
-  // memory is the host's.
+  // The bytes of the device's memory that all processes use together, by its driver's count;
+  // nothing where that memory is the host's.
   [[nodiscard]] virtual std::optional<int64_t> used_bytes() const { return std::nullopt; }
   // Errors: kMemory with the figures when the device has no more; kCompile while recording.
   virtual Memory allocate(int64_t bytes) = 0;
@@ -206,7 +207,7 @@ class Device {
 // A scope in which a stream records; leaving it without finish() abandons the recording.
 class RecordingScope {
  public:
-  // Of a loop, when `again` is given.
+  // Begins to record; a loop, when `again` is given.
   explicit RecordingScope(Stream& stream, const int32_t* again = nullptr) : stream_(stream) {
     if (again == nullptr) {
       stream_.begin_recording();
@@ -245,7 +246,7 @@ struct CpuOptions {
 };
 std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 
-// The CUDA device of that ordinal, of those that CUDA shows (CUDA_VISIBLE_DEVICES); absent: the
+// The CUDA device with that ordinal among those that CUDA shows (CUDA_VISIBLE_DEVICES); absent: the
 // first that can run Encore's kernels. Errors: kDevice naming what is missing (no driver, no GPU, a
 // GPU that is not sm_90, a build without CUDA) and the remedy.
 std::unique_ptr<Device> create_cuda_device(std::optional<int> ordinal = std::nullopt);
@@ -255,7 +256,8 @@ std::unique_ptr<Device> create_cuda_device(std::optional<int> ordinal = std::nul
 KernelTable cpu_kernels();
 std::optional<KernelTable> cuda_kernels();
 
-// What there is to run on, for `encore doctor`: one line per finding, and what to do about it.
+// A fact about a device that Encore could run on, for `encore doctor`: one line, and what to do
+// about it.
 struct Finding {
   std::string what;
   std::string found;

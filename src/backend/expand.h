@@ -1,4 +1,5 @@
-// An op as what a device launches for it: one kernel, or those of the ops that it stands for.
+// Expands an op into the launches that a device makes for it: one, or those of the ops that it
+// stands for.
 #pragma once
 
 #include <span>
@@ -14,8 +15,8 @@ struct OpLaunch {
   std::string_view op;  // whose kernel it is
   const Kernel* kernel = nullptr;
   KernelArgs args;
-  // At the start of the whole op's scratch, in front of this launch's own: what parts leave for
-  // others.
+  // Bytes at the start of the op's scratch that its launches use to pass results on. This launch's
+  // own scratch begins behind them.
   int64_t between_bytes = 0;
 
   [[nodiscard]] bool reads_lengths() const {
@@ -26,17 +27,17 @@ struct OpLaunch {
 // Does the op stand for others, whatever its operands?
 bool has_parts(std::string_view op);
 
-// The launches of an op, in the order in which they run: the first kernel that accepts it, or, of a
-// fused op that no kernel accepts, the launches of its parts. What one part leaves for the next
-// lies in the op's scratch. Works without scratch, too, for kernels and sizes alone.
-// Errors: as KernelTable::choose(), of the op or of the part that has no kernel.
+// The launches of an op, in the order in which they run: one of the first kernel that accepts it,
+// or, for a fused op that no kernel accepts, those of its parts. Results that one part passes to
+// the next lie in the op's scratch. Scratch may be absent if only kernels and sizes are of
+// interest. Errors: as KernelTable::choose(), of the op or of the part that has no kernel.
 std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
                              const KernelArgs& args);
 
-// What the launches of an op take together.
+// The workspace that the launches of an op need together.
 Workspace total_workspace(std::span<const OpLaunch> launches);
 
-// All of them as one launch. Errors: as Kernel::bind.
+// Binds all of them as one launch. Errors: as Kernel::bind.
 BoundLaunch bind_all(Device& device, std::span<const OpLaunch> launches);
 
 }  // namespace encore

@@ -20,8 +20,9 @@ namespace encore {
 class Device;
 class Stream;
 
-// What tells one step from another to all that is made before it runs: tables, recordings. Of a
-// step that is asked for, or of one that is launched, padding included.
+// The shape of a step: its tokens, its sequences, and how many tokens each has if all have the
+// same. Tables and recordings are keyed by it. It describes a step that is asked for, or one that
+// is launched, padding included.
 struct StepKey {
   int64_t tokens = 0;         // T
   int64_t sequences = 0;      // B
@@ -39,7 +40,8 @@ struct StepKey {
   friend auto operator<=>(const StepKey&, const StepKey&) = default;
 };
 
-// What the host knows of a step besides, and no recording does: the longest of its sequences.
+// Lengths of the longest sequence of a step, which only the host knows. A recording cannot depend
+// on them.
 struct StepLengths {
   int64_t max_query_len = 0;  // new tokens
   int64_t max_kv_len = 0;     // all tokens, the new ones included
@@ -88,7 +90,7 @@ struct Kernel {
   BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
   // The optional operands that it knows. A launch that has others goes to another kernel.
   std::array<std::string_view, 8> optional = {};
-  // Why a decode step that has to take this kernel is slow, for people; empty: it is not.
+  // Says for people why a decode step that has to take this kernel is slow; empty if it is not.
   std::string_view slow = {};
   // Does its launch follow StepLengths, which no recording knows? null: no.
   bool (*reads_lengths)(const KernelArgs& args) = nullptr;

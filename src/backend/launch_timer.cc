@@ -9,13 +9,13 @@
 namespace encore {
 namespace {
 
-// Inputs in rotation, in sizes of the cache.
+// The bytes of inputs in rotation, as a multiple of the cache.
 constexpr int64_t kRotation = 4;
 constexpr int64_t kMostSets = 32;
 // Operands keep their addresses' remainder by this, and so their alignment.
 constexpr int64_t kCopyAlignment = 256;
 
-// From a view's first element to behind its last.
+// The bytes from a view's first element to the end of its last.
 int64_t extent(const TensorView& view) {
   const int64_t rows = view.num_rows();
   if (rows == 0) return 0;
@@ -90,7 +90,8 @@ class DeviceTimer final : public LaunchTimer {
       const bool was_busy = !start->done();
       stream_->synchronize();
       if (was_busy || num_fills == 0 || launches_per_fill_ == 1) break;
-      // The first time the host may have loaded the kernel; otherwise it is slow.
+      // The first time, the host may have loaded the kernel; if it is slow again, it really is
+      // slow.
       if (again) launches_per_fill_ /= 2;
     }
     return end->milliseconds_since(*start) * 1000 / static_cast<double>(launches.size());
@@ -111,7 +112,7 @@ class DeviceTimer final : public LaunchTimer {
     std::optional<DType> filled_as;
   };
 
-  // False when it was large enough.
+  // Makes the memory large enough. Returns false when it was already.
   bool grow(Memory& memory, int64_t bytes) {
     if (memory.bytes() >= bytes) return false;
     memory = Memory();  // first, so that both need not fit
@@ -129,7 +130,8 @@ class DeviceTimer final : public LaunchTimer {
 
   Device& device_;
   int64_t cache_bytes_;
-  // That a host enqueues while the device clears its caches, which takes an H200 15 us.
+  // The number of launches that a host enqueues while the device clears its caches, which takes an
+  // H200 15 us.
   size_t launches_per_fill_ = 4;
   std::unique_ptr<Stream> stream_;
   std::vector<Input> inputs_;

@@ -88,7 +88,7 @@ class ClockDevice final : public cpu::CpuDevice {
 
 class LaunchTimerTest : public testing::Test {
  protected:
-  // Their mean time; counts afresh.
+  // Returns the mean time of so many launches, counted afresh.
   double time(int num_launches) {
     const std::vector<BoundLaunch> launches(num_launches, [](Stream&, const StepLengths&) {});
     clock_.num_fills = 0;

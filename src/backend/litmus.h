@@ -18,8 +18,8 @@
 
 namespace encore::litmus {
 
-// Who hands over to whom: warps of a block, blocks of a cluster, blocks anywhere on the GPU, or the
-// GPU and the host.
+// The threads between which a message is handed over: warps of a block, blocks of a cluster, blocks
+// anywhere on the GPU, or the GPU and the host.
 enum class Scope : uint8_t { kBlock, kCluster, kDevice, kSystem };
 inline constexpr Scope kScopes[] = {Scope::kBlock, Scope::kCluster, Scope::kDevice, Scope::kSystem};
 
@@ -41,7 +41,7 @@ struct Form {
 
 // All tests: by scope, each correct form followed by its twins.
 std::span<const Form> forms();
-// Null when there is none.
+// The form of that name; null when there is none.
 const Form* find_form(Scope scope, std::string_view name);
 
 // Rounds by outcome.
@@ -53,11 +53,11 @@ struct Counts {
   [[nodiscard]] int64_t violations() const { return stale + unseen; }
 };
 
-// What a round costs when nothing else runs: for messages one handoff (half of a round trip: four
+// The cost of a round when nothing else runs: for messages one handoff (half of a round trip: four
 // words and a flag or an arrival there, a bare one back; for bulk_copy and st_async 512 bytes
 // there), for work_queue a batch of four claims, for exchange one exchange of two threads, for
-// same_address one look, for lock one critical section of four contenders.
-// Units: nanoseconds, clock cycles of a multiprocessor.
+// same_address one look, for lock one critical section of four contenders. Units: nanoseconds,
+// clock cycles of a multiprocessor.
 struct Price {
   double ns = 0;
   double cycles = 0;
@@ -76,7 +76,8 @@ class Suite {
   virtual Price price(const Form& form) = 0;
 };
 
-// Errors: kDevice naming what is missing (a GPU, a build with CUDA) and the remedy.
+// Opens the suite. Errors: kDevice naming what is missing (a GPU, a build with CUDA) and the
+// remedy.
 std::unique_ptr<Suite> open_suite();
 
 }  // namespace encore::litmus

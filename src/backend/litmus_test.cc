@@ -53,7 +53,7 @@ TEST(LitmusForms, NameTheirScopeInTheirInstructions) {
   EXPECT_EQ(find_form(Scope::kBlock, "release_acquire")->ptx, "st.release.cta / ld.acquire.cta");
   EXPECT_EQ(find_form(Scope::kSystem, "no_release")->ptx, "st.relaxed.sys / ld.acquire.sys");
   EXPECT_EQ(find_form(Scope::kDevice, "lock")->ptx, "atom.acquire.gpu.cas ... st.release.gpu");
-  // What is too narrow depends on the scope, and nothing is narrower than a block.
+  // A scope is too narrow depending on the test's own scope, and no scope is narrower than a block.
   EXPECT_EQ(find_form(Scope::kDevice, "narrow_scope")->ptx, "st.release.cta / ld.acquire.cta");
   EXPECT_EQ(find_form(Scope::kSystem, "narrow_scope")->ptx, "st.release.gpu / ld.acquire.gpu");
   EXPECT_EQ(find_form(Scope::kBlock, "narrow_scope"), nullptr);

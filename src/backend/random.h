@@ -5,8 +5,8 @@
 // rounded on both (never compile users of this header with fast-math flags). So a synthetic
 // checkpoint has the same weights, and a sampled token the same noise, wherever it is computed.
 //
-//   fill_random(seed, stddev)   element i, with n = i / 4 and w = philox(seed, {lo(n), hi(n), 0,
-//   0}):
+//   fill_random(seed, stddev)   element i, with n = i / 4 and
+//                               w = philox(seed, {lo(n), hi(n), 0, 0}):
 //                               i % 4 = 0, 1: Box-Muller of (w[0], w[1]), cosine first; 2, 3:
 //                               (w[2], w[3]); times stddev in f32, rounded once to the tensor's
 //                               dtype.
@@ -151,7 +151,7 @@ ENCORE_HOST_DEVICE inline NormalPair normal_pair(uint32_t bits1, uint32_t bits2)
 ENCORE_HOST_DEVICE inline Words fill_words(uint64_t seed, uint64_t block) {
   return philox(seed, {{detail::low(block), detail::high(block), 0U, 0U}});
 }
-// Those four numbers themselves, normal(0, 1).
+// Four neighbouring elements of fill_random before scaling, normal(0, 1).
 struct NormalBlock {
   float number[4];
 };

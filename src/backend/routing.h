@@ -1,4 +1,4 @@
-// What the operands and attributes of a `route` say. Shared by all devices.
+// The rule of a `route`: what its operands and attributes say, read once for all devices.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace encore {
 
-// How a row's experts are chosen and weighed: see `route` in ops/ops.cc.
+// Says how a row's experts are chosen and weighed; see `route` in ops/ops.cc.
 struct RoutingRule {
   const float* bias = nullptr;  // null: none
   int num_experts = 0;
@@ -25,8 +25,8 @@ struct RoutingRule {
   int drawn = 0;                        // which numbers they are drawn by
 };
 
-// The expert that a row draws as its k-th in that step. It is drawn again, by the next `attempt`,
-// where the row has it already.
+// Returns the expert that a row draws as its k-th in that step. It is drawn again, by the next
+// `attempt`, where the row has it already.
 ENCORE_HOST_DEVICE inline int drawn_expert(int drawn, int32_t step, int64_t row, int k, int attempt,
                                            int num_experts) {
   const random::Words words = random::philox(
@@ -36,7 +36,7 @@ ENCORE_HOST_DEVICE inline int drawn_expert(int drawn, int32_t step, int64_t row,
       static_cast<uint64_t>(words.word[0]) * static_cast<uint64_t>(num_experts) >> 32U);
 }
 
-// Added to the sum by which weights are divided.
+// This is added to the sum by which weights are divided.
 inline constexpr float kLeastWeightSum = 1e-20F;
 
 inline RoutingRule routing_rule(const KernelArgs& args) {

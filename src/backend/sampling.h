@@ -1,5 +1,5 @@
-// What the ops around `sample` (ops.h) read and write by row, and the rules that are the same on
-// every device.
+// The rows that `sample` and the ops around it (ops.h) read and write, and the rules that are the
+// same on every device.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace encore {
 
-// How the next token of a sequence is chosen. sample/params.cc has names, ranges and a line on each.
-// Of the tokens, with p = softmax(logits / temperature), are kept, one after the other:
+// The choice of a sequence's next token. sample/params.cc has names, ranges and a line on each.
+// Some tokens are kept, with p = softmax(logits / temperature), one rule after the other:
 //   top_k      the k most likely
 //   top_p      of those, the fewest most likely whose sum reaches top_p of theirs
 //   min_p      of those, the ones with p >= min_p * max p
@@ -31,7 +31,7 @@ struct SamplingParams {
   int32_t unused = 0;
   int64_t seed = 0;
 
-  // Do they change with the tokens that the sequence has?
+  // Do the logits depend, by penalties, on the tokens that the sequence has?
   [[nodiscard]] constexpr bool has_penalties() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
   }
@@ -57,8 +57,8 @@ struct SamplingRow {
 inline constexpr int64_t kSamplingWords = sizeof(SamplingRow) / sizeof(int32_t);
 static_assert(sizeof(SamplingRow) == 64);
 
-// How often a sequence has a token, an element of token_counts: how often it was generated, and
-// whether it is in the prompt.
+// Counts a token of a sequence, an element of token_counts: how often it was generated, and whether
+// it is in the prompt.
 inline constexpr int32_t kInPrompt = INT32_MIN;
 
 // A pair of token_bias. A row of them begins with `num_stops` stop tokens, whose bias says nothing.
@@ -91,7 +91,7 @@ ENCORE_HOST_DEVICE inline float penalized(float logit, int32_t count,
 }
 
 // A row of logprob_ring, i32[E,M,kLogprobWords]: natural logarithms of softmax(logits), as the
-// model gives them. What the row did not ask for is left as it was.
+// model gives them. Fields that the row did not ask for are left as they were.
 struct LogprobRow {
   static constexpr int kMaxTop = 20;
   struct Entry {
@@ -104,9 +104,9 @@ struct LogprobRow {
 };
 inline constexpr int64_t kLogprobWords = sizeof(LogprobRow) / sizeof(int32_t);
 
-// What `write_token_state` does to a row: values [first, first + num_prompt) are tokens of the
-// prompt, as many as num_generated behind them were generated, then come num_bias pairs. Nothing
-// where there are no tokens.
+// The change that `write_token_state` makes to a row: values [first, first + num_prompt) are tokens
+// of the prompt, the next num_generated ones were generated, then come num_bias pairs. Nothing
+// changes where there are no tokens.
 struct TokenStateChange {
   int32_t first = 0;
   int32_t num_prompt = 0;

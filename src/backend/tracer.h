@@ -1,4 +1,4 @@
-// When a device did what: the spans of a trace, and who records them.
+// Records when a device did what, as the spans of a trace:
 //
 //   auto tracer = device.create_tracer(TraceDetail::kLaunches);
 //   tracer->start();
@@ -20,7 +20,7 @@ enum class TraceDetail : uint8_t {
 };
 
 enum class TraceKind : uint8_t {
-  // On the device.
+  // These run on the device.
   kKernel,
   kCopy,
   kFill,
@@ -41,7 +41,7 @@ struct TraceSpan {
   int launch = -1;   // numbers the launches of the trace, a replay's too; -1: not known
   std::string op;    // label of the launch; empty for a call, and where it is not known
   std::string name;  // device function, or the call
-  // Of one clock for host and device. Units: nanoseconds.
+  // The times, by one clock for host and device. Units: nanoseconds.
   int64_t start_ns = 0;
   int64_t end_ns = 0;
 
@@ -60,7 +60,7 @@ class Tracer {
   virtual ~Tracer() = default;
   // Waits for the device, so that earlier work is not in the trace. Errors: kDevice.
   virtual void start() = 0;
-  // What is enqueued from now on belongs to the next step.
+  // Begins the next step: work that is enqueued from now on belongs to it.
   virtual void next_step() = 0;
   // Waits for the device. Errors: kDevice, also when spans were lost.
   virtual Trace stop() = 0;

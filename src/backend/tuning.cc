@@ -23,7 +23,8 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Of an even number the larger of both in the middle: two samples count as the slower one.
+// The median; for an even number of values the larger of the two in the middle, so two samples
+// count as the slower one.
 double upper_median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -197,7 +198,7 @@ std::optional<TunedChoice> Tuner::measure(const Tunable& tunable) {
     }
     if (contender.launches.size() < operands.size()) continue;
     try {
-      // Not counted: the first launch of a kernel loads it.
+      // The first launch of a kernel loads it, so its time does not count.
       (void)timer_->time(contender.launches);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kDevice) throw;

@@ -41,13 +41,14 @@ struct Tunable {
   // At most `most` configurations, as text without line breaks, the likeliest first; none when the
   // kernel cannot run the launch at all.
   std::function<std::vector<std::string>(int most)> candidates;
-  // The launch in that configuration. Null when that is none, or cannot run here (any more).
+  // Binds the launch in that configuration. Null when there is no such configuration, or it cannot
+  // run here (any more).
   std::function<BoundLaunch(const std::string& config, const KernelArgs& args)> bind;
   // Names the device code that a configuration runs. Loading code takes milliseconds at each start,
   // so of equally fast configurations one whose code is in use already wins. Null: not known.
   std::function<std::string(const std::string& config)> code = nullptr;
-  // What a configuration costs its surroundings, which timing it alone does not show. Null:
-  // nothing. Units: microseconds.
+  // The cost of a configuration to the launches around it, which timing it alone does not show.
+  // Null: nothing. Units: microseconds.
   std::function<double(const std::string& config)> beside = nullptr;
 };
 
@@ -70,7 +71,7 @@ class LaunchTimer {
   // Gives memory back.
   virtual void release() {}
 };
-// `cache_bytes`: of the device's last cache; 0: inputs may stay in caches.
+// `cache_bytes` is the size of the device's last cache; 0: inputs may stay in caches.
 std::unique_ptr<LaunchTimer> create_launch_timer(Device& device, int64_t cache_bytes);
 
 // The fastest of `count` things, by the median of several samples; those that fall behind are
@@ -84,7 +85,8 @@ struct Fastest {
 Fastest find_fastest(int count, const std::function<double(int index)>& sample,
                      const std::function<bool(int index)>& preferred);
 
-// --tune: measure nothing and remember nothing; measure what the cache lacks; measure everything.
+// The modes of --tune: measure nothing and remember nothing; measure what the cache lacks; measure
+// everything.
 enum class Tune : uint8_t { kOff, kOn, kFresh };
 Tune parse_tune(std::string_view text);  // "off", "on", "fresh"
 
@@ -108,12 +110,12 @@ class Tuner {
  public:
   Tuner(TuningKey key, std::unique_ptr<LaunchTimer> timer);
 
-  // What holds from now on; nothing is tuned before.
+  // Sets the options that hold from now on; nothing is tuned before.
   void configure(TuningOptions options);
 
-  // While it lives, choices that the cache lacks are measured: the tune phase of start-up. Outside
-  // of it the first guess is taken, so that nothing is measured while serving. Its end saves the
-  // cache and gives back what measuring took.
+  // While a Phase lives, choices that the cache lacks are measured: the tune phase of start-up.
+  // Outside of it the first guess is taken, so that nothing is measured while serving. Its end
+  // saves the cache and gives back the memory that measuring took.
   class Phase {
    public:
     explicit Phase(Tuner& tuner);
@@ -149,7 +151,7 @@ class Tuner {
   TuningStats stats_;
 };
 
-// What there is to choose a Way, a thing with a text of its own, for a launch.
+// A choice between several Ways to run a launch, things with a text of their own.
 template <typename Way>
 struct TunableWays {
   std::string launch;  // as Tunable::launch
@@ -161,7 +163,7 @@ struct TunableWays {
   std::function<double(const Way& way)> beside = nullptr;  // as Tunable::beside
 };
 
-// One of the ways, as Tuner::choose() finds it by its text; the first where it finds none.
+// Chooses one of the ways by its text, as Tuner::choose() does; the first where that finds none.
 template <typename Way>
 Way choose_way(Tuner& tuner, const TunableWays<Way>& tunable) {
   std::vector<std::string> texts;

@@ -64,7 +64,7 @@ Content read_content(const fs::path& path) {
   return content;
 }
 
-// What the file holds of this key, and, when it cannot be used, why.
+// The choices that the file holds for a key, and, when it cannot be used, why.
 struct Reading {
   std::map<std::string, TunedChoice> choices;
   std::string problem;
@@ -111,7 +111,7 @@ std::string to_text(const Content& content) {
 // An open file or directory.
 class Descriptor {
  public:
-  // What opening the path gave. Errors: kUsage, naming the path, when that failed.
+  // Takes the result of opening the path. Errors: kUsage, naming the path, when that failed.
   Descriptor(int value, const fs::path& path) : value_(value) {
     if (value_ < 0) fail_write(path, errno);
   }

@@ -27,7 +27,8 @@ class TuningCacheTest : public testing::Test {
     cache.add(kLaunch, {"a", 12.5, 14});
     ASSERT_TRUE(cache.save());
   }
-  // What a reader warns of, and how many choices it sees, when the file says `text`.
+  // Returns the warning of a reader that finds `text` in the file, and expects it to see so many
+  // choices.
   std::string warning_of(const std::string& text, size_t expected_choices = 0) {
     fs::create_directories(directory_);
     std::ofstream(path_) << text;
@@ -112,7 +113,7 @@ TEST_F(TuningCacheTest, AMalformedFileCountsAsNoneWithOneLineThatNamesIt) {
     EXPECT_NE(warning.find(path_.filename().string()), std::string::npos) << text;
     EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
   }
-  // And is written anew, without a word.
+  // The file is then written anew without a warning.
   testing::internal::CaptureStderr();
   TuningCache cache = open();
   cache.add(kLaunch, {"a", 1, 1});

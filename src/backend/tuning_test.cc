@@ -45,7 +45,7 @@ class TunerTest : public testing::Test {
     restart({Tune::kOn, directory_});
   }
 
-  // As a new process would start.
+  // Starts with an empty memory, as a new process would.
   void restart(TuningOptions options) {
     auto timer = std::make_unique<FakeTimer>();
     timer_ = timer.get();

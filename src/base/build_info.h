@@ -1,4 +1,4 @@
-// What a binary was made of.
+// Describes how a binary was built: its version, commit, compiler, and CUDA.
 #pragma once
 
 #include <string>

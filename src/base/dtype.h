@@ -29,7 +29,7 @@ constexpr int64_t size_of(DType dtype) {
   return 0;
 }
 
-// One that ops compute in.
+// Do ops compute in this dtype?
 constexpr bool is_float(DType dtype) {
   return dtype <= DType::kBF16;
 }

@@ -1,4 +1,4 @@
-// How long a piece of work takes.
+// Measures how long a piece of work takes.
 #pragma once
 
 #include <chrono>

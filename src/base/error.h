@@ -1,8 +1,9 @@
-// Errors: three kinds, three mechanisms (ARCHITECTURE.md, "Errors").
+// Errors are of three kinds, each with a mechanism of its own (ARCHITECTURE.md, "Errors").
 //
-//   cannot be built      throw Error(kind, message)   bad checkpoint, shape mismatch, failed
-//   recording expected per request a value (std::optional, a small enum), never thrown broken
-//   invariant     ENCORE_CHECK aborts with the place, also in release builds
+//   cannot be built        throw Error(kind, message): a bad checkpoint, a shape mismatch, a failed
+//                          recording
+//   expected per request   a value (std::optional, a small enum), never thrown
+//   broken invariant       ENCORE_CHECK aborts with the place, also in release builds
 #pragma once
 
 #include <stdexcept>
@@ -13,7 +14,7 @@
 
 namespace encore {
 
-// What went wrong, as far as a caller or an exit code needs to know.
+// Tells what went wrong, as finely as a caller or an exit code needs to know.
 enum class ErrorKind {
   kUsage,        // a bad flag or argument; the user mends the command
   kModel,        // a checkpoint, config or tokenizer file that cannot be used

@@ -23,7 +23,7 @@ value parse(std::string_view text, std::string_view where);
 // Reads a whole file. Errors: kModel, naming the path, when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 
-// parse(read_file(path), path).
+// Returns parse(read_file(path), path).
 value parse_file(const std::filesystem::path& path);
 
 // A value on one line for people, fractions with six digits; what is not finite is null.

@@ -25,16 +25,17 @@ void set_level(Level level);
 // Default: kText. Threads: set once at start.
 void set_format(Format format);
 
-// What a message says for programs: a number, a text, or that it is not known.
+// The value of a field, for programs that read the log: a number, a text, or nothing where it is
+// not known.
 using FieldValue = std::variant<std::monostate, int64_t, double, std::string>;
 using Field = std::pair<std::string_view, FieldValue>;
 
-// A line, if the message is one; texts of fields may hold anything. As text the fields are NAME=VALUE,
-// and those that are not known are left out.
+// Writes the message as one line, which it must be; the texts of fields may hold anything. In text
+// format, fields are written NAME=VALUE, and fields that are not known are left out.
 void write(Level level, std::string_view message, std::span<const Field> fields = {});
-// What ends the process, and of which kind it is.
+// Reports the error that ends the process; `kind` is the name of its ErrorKind.
 void error(std::string_view kind, std::string_view message);
-// Would a line be taken at once by who reads stderr?
+// Would whoever reads stderr take a line at once?
 [[nodiscard]] bool is_read();
 
 template <typename... Args>
@@ -49,7 +50,7 @@ void warning(fmt::format_string<Args...> format, Args&&... args) {
   }
 }
 
-// What --verbose adds.
+// Logs a message that only --verbose shows.
 template <typename... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {
   if (level() >= Level::kDebug)
@@ -68,7 +69,7 @@ class Progress {
   // Units: `done` counts in the unit given to the constructor.
   void update(double done);
 
-  // "loading weights 640 of 16060 MB".
+  // Gets the state of long work, such as "loading weights 640 of 16060 MB".
   using Listener = std::function<void(const std::string& state)>;
   // Called as work begins and now and then while it goes on, by the thread that works; null: no
   // longer. REQUIRES: nothing is in progress.

@@ -5,7 +5,7 @@
 
 namespace encore {
 
-// How many parts of `part` hold `value`.
+// The number of parts of size `part` that hold `value`.
 constexpr int64_t div_up(int64_t value, int64_t part) {
   return (value + part - 1) / part;
 }

@@ -1,4 +1,4 @@
-// How many numbers in 8 bits share a scale.
+// The number of elements in 8 bits that share a scale.
 #pragma once
 
 #include <cstdint>

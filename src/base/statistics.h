@@ -1,4 +1,4 @@
-// Of several measurements.
+// Computes statistics of several measurements.
 #pragma once
 
 #include <span>
@@ -6,9 +6,9 @@
 
 namespace encore {
 
-// The value below which `share` of them lie, interpolated. There is at least one.
+// Returns the value below which `share` of the values lie, interpolated. `values` is not empty.
 double quantile(std::vector<double> values, double share);
-// The same of values in ascending order.
+// Returns the quantile of values that are in ascending order already.
 double quantile_of_sorted(std::span<const double> values, double share);
 double median(std::vector<double> values);
 

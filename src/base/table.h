@@ -20,7 +20,7 @@ class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
 
-  // As many cells as the header has.
+  // Adds a row, which has as many cells as the header.
   void add(std::vector<std::string> row);
   [[nodiscard]] bool empty() const { return rows_.size() == 1; }
   // Indented by two spaces, each row with a line end.

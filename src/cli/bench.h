@@ -1,4 +1,4 @@
-// What the benchmarks share: the flags, the modes to compare, clocks, and what a step must read.
+// Parts of several benchmarks: flags, the modes to compare, the loaded model, the head of a report.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace encore::cli {
 
-// Tokens a step of a benchmark, where nothing says how many.
+// Tokens of a step in a benchmark, where no flag says how many.
 constexpr int64_t kDefaultMaxNumTokens = 2048;
 
 struct BenchOptions {
@@ -43,7 +43,7 @@ void add_bench_model_options(Command& verb, BenchOptions& options,
                              const std::vector<config::Group>& more = {});
 void add_batch_option(Command& verb, BenchOptions& options);  // --batch
 void add_runs_option(Command& verb, BenchOptions& options);   // --runs
-// --runs of a benchmark that replays one op's launches.
+// Adds --runs, for a benchmark that replays one op's launches.
 void add_replays_option(Command& verb, std::optional<int>& runs);
 
 // A device with a model on it that can run every mode to be compared.
@@ -54,15 +54,15 @@ struct Bench {
   engine::EngineOptions loop;                         // of every engine on the model
   double read_bandwidth = 0;  // bytes/s, measured before loading; 0: the device cannot
 
-  // `loop` without bursts, in which a tracer sees no steps.
+  // The options of `loop` without bursts, as a tracer sees no single steps within a burst.
   [[nodiscard]] engine::EngineOptions step_by_step() const {
     engine::EngineOptions options = loop;
     options.burst_steps = 1;
     return options;
   }
 };
-// For steps of `batch` sequences that decode after prompts: every mode recorded, at that size alone
-// unless a larger --max-batch-size was given.
+// Options of loading for steps of `batch` sequences that decode after prompts: every mode is
+// recorded, at that size alone unless a larger --max-batch-size was given.
 loader::LoadOptions decode_load_options(const BenchOptions& options);
 // Loads with `load`, whose limits and ladders are set. Sequences may grow to `longest` tokens.
 Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t longest);
@@ -71,15 +71,15 @@ Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t 
 std::vector<runtime::Graphs> bench_modes(const BenchOptions& options,
                                          std::vector<runtime::Graphs> all);
 std::string_view mode_name(runtime::Graphs graphs);
-// How the steps that matter were really run: that of the most steps.
+// The mode in which most steps were really run.
 std::string ran_as(const engine::Engine& engine);
 
 // The device's tracer, or null and a line in `why_not` of what is missing and how to get it.
 std::unique_ptr<Tracer> open_tracer(Device& device, TraceDetail detail, std::string& why_not);
-// What every benchmark's JSON has: verb, model, device, dtype, batch, context, read bandwidth,
-// memory, recordings.
+// The keys that every benchmark's JSON has: verb, model, device, dtype, batch, context, read
+// bandwidth, memory, recordings.
 json::object bench_json(std::string_view verb, const BenchOptions& options, Bench& bench);
-// The same for people.
+// The facts of bench_json() as text, for the head of a report.
 std::string bench_title(std::string_view verb, const BenchOptions& options, Bench& bench);
 
 }  // namespace encore::cli

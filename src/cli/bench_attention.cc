@@ -63,8 +63,8 @@ measure::AttentionCase parse_case(const std::string& text) {
   return c;
 }
 
-// What was asked for; else the cases by which decode attention is judged, or less of the same for a
-// CPU.
+// The cases that the flags name. Without any: the cases by which decode attention is judged, or two
+// small ones for a CPU.
 std::vector<measure::AttentionCase> cases(const BenchAttentionOptions& options, DeviceKind device) {
   std::vector<std::string> texts = options.lengths;
   if (options.batch || options.context) {

@@ -44,7 +44,7 @@ struct BenchDecodeOptions {
   std::string targets = "all";
 };
 
-// With what the device's defaults are.
+// The settings of a measurement, with the device's defaults filled in.
 struct Protocol {
   int runs = 0;
   measure::DecodingOptions decoding;
@@ -66,10 +66,10 @@ struct DecodeModeResult {
   double median_single_ms = 0;
   double sampled_ms = 0;
   double device_ms = 0;
-  // Absent on the CPU, which runs what it enqueues.
+  // The two below are absent on the CPU, which runs what it enqueues.
   std::optional<double> enqueue_us;
   std::optional<double> cpu_us;
-  // Absent without a tracer.
+  // The two below are absent without a tracer.
   std::optional<double> idle_p50_us;
   std::optional<double> idle_p95_us;
   double kv_tokens_per_step = 0;
@@ -92,7 +92,7 @@ Protocol protocol(const BenchDecodeOptions& options, DeviceKind device) {
   return protocol;
 }
 
-// At least the two steps between which the device may be idle.
+// Takes at least the two steps between which the device may be idle.
 measure::DecodingOptions traced(measure::DecodingOptions options) {
   options.steps = std::max<int64_t>(options.steps, measure::kTracerWarmUpSteps + 2);
   return options;
@@ -158,7 +158,7 @@ DecodeModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graph
   return result;
 }
 
-// After everything is timed, because a tracer slows down what it watches.
+// Traces a mode, after everything is timed, because a tracer slows down what it watches.
 void trace_mode(Bench& bench, Tracer& tracer, const measure::DecodingOptions& options,
                 DecodeModeResult& result) {
   engine::Engine engine(*bench.model, bench.step_by_step());

@@ -57,7 +57,7 @@ int num_runs(const BenchLadderOptions& options, DeviceKind device) {
   return options.bench.runs.value_or(device == DeviceKind::kCpu ? 3 : 7);
 }
 
-// What the ladder is timed with: limits, and how long sequences are.
+// The options that the ladder is timed with, and the length of the longest sequence.
 struct Load {
   loader::LoadOptions options;
   int64_t longest = 0;

@@ -36,7 +36,7 @@ struct BenchMixedOptions {
   std::vector<int64_t> prompt_tokens{480};
 
   [[nodiscard]] int64_t decodes() const { return bench.batch; }
-  // Of the largest step.
+  // The tokens of the largest step: the longest prompt, and one for each sequence that decodes.
   [[nodiscard]] int64_t most_tokens() const {
     return *std::max_element(prompt_tokens.begin(), prompt_tokens.end()) + decodes();
   }
@@ -66,7 +66,7 @@ struct Timed {
 
   [[nodiscard]] double us() const { return median(turns_us); }
 
-  // As long as the device's clocks need to settle, unless one step takes longer.
+  // Runs steps for as long as the device's clocks need to settle, unless one step takes longer.
   void take_turn(measure::FilledKv& kv) {
     constexpr double kTurnSeconds = 0.1;
     constexpr int kFewest = 3;
@@ -122,7 +122,7 @@ std::vector<MixedResult> run_all(Bench& bench, measure::FilledKv& kv,
   return results;
 }
 
-// Of the decodes, in all layers. Units: microseconds.
+// Time of attention of the decoding sequences, in all layers. Units: microseconds.
 double attention_us(Bench& bench, const BenchMixedOptions& options) {
   const loader::LoadedModel& model = *bench.model;
   const model::ModelConfig& config = model.config();

@@ -62,7 +62,8 @@ struct PrefillModeResult {
   std::vector<double> runs_s;
 };
 
-// By turns, for a device's clocks follow its heat: the modes one after the other, for each run.
+// Measures the modes by turns, one after the other in each run, as a device's clocks follow its
+// heat.
 std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& options,
                                          const std::vector<runtime::Graphs>& modes) {
   std::vector<PrefillModeResult> results;

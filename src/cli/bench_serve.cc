@@ -77,13 +77,14 @@ std::vector<std::string> what_lines(const BenchServeOptions& options, const Work
                               options.settings.serving.engine)};
 }
 
-// Bursts have no times of their steps, and the events of step times lie where the device is idle.
+// Bursts have no times of their steps, and the events that time steps would lie where the device is
+// idle.
 bool measures_steps(const BenchServeOptions& options) {
   return options.step_times == "on" && options.idle_times == "off" &&
          options.settings.serving.engine.burst_steps == 1;
 }
 
-// Errors: what went wrong that the report says.
+// Throws if requests failed or were answered differently, which the report shows.
 void check_answers(const measure::ReplayReport& report, bool are_equal_alone) {
   if (const int64_t num_failed = report.figures.num_failed(); num_failed > 0)
     fail(ErrorKind::kDevice, "{} requests failed; see above", num_failed);

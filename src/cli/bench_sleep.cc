@@ -54,7 +54,7 @@ struct SleepResult {
   }
 };
 
-// By sequence, in the order in which they were added.
+// The tokens of each sequence, in the order in which the sequences were added.
 using Tokens = std::vector<std::vector<int32_t>>;
 
 // BATCH sequences; `between` is called after each step from the first on that all of them were in.
@@ -149,7 +149,7 @@ void bench_sleep(const BenchSleepOptions& options) {
   using loader::SleepDepth;
   const BenchOptions& bench_options = options.bench;
   const loader::LoadOptions load = sleep_load_options(bench_options);
-  // Those that started first decode until the last has slept TIMES times.
+  // Sequences that start first go on to decode until the last one has slept TIMES times.
   const int64_t prompt_steps =
       bench_options.batch * bench_options.context /
           std::max<int64_t>(1, load.limits.max_num_tokens - bench_options.batch) +

@@ -1,4 +1,4 @@
-// What this executable was made of; CMake writes the function.
+// Says how this executable was built; CMake writes the function.
 #pragma once
 
 #include <string>

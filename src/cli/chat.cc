@@ -98,7 +98,7 @@ class Chat {
   }
 
  private:
-  // Nothing at the end of the input.
+  // Reads a message; nothing at the end of the input.
   std::optional<std::string> read_message() {
     if (prompt_) return prompt_->read();
     for (std::string text;;) {
@@ -192,7 +192,7 @@ class Chat {
     return content;
   }
 
-  // Dimmed on a terminal; stdout has answers alone otherwise.
+  // Shows reasoning dimmed on a terminal; elsewhere on stderr, as stdout has answers alone.
   void show_reasoning(std::string_view piece) const {
     if (dims_) return print(fmt::format("\x1b[2m{}\x1b[22m", piece));
     fmt::print(stderr, "{}", piece);

@@ -40,7 +40,7 @@ std::optional<size_t> terminal_columns() {
   return std::nullopt;
 }
 
-// Those of descriptions, beside the names of options.
+// The width of the descriptions that stand beside the names of options.
 size_t description_columns() {
   return std::min(terminal_columns().value_or(kUsual), kUsual) - kColumn;
 }
@@ -92,7 +92,7 @@ class Formatter : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     return wrapped(CLI::Formatter::make_option_desc(option), description_columns());
   }
-  // Of a program without a verb, --help-all shows what --help does.
+  // Writes the help; in a program without verbs, --help-all shows the same as --help.
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override {
     const bool is_all = mode == CLI::AppFormatMode::All && app->get_subcommands({}).empty();
@@ -153,7 +153,8 @@ std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// CLI11 would speak of an unexpected argument. `path`: what led to `app`.
+// Reports a verb that does not exist, which CLI11 would call an unexpected argument. `path` names
+// the verbs in front of it.
 void check_verb(const CLI::App& app, const std::string& path, std::span<const std::string> words) {
   const auto inner = verbs_of(app);
   if (inner.empty() || words.empty() || words[0].starts_with('-')) return;
@@ -180,7 +181,7 @@ std::vector<std::string> as_flags(std::vector<std::string> words) {
   return words;
 }
 
-// With their dashes; the flags of --help and --version among them.
+// The flags of a verb, with their dashes, --help and --version among them.
 std::vector<std::string> flags_of(const CLI::App& app) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : app.get_options()) {
@@ -197,7 +198,8 @@ const CLI::App& innermost(const CLI::App& app) {
   return chosen.empty() ? app : innermost(*chosen.front());
 }
 
-// Of what the parser had no place for, the first flag, or else the first word.
+// Says that an argument was not expected, and gives a hint: about the first flag that the parser
+// had no place for, or else about the first word.
 std::string extra_text(const CLI::App& app) {
   const std::vector<std::string> extras = app.remaining(true);
   const CLI::App& verb = innermost(app);
@@ -232,7 +234,7 @@ std::string refuse_empty(const std::string& text) {
   return text.empty() ? "its value is empty; leave the option out for its default" : "";
 }
 
-// A number that would become infinite.
+// Says that a number would become infinite; "" if it would not.
 std::string float_problem(const std::string& text) {
   const bool has_digit = text.find_first_of("0123456789") != std::string::npos;
   const bool is_large =
@@ -240,7 +242,7 @@ std::string float_problem(const std::string& text) {
   return has_digit && is_large ? fmt::format("{} is too large", text) : "";
 }
 
-// A number that would become the nearest that fits.
+// Says that a number is too large, as it would become the nearest that fits; "" if it is not.
 std::string integer_problem(const std::string& text) {
   errno = 0;
   (void)std::strtoll(text.c_str(), nullptr, 10);

@@ -15,31 +15,31 @@ class Option;
 
 namespace encore::cli {
 
-// An option of a command. What sets a property returns the option itself.
+// An option of a command. Functions that set a property return the option itself.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
-  // What --help calls the value.
+  // Sets the name that --help gives the value.
   Option* type_name(const std::string& name);
   Option* required();
   // --help shows the present value as the default.
   Option* capture_default_str();
-  // Of a list: `--x 1 2` takes both values, unless it is false.
+  // Says whether a list takes several values at once, as in `--x 1 2`. By default it does.
   Option* allow_extra_args(bool allow);
   Option* delimiter(char between);
   Option* excludes(Option* other);
   // Called with each text that is given.
   Option* each(std::function<void(const std::string&)> call);
 
-  // What is wrong with a text; empty: nothing.
+  // Refuses a text with the message that `problem` returns; an empty message accepts it.
   Option* check(std::function<std::string(const std::string&)> problem);
-  // Of int, int64_t or double.
+  // Limits an int, int64_t or double to `low` to `high`.
   template <typename T>
   Option* range(T low, T high);
   Option* one_of(const std::vector<std::string>& words);
 
-  // How many values the command line has for it.
+  // Returns how many values the command line has for the option.
   [[nodiscard]] size_t count() const;
 
  private:
@@ -83,11 +83,11 @@ class Command {
   Command* add_subcommand(const std::string& name, const std::string& description);
   void require_subcommand();
 
-  // Text below the options in --help.
+  // Sets the text below the options in --help.
   void footer(const std::string& text);
-  // What the verb does, once everything is parsed.
+  // Sets the function that runs the verb, once everything is parsed.
   void callback(std::function<void()> call);
-  // What happens first, once everything is parsed.
+  // Adds a function that is called first, once everything is parsed.
   void before(std::function<void()> call);
 
   // "encore bench decode".
@@ -95,8 +95,8 @@ class Command {
   [[nodiscard]] std::string help() const;
   [[nodiscard]] VerbText describe() const;
 
-  // Of the program: parses and runs the verb, or prints help or version; `help VERB` is `VERB --help`.
-  // Errors: kUsage; those of the verb.
+  // Belongs to the program: parses and runs the verb, or prints help or version; `help VERB` is
+  // `VERB --help`. Errors: kUsage; those of the verb.
   void parse(int argc, char** argv);
 
  private:

@@ -112,7 +112,7 @@ complete -o default -F _encore encore
                      verbs, flags, values);
 }
 
-// For single quotes, on one line.
+// Escapes a text for single quotes, on one line.
 std::string shell_quoted(std::string text, std::string_view apostrophe) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   std::string quoted;
@@ -219,7 +219,7 @@ set -g __encore_paths)";
   return text;
 }
 
-// For roff: hyphens that are minus signs, and no line that begins with a request.
+// Escapes a text for roff: hyphens that are minus signs, and no line that begins with a request.
 std::string roff(const std::string& text) {
   std::string escaped;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -44,8 +44,9 @@ json::value line_json(int line) {
   return line == 0 ? json::value(nullptr) : json::value(line);
 }
 
-// What there would be to replay; nothing where the file leaves the limits to the request. Every
-// step may be eager here, as this is to say which ones are.
+// Plans the coverage that a start with these options would have; nothing where the file leaves the
+// limits to the command line. Eager steps are allowed here, so that the report can say which steps
+// are eager.
 std::optional<planning::PlannedCoverage> derived(config::Options options) {
   const auto put = [&](std::string_view name, const char* text) {
     options.put(*config::find_option(name), std::string(text));

@@ -14,8 +14,8 @@ Option* add_dialect_option(Command& verb, std::string& dialect);
 config::Config load_config(const std::string& path, const std::string& dialect);
 // Errors: kUnsupported where a key is refused.
 void check_refused(const config::Config& config);
-// For what is about to run: says which keys are left out, refused or unknown. Errors: kUnsupported where answers
-// would mean something else without one.
+// Checks a configuration that is about to be used: says which keys are left out, refused or
+// unknown. Errors: kUnsupported where answers would mean something else without a key.
 void check_meaning(const config::Config& config);
 
 }  // namespace encore::cli

@@ -86,7 +86,7 @@ int64_t weight_bytes(const model::ModelConfig& config) {
   return bytes;
 }
 
-// Which of the published shapes have room, in bf16, beside KV for one long sequence.
+// Lists the published models that have room, in bf16, beside KV for one long sequence.
 Finding models_that_fit(const DeviceInfo& device) {
   std::string fitting;
   std::string others;

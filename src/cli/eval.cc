@@ -54,7 +54,7 @@ struct EvalOptions {
   bool json = false;
 };
 
-// What one of the two models gave.
+// The results of one of the two models.
 struct Evaluated {
   std::string name;
   std::vector<std::vector<float>> logits;  // by window, [tokens, vocabulary]; of the reference

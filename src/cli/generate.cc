@@ -110,7 +110,7 @@ std::optional<text::Tokenizer> read_tokenizer(const GenerateOptions& options,
   }
 }
 
-// What the engine would refuse, before the weights are loaded.
+// Refuses, before the weights are loaded, a request that the engine would refuse.
 void check_request(const engine::Request& request, const model::ModelConfig& config,
                    const config::Settings& settings) {
   for (const int32_t id : request.prompt) {
@@ -140,7 +140,7 @@ void set_sizes(const GenerateOptions& options, int64_t prompt_tokens, loader::Lo
   setup::set_ladders(options.settings, load);
 }
 
-// What came out of it.
+// The result of a request.
 struct GenerateResult {
   std::vector<int32_t> ids;
   std::string text;
@@ -249,7 +249,7 @@ void print_stats(const Prompt& prompt, const GenerateResult& result, const engin
              result.tokens_per_s(), result.finish);
 }
 
-// As `echo` and editors write one.
+// Removes the line end that `echo` and editors write.
 std::string without_line_end(std::string text) {
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();

@@ -129,7 +129,8 @@ struct Report {
   }
 };
 
-// Of the limits given, else of the largest steps that the log or the ladders have.
+// Plans coverage up to the limits given, or else up to the largest steps that the log or the
+// ladders have.
 planning::PlannedCoverage planned_for(const GraphsOptions& options,
                                       const std::vector<measure::LadderPlot>& plots) {
   loader::LoadOptions load = setup::load_options(options.settings);

@@ -18,7 +18,7 @@
 namespace encore::cli {
 namespace {
 
-// As many sequences as vLLM's schedule has sizes for.
+// vLLM's schedule has sizes for so many sequences.
 constexpr int64_t kEstimateDefaultMaxBatchSize = 512;
 
 struct Estimated {
@@ -27,7 +27,7 @@ struct Estimated {
   int64_t arena_bytes = 0;
   int64_t kv_bytes_per_token = 0;
 
-  // How many tokens' K and V would lie in the memory of recordings.
+  // The number of tokens whose K and V would fit in the memory of recordings.
   [[nodiscard]] int64_t kv_tokens(const planning::BucketCost& cost) const {
     return div_up(cost.bytes(), kv_bytes_per_token);
   }
@@ -38,8 +38,8 @@ int64_t kv_bytes_per_token(const model::ModelConfig& config, const loader::LoadO
   return model::kv_bytes_per_token(config, load.kv_dtype.value_or(dtype));
 }
 
-// Whether the nodes of a GPU's kernels are counted: those of the device that --device names, which
-// need not be here; auto is a GPU where this build has kernels for one.
+// Are the nodes of a GPU's kernels counted? Those of the device that --device names are, which need
+// not be here; auto is a GPU where this build has kernels for one.
 // Errors: kDevice for a GPU in a build without them.
 bool counts_gpu_kernels(const config::Settings& settings) {
   const bool has_cuda = cuda_kernels().has_value();

@@ -26,8 +26,9 @@ struct GraphsOptions {
 // they say nothing.
 loader::LoadOptions graphs_load_options(const GraphsOptions& options);
 
-// How many tokens' K and V would lie in the memory that a ladder's recordings take, by the cost
-// model, of --model: full ones of decode steps, or pieces by tokens. Errors: as below.
+// The number of tokens whose K and V would fit in the memory that a ladder's recordings take, by
+// the cost model, for --model: full recordings of decode steps, or pieces by tokens. Errors: as
+// below.
 std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_displaced(
     const GraphsOptions& options);
 

@@ -90,7 +90,7 @@ std::vector<measure::Strategy> orders(measure::LadderOf of, int64_t max) {
 // "1 to 4 doubling, 8 to 512 by 8": the sizes as ranges, or from where to where when they are many.
 std::string sizes_covered(const runtime::Ladder& ladder) {
   const std::vector<int64_t>& sizes = ladder.sizes();
-  // Where the range from `first` ends that `next` goes on.
+  // The end of the range from `first` that `next` continues.
   const auto range_end = [&](size_t first, const auto& next) {
     size_t last = first;
     while (last + 1 < sizes.size() && sizes[last + 1] == next(sizes[last]))
@@ -116,7 +116,7 @@ std::string sizes_covered(const runtime::Ladder& ladder) {
   return fmt::format("{}", fmt::join(ranges, ", "));
 }
 
-// What the arenas of the ladder's sizes would take if each had its own.
+// The bytes that arenas would take if each size of the ladder had an arena of its own.
 int64_t arenas_apart(const model::ModelSource& source, loader::LoadOptions load,
                      const measure::Strategy& strategy) {
   int64_t bytes = 0;
@@ -206,7 +206,7 @@ json::array orders_json(const Orders& orders) {
   return array;
 }
 
-// How much more or less the driver counts than the plan says.
+// Says how much more or less the driver counts than the plan does.
 std::string plan_text(const Row& row, int64_t replays) {
   const measure::Measured& measured = row.measured;
   if (measured.used_bytes == 0) {
@@ -253,7 +253,7 @@ class Measuring {
     }
     return rows;
   }
-  // What a flag names, beside no recordings.
+  // Measures the ladder that a flag names, and the mean step without recordings beside it.
   [[nodiscard]] Rows named(measure::LadderOf of, const char* flag, const std::string& name) const {
     const int64_t max = largest(limits(), of);
     Rows rows = all({{name, of, setup::parse_ladder(flag, name, max)}}, options_.replays);
@@ -275,7 +275,7 @@ class Measuring {
   loader::LoadOptions load_;
 };
 
-// What --decode-ladder and --token-ladder name, alone.
+// Measures only the ladders that --decode-ladder and --token-ladder name.
 void measure_named(const GraphsOptions& options, const Measuring& measuring) {
   json::object out{{"replays", options.replays}};
   std::string text;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kFarthest = 3;  // edits between a word and the one that was meant
 
-// Insertions, deletions, replacements and swaps of neighbours.
+// Counts the insertions, deletions, replacements and swaps of neighbours between two words.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> rows(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i)
@@ -48,7 +48,7 @@ bool has_flag(const std::vector<std::string>& flags, const std::string& flag) {
   return std::ranges::find(flags, flag) != flags.end();
 }
 
-// What a flag of another system is; empty where there is none.
+// Says what a flag of another system is called here; returns "" where no other system has it.
 std::string foreign_hint(std::string_view typed, const std::vector<std::string>& flags) {
   const std::string_view name = typed.substr(std::min(typed.find_first_not_of('-'), typed.size()));
   std::string why;

@@ -1,4 +1,4 @@
-// What is said to who typed a word that there is not.
+// Hints for a user who typed a flag or verb that does not exist.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace encore::cli {
 
-// "vLLM's --max-model-len is --max-seq-len here", "did you mean --model?"; empty where nothing is near.
-// `flags`: those that there are, with their dashes.
+// A hint for a flag: "vLLM's --max-model-len is --max-seq-len here", "did you mean --model?"; empty
+// where nothing is near. `flags`: those that exist, with their dashes.
 std::string hint_of_flag(std::string_view typed, const std::vector<std::string>& flags);
-// "did you mean generate?"
+// A hint for a verb: "did you mean generate?"
 std::string hint_of_word(std::string_view typed, const std::vector<std::string>& words);
 
 }  // namespace encore::cli

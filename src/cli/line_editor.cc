@@ -31,7 +31,7 @@ constexpr Sequence kSequences[] = {
     {"\n", KeyKind::kNewLine},
 };
 
-// What a terminal sends for Ctrl and a letter.
+// The byte that a terminal sends for Ctrl and a letter.
 constexpr char control(char letter) {
   return static_cast<char>(letter & 0x1f);
 }
@@ -76,7 +76,8 @@ bool is_control(char c) {
   return static_cast<uint8_t>(c) < 0x20 || c == '\x7f';
 }
 
-// What may be part of a text; terminals send a carriage return for each line that is pasted.
+// Drops the control characters of a pasted text. Terminals send a carriage return for each line
+// that is pasted, which becomes a newline.
 std::string cleaned(std::string_view pasted) {
   std::string text;
   for (const char c : text::to_valid_utf8(pasted)) {
@@ -100,7 +101,8 @@ std::optional<Key> read_paste(const Next& next) {
   return Key{KeyKind::kText, cleaned(pasted)};
 }
 
-// Behind an escape: one byte, or "[" or "O" with parameters up to the byte that ends them.
+// Reads the sequence behind an escape byte: one byte, or "[" or "O" with parameters up to the byte
+// that ends them.
 std::optional<Key> read_sequence(const Next& next) {
   std::string bytes;
   do {
@@ -129,7 +131,7 @@ std::optional<Key> read_character(char first, const Next& next) {
   return Key{KeyKind::kText, cleaned(bytes)};
 }
 
-// The code point there, and what stands behind it without a width of its own.
+// The bytes of the first code point, and of those behind it that have no width of their own.
 size_t character_size(std::string_view text) {
   size_t size = text::decode_utf8(text.data()).num_bytes;
   while (size < text.size()) {

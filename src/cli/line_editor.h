@@ -55,7 +55,7 @@ class LineEditor {
   Result press(const Key& key);
 
   [[nodiscard]] const std::string& text() const { return text_; }
-  // In bytes.
+  // The cursor's place in the text. Units: bytes.
   [[nodiscard]] size_t cursor() const { return cursor_; }
 
  private:

@@ -38,7 +38,7 @@ std::string typed(const std::string& bytes) {
   return editor.text();
 }
 
-// What is entered by these bytes, in a new text.
+// Returns the text that these bytes enter, with Enter behind them, beginning with an empty line.
 std::string entered(LineEditor& editor, const std::string& bytes) {
   editor.begin();
   EXPECT_EQ(type(editor, bytes + "\r"), Result::kDone);

@@ -73,7 +73,7 @@ int run(encore::cli::Command& app, int argc, char** argv) {
 
 }  // namespace
 
-// What is thrown while the flags are declared is a lack of memory at most.
+// Declaring the flags can throw for lack of memory only.
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   encore::cli::handle_signals();
   encore::cli::Command app(

@@ -34,8 +34,8 @@ std::string header(int64_t num_rows, int64_t num_columns) {
   return std::string(prefix, sizeof prefix) + text;
 }
 
-// Where the file grows: beside `path`, unless that is something to write into: a device, a FIFO, a
-// link.
+// The name under which the file grows: beside `path`, unless that is something to write into: a
+// device, a FIFO, a link.
 std::string partial_path(const std::string& path) {
   std::error_code ignored;
   const auto type = std::filesystem::symlink_status(path, ignored).type();

@@ -16,7 +16,7 @@ std::string flag_of(std::string_view name) {
   return flag;
 }
 
-// The range is sample::problem's to check.
+// Says that a text is no number; sample::problem checks its range.
 std::string problem_of_number(const std::string& text) {
   char* end = nullptr;
   (void)std::strtod(text.c_str(), &end);
@@ -25,7 +25,7 @@ std::string problem_of_number(const std::string& text) {
              : fmt::format("a number, not '{}'", text);
 }
 
-// All but the first are a group of their own.
+// Adds the sampling parameters. All but the first are a group of their own.
 std::vector<std::pair<const sample::Parameter*, Option*>> add_options_of(
     sample::SamplingParams& sampling, Command& verb) {
   std::vector<std::pair<const sample::Parameter*, Option*>> options;

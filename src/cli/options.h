@@ -1,4 +1,4 @@
-// What verbs make of their settings, and the flags that several share beside the table's options.
+// Declares flags that several verbs share beside the table's options, and texts for their reports.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,13 @@ namespace encore::cli {
 
 void add_sampling_options(Command& verb, sample::SamplingParams& sampling);
 
-// The flags of sampling where a model may have its own defaults: which of them the command line has.
+// The sampling flags of verbs whose model may have its own defaults; remembers which flags were
+// given.
 class SamplingFlags {
  public:
   // Lifetime: must outlive the parse.
   void add_to(Command& verb);
-  // `defaults`, but for what the flags say.
+  // Returns `defaults` with the values of the flags that were given.
   [[nodiscard]] sample::SamplingParams over(sample::SamplingParams defaults) const;
 
  private:

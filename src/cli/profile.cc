@@ -46,7 +46,8 @@ struct ProfileOptions {
   std::string html;
 };
 
-// What each sequence of the step has and takes.
+// The size of the step to profile: how many sequences decode, how long they are, and the prompt
+// beside them.
 struct ProfiledStep {
   int64_t sequences = 0;  // that decode
   int64_t context = 0;
@@ -77,7 +78,8 @@ ProfiledStep profiled_step(const ProfileOptions& options,
   return {options.step == "prompt" ? 0 : decoding.batch, decoding.context, tokens};
 }
 
-// Of a step with a prompt: its size is recorded beside what decodes.
+// Options of loading for the step to profile. A step with a prompt is recorded at its own size,
+// beside the step that only decodes.
 loader::LoadOptions profile_load_options(const ProfileOptions& options) {
   loader::LoadOptions load = decode_load_options(options.bench);
   const ProfiledStep step = profiled_step(options, {.batch = options.bench.batch});
@@ -180,7 +182,7 @@ std::vector<measure::NodeGroup> node_groups(const ir::Graph& graph,
   return groups;
 }
 
-// The same of each launch of such a step, which may be several a node.
+// Names the op and the group of each launch of the step; a node may have several launches.
 std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const ProfiledStep& step,
                                               const std::vector<measure::NodeFloor>& floors) {
   const ir::Sizes sizes = step.sizes();
@@ -240,7 +242,8 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
     time_steps(bench, kv, decoding, step, steps, mode);
     profile.modes.push_back(std::move(mode));
   }
-  // After everything is timed, because a profiler stays in the process and slows it down.
+  // The tracer opens after everything is timed, because a profiler stays in the process and slows
+  // it down.
   const auto tracer = open_tracer(*bench.device, TraceDetail::kLaunches, profile.no_tracer);
   for (measure::ModeProfile& mode : profile.modes) {
     if (!tracer) break;

@@ -26,7 +26,7 @@ struct PromptLine {
   std::string adapter;  // as --adapter names it; empty: none
 };
 
-// What a line has that does not say otherwise.
+// Values for a line that does not set them itself.
 using PromptDefaults = PromptLine;
 
 // Reads prompts, one a line: plain text, or a JSON object with `prompt` or `prompt_ids`, and `id`,

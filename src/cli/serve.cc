@@ -71,7 +71,8 @@ server::KeySet read_admin_keys(const config::Settings& settings) {
   return keys;
 }
 
-// What the model calls itself: its name, where it has one, or its directory.
+// The name that the server gives the model: the repository's or preset's name, or the name of the
+// directory.
 std::string model_name(const config::Settings& settings, const model::ModelSource& source) {
   const bool is_of_hub =
       hub::is_repository(settings.model) && !std::filesystem::is_directory(settings.model);
@@ -81,7 +82,8 @@ std::string model_name(const config::Settings& settings, const model::ModelSourc
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-// What answers requests, and all that it refers to.
+// Everything that exists once the model is loaded: the generator that answers requests, and all
+// that it refers to.
 struct Loaded {
   std::unique_ptr<planning::StepLogWriter> step_log;  // may be null
   std::unique_ptr<Device> device;
@@ -134,7 +136,7 @@ void describe(const config::Settings& settings, const model::ModelSource& source
   served.created = std::time(nullptr);
 }
 
-// `enter`: told what comes next, until progress tells more.
+// Loads the model. `enter` is told what comes next, until progress tells more.
 void load_model(const config::Settings& settings, const std::string& url,
                 const std::function<void(std::string)>& enter, Loaded& loaded) {
   const model::ModelSource source = setup::open_source(settings);
@@ -155,7 +157,7 @@ void load_model(const config::Settings& settings, const std::string& url,
   loaded.generator = std::make_unique<engine::ServingLoop>(*loaded.model, serving);
 }
 
-// With the tokenizer and the template of the bundled model.
+// Loads a script in the place of a model, with the tokenizer and the template of the bundled model.
 void load_script(const config::Settings& settings, Loaded& loaded) {
   const std::string path = settings.model.substr(kScripted.size());
   server::Script script = server::Script::load(path);
@@ -239,7 +241,7 @@ class Serving {
   Serving& operator=(const Serving&) = delete;
 
   [[nodiscard]] std::string url() const { return http_.url(); }
-  // From now on the load is at `phase`.
+  // Says that the load is at `phase` from now on.
   void enter(std::string phase) { loading_.enter(std::move(phase)); }
 
   // Answers with the generator, which runs on this thread, until a signal, or until the device
@@ -317,11 +319,11 @@ class Serving {
     end_after(generator, std::chrono::seconds(std::max(settings_.drain_timeout_s, delay_s)));
     http_.after(std::chrono::seconds(delay_s), [this] { leave(); });
   }
-  // One of the two that the port waits for.
+  // Notes one of the two events after which the port may close.
   void leave() {
     if (++num_reasons_to_leave_ == 2) http_.drain();
   }
-  // Ahead of their first reading.
+  // Watches the files. Call it before they are read first.
   server::FileWatch watch() {
     server::FileWatch watch;
     const server::TlsOptions& tls = settings_.http.tls;
@@ -354,7 +356,7 @@ class Serving {
   const config::Settings& settings_;
   Supervisor supervisor_;
   server::ApiOptions api_options_;
-  // Of the server's thread, once that runs:
+  // The fields below belong to the server's thread once it runs.
   server::RequestLog request_log_;
   server::RequestCounts request_counts_;
   server::FileWatch watch_;

@@ -1,4 +1,4 @@
-// What a unit of Type=notify is told: that the service is ready, and that it is about to end.
+// Tells systemd of a service of Type=notify that it is ready, and when it is about to end.
 #pragma once
 
 #include <string>
@@ -6,13 +6,14 @@
 
 namespace encore::cli {
 
-// The process that started this one, where it wants to be told how that goes.
+// The process that started this one, if it wants to be notified.
 class Supervisor {
  public:
-  // `address`: as NOTIFY_SOCKET has it, a path or "@name"; empty: nobody.
+  // `address` is the value of NOTIFY_SOCKET, a path or "@name"; empty: nobody is notified.
   explicit Supervisor(std::string address) : address_(std::move(address)) {}
 
-  // "READY=1", "STOPPING=1\nSTATUS=...": sd_notify(3) lists what there is. A failure costs a warning.
+  // Sends a state such as "READY=1" or "STOPPING=1\nSTATUS=..."; sd_notify(3) lists them. A failure
+  // costs a warning.
   void notify(std::string_view state) const;
 
  private:

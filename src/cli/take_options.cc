@@ -20,7 +20,7 @@ bool has(const std::vector<std::string_view>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// In the table's order.
+// The options that a verb takes, in the table's order.
 std::vector<const config::Option*> options_of(const Taken& taken) {
   std::vector<const config::Option*> options;
   for (const config::Option& option : config::all_options()) {
@@ -65,7 +65,7 @@ class Flags {
   }
 
  private:
-  // What was given, in one of three ways.
+  // The value that the parser found for an option: a switch, a text, or a list of texts.
   struct Flag {
     const config::Option* option;
     bool is_on = false;
@@ -99,7 +99,7 @@ class Flags {
     if (!is_first(option)) verb_.group(title_of(option.group), {option.flag()});
   }
 
-  // What the file says of options that the verb takes.
+  // The options of the file, without those that the verb does not take.
   [[nodiscard]] config::Options from_file() const {
     config::Options taken;
     if (path_.empty()) return taken;

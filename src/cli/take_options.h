@@ -1,5 +1,5 @@
-// The table's options as flags of a verb, beside --config FILE, which says the same in Encore's keys or
-// another system's.
+// Turns the table's options into flags of a verb, and adds --config FILE, which says the same in
+// Encore's keys or another system's.
 #pragma once
 
 #include <string_view>
@@ -10,14 +10,14 @@
 
 namespace encore::cli {
 
-// Which of the table's options a verb takes.
+// Lists the options of the table that a verb takes.
 struct Taken {
   std::vector<config::Group> groups;
   std::vector<std::string_view> also = {};  // of other groups
   std::vector<std::string_view> but = {};   // of these groups, those without effect on the verb
 };
 
-// What a verb takes that loads a model and runs its loop.
+// The options of a verb that loads a model and runs its loop.
 Taken running_options();
 
 // Adds the flags of those options, and --config and --dialect. Before the verb runs, `settings` gets what

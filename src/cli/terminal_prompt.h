@@ -14,12 +14,13 @@ class TerminalPrompt {
   // Are both a terminal, and one that moves its cursor?
   static bool is_possible();
 
-  // Nothing at the end of the input. Errors: Interrupted after Ctrl-C in an empty message.
+  // Reads a message; nothing at the end of the input. Errors: Interrupted after Ctrl-C in an empty
+  // message.
   std::optional<std::string> read();
 
  private:
   std::optional<char> next_byte();
-  // In the place of what was shown before.
+  // Draws the text in the place of what was shown before.
   void show();
 
   LineEditor editor_;

@@ -43,7 +43,7 @@ Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int6
 // Errors: kUsage when a request does not fit that many tokens of KV.
 void check_fits_kv(const Workload& workload, int64_t kv_tokens);
 
-// How results are shown.
+// Says how results are shown.
 struct ReplayOutputOptions {
   double ttft_ms = 0;  // 0: no limit
   double tbt_ms = 0;

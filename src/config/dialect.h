@@ -27,7 +27,7 @@ std::string_view name(Dialect dialect);
 // Errors: kUsage listing them.
 Dialect parse_dialect(std::string_view text);
 
-// Where a native value comes from: "cuda_graph_config.max_batch_size, line 3".
+// The place that a native value comes from: "cuda_graph_config.max_batch_size, line 3".
 struct Origin {
   std::string from;
   int line = 0;  // 0: a default of the dialect
@@ -65,9 +65,9 @@ struct Config {
   std::vector<Note> notes;
 };
 
-// Reads a file. Without a dialect, the one whose keys it has.
-// Errors: kUsage "FILE:LINE: ..." for what cannot be read, impossible values, and keys of Encore's own that there
-// are none of.
+// Reads a file. Without a dialect, the one is taken whose keys the file has. Errors: kUsage
+// "FILE:LINE: ..." for a file that cannot be read, impossible values, and keys that Encore's own
+// dialect does not have.
 Config load(const std::filesystem::path& path, std::optional<Dialect> dialect = {});
 Config resolve(const Document& document, std::optional<Dialect> dialect = {});
 
@@ -122,7 +122,8 @@ struct ForeignFlag {
   const DialectTable& table;
   const ForeignKey& key;
 };
-// Those of a name, as a command line spells it without the dashes ("max-model-len").
+// Finds the flags of other systems with that name, as a command line spells it without the dashes
+// ("max-model-len").
 std::vector<ForeignFlag> find_foreign_flags(std::string_view spelling);
 
 extern const DialectTable kTrtllm;
@@ -132,7 +133,7 @@ extern const DialectTable kLlama;
 
 // The sizes up to `max`, which is the last one where any was larger. Sizes are ascending.
 std::vector<int64_t> capped(std::vector<int64_t> sizes, int64_t max);
-// Something to know about a list that is not in ascending order; nothing of another.
+// A note that the list is not in ascending order; nothing if it is.
 std::optional<Note> sorted_note(const Item& list, const std::string& where, std::string_view key);
 // Appends first, first + step, ... up to `last`.
 void append(std::vector<int64_t>& sizes, int64_t first, int64_t last, int64_t step);
@@ -161,7 +162,8 @@ class Draft {
            std::initializer_list<std::string_view> names);
   void put(std::string_view option, const std::vector<int64_t>& sizes,
            std::initializer_list<std::string_view> names);
-  // Sets an option to what the system does, whatever its keys say. `because` says what that is.
+  // Sets an option to the fixed behaviour of the system, whatever its keys say. `because` names
+  // that behaviour.
   void put_default(std::string_view option, std::string value, std::string because);
   // Sets the dtype from the key `dtype` in PyTorch's words; "auto" leaves it to the checkpoint.
   void put_dtype();
@@ -173,14 +175,15 @@ class Draft {
   // `capped`, with a note where this key was given and asks for more than `limit`, which is `max`.
   std::vector<int64_t> cut(std::vector<int64_t> sizes, int64_t max, std::string_view name,
                            std::string_view limit);
-  // Sets what the program is split at from a key that lists ops: Encore's by their bare names. Of
-  // another system's, attention is split at anyway, and others split nothing, as a note says.
+  // Sets the ops at which the program is split, from a key that lists ops: Encore's by their bare
+  // names. Of another system's ops, attention is split at anyway, and a note says that the others
+  // split nothing.
   void put_split_at(std::string_view name);
-  // Something to know about a key's meaning here.
+  // Adds a note about a key's meaning here.
   void note(std::string_view name, std::string text);
   // Throws kUsage at the key.
   [[noreturn]] void fail_key(std::string_view name, const std::string& message) const;
-  // As the file spells it, with its line: "max-num-seqs, line 3".
+  // Names a key as the file spells it, with its line: "max-num-seqs, line 3".
   [[nodiscard]] std::string cite(std::string_view name) const;
 
  private:

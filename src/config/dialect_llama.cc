@@ -216,7 +216,7 @@ constexpr Alias kLlamaAliases[] = {
 void derive_llama(Draft& draft) {
   if (draft.given("model") && draft.given("hf_repo"))
     draft.fail_key("hf_repo", "model and hf_repo both name the model; give one of them");
-  // Without a number, four.
+  // The server of llama.cpp has four slots when no number is given.
   const int64_t parallel = draft.count("parallel");
   const int64_t sequences = parallel < 1 ? 4 : parallel;
   draft.put("max_batch_size", fmt::format("{}", sequences), {"parallel"});

@@ -368,7 +368,7 @@ void derive_sglang(Draft& draft) {
   }
   const int64_t max_tokens = draft.count(kChunk);
   draft.put("max_num_tokens", fmt::format("{}", max_tokens), {kChunk});
-  // Without a limit of its own, as many as have recordings.
+  // Without a limit of its own, a batch has as many sequences as recordings allow.
   int64_t max_batch = draft.count(kMaxBs);
   if (const auto sizes = draft.sizes("cuda_graph_bs")) max_batch = sizes->back();
   if (draft.given("max_running_requests")) max_batch = draft.count("max_running_requests");

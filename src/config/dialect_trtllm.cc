@@ -293,7 +293,7 @@ constexpr ForeignKey kTrtllmKeys[] = {
      .accepts = "*",
      .why = "there are no events of KV"},
 
-    // Of trtllm-bench.
+    // The keys of trtllm-bench follow.
     {.name = "dataset", .type = Type::kText, .accepts = "*", .why = kBench},
     {.name = "num_requests", .type = Type::kInt, .accepts = "*", .why = kBench},
     {.name = "concurrency", .type = Type::kInt, .accepts = "*", .why = kBench},

@@ -1,4 +1,4 @@
-// What holds of every dialect.
+// Tests properties that every dialect has.
 #include <algorithm>
 
 #include <gtest/gtest.h>

@@ -12,7 +12,8 @@ struct Word {
   bool quoted = false;  // any of it
 };
 
-// As a shell splits words: single and double quotes, comments, a backslash before a line's end.
+// Splits a text into words as a shell does: single and double quotes, comments, a backslash before
+// a line's end.
 class Words {
  public:
   Words(const std::string& text, const std::string& where) : text_(text), where_(where) {}

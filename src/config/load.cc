@@ -82,7 +82,7 @@ bool is_program(std::string_view word) {
   });
 }
 
-// What stands before the first flag: variables, a command with its model, or a mistake.
+// Reads the words before the first flag: variables, a command with its model, or a mistake.
 void read_command(const Document& document, Document& flags, Config& config) {
   const auto& words = document.command;
   const auto program = std::find_if(words.begin(), words.end(),
@@ -206,7 +206,8 @@ Config resolve_native(const Document& document) {
   return config;
 }
 
-// What no single option can see. A dialect's defaults give way to what was written.
+// Checks rules between options, which no single option can check. Where they conflict, a dialect's
+// defaults give way to values that were written.
 class Together {
  public:
   explicit Together(Config& config) : config_(config), options_(config.options) {}

@@ -97,7 +97,7 @@ std::string quoted(const std::string& text) {
   return escaped + "\"";
 }
 
-// On one line: "[a, b]".
+// Writes a list on one line: "[a, b]".
 std::string yaml_list(const std::vector<std::string>& texts) {
   std::string text;
   for (const std::string& each : texts)
@@ -112,7 +112,7 @@ std::string comma_list(const std::vector<std::string>& texts) {
   return text;
 }
 
-// How PyTorch and others spell what options of ours are.
+// The spelling of an option's value by PyTorch and others.
 struct Spelling {
   std::string_view option;  // how its name ends
   std::string_view theirs;

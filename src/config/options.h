@@ -1,6 +1,6 @@
-// The options of Encore: what a row of their table (table.cc) has, and what was said of them. YAML files,
-// flags, other systems' keys (dialect_*.cc), help texts and the server share the table. The flag of
-// `max_num_tokens` is --max-num-tokens.
+// Describes the options of Encore: the form of a row in their table (table.cc), and the values
+// given for them. YAML files, flags, other systems' keys (dialect_*.cc), help texts and the server
+// share the table. The flag of `max_num_tokens` is --max-num-tokens.
 #pragma once
 
 #include <cstdint>
@@ -64,13 +64,13 @@ enum class Group : uint8_t {
   kServer,
 };
 
-// What holds when an option is absent.
+// The value of an option that is absent, or a text for people that says what happens then.
 struct Default {
   std::string_view text;  // a value, or what holds instead of one, for people
   bool is_value = true;
 };
 
-// Which values an option takes.
+// The values that an option accepts.
 struct Range {
   std::string_view choices;  // of a text or a number: "a|b|c"; empty: any
   double min = 0;            // of a number, and of a ladder's sizes
@@ -98,16 +98,16 @@ struct Option {
   [[nodiscard]] std::string flag() const;
   // "1 to 65536", "auto, cpu or cuda".
   [[nodiscard]] std::string range_text() const;
-  // "TOKENS", "N", "on|off": what stands for its value in a help text.
+  // The word that stands for its value in a help text: "TOKENS", "N", "on|off".
   [[nodiscard]] std::string kind() const;
   // Doc, range, unit and default in a sentence or two, as a flag's help.
   [[nodiscard]] std::string help() const;
 };
 
 std::span<const Option> all_options();
-// Nothing when there is none of that name.
+// Finds the option of that name; null when there is none.
 const Option* find_option(std::string_view name);
-// One of those that --help shows, as people need them first.
+// Is the option one of those that --help shows first, because people need them first?
 bool is_first(const Option& option);
 
 struct GroupText {
@@ -124,13 +124,14 @@ struct Idle {
 };
 std::span<const Idle> idle_options();
 
-// What a configuration says, or a command line; what it does not say is absent.
+// The options that a configuration or a command line sets; the others are absent.
 class Options {
  public:
   void put(const Option& option, Value value) { values_[option.name] = std::move(value); }
-  // Null when it is absent.
+  // The value, or null when the option is absent.
   [[nodiscard]] const Value* find(const Option& option) const;
-  // Of an option that there is, of that type.
+  // The value, or nothing when the option is absent. REQUIRES: there is an option of that name and
+  // type.
   template <typename T>
   [[nodiscard]] std::optional<T> get(std::string_view name) const;
 
@@ -147,10 +148,10 @@ Value read_value(const Option& option, const Item& value, const std::string& whe
 // Reads a value into `options`. Errors: as read_value().
 void set(Options& options, const Option& option, const Item& value, const std::string& where,
          std::string_view key);
-// Reads what follows an option's flag: a text for each time that it was given.
-// Errors: kUsage "NAME ..." as above.
+// Reads the texts behind an option's flag, one for each time that the flag was given. Errors:
+// kUsage "NAME ..." as above.
 Value read_flag(const Option& option, const std::vector<std::string>& texts);
-// What is wrong with a value given as text; empty when nothing is.
+// Says why a value given as text is wrong; empty when it is right.
 std::string problem(const Option& option, const std::string& text);
 // A value as its flag takes it: "full", "on", "1,2,4,8", "10%".
 std::string flag_text(const Value& value);

@@ -1,4 +1,5 @@
-// What options come to: the structs that modules take, filled in by the table's setters.
+// Holds the values of all options as the structs that modules take; the table's setters fill them
+// in.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace encore::config {
 
-// A step larger than the largest bucket (--above-ladder).
+// Decides about steps that would be larger than the largest bucket (--above-ladder).
 enum class AboveLadder : uint8_t {
   kSplit,  // there is none: the scheduler's limits end where the ladders do
   kEager,  // runs eager, unpadded, counted
@@ -67,10 +68,10 @@ struct Settings {
   int64_t drain_timeout_s = 30;
 };
 
-// The settings of something that takes these options, each with its value in `options` or the
-// table's default; what it does not take stays as the structs have it.
+// The settings of a verb that takes the options in `taken`, each with its value in `options` or the
+// table's default; options that it does not take stay as the structs have them.
 Settings make_settings(const Options& options, std::span<const Option* const> taken);
-// The same of something that takes every option.
+// The settings of a verb that takes every option.
 Settings make_settings(const Options& options);
 
 }  // namespace encore::config

@@ -45,7 +45,7 @@ constexpr Range between(double min, double max) {
 
 using Text = std::string;
 
-// Of a text that one_of() below allows.
+// Parses a text that one_of() below allows.
 runtime::Graphs parse_graphs(const Text& text) {
   using enum runtime::Graphs;
   if (text == "none") return kNone;
@@ -405,7 +405,7 @@ constexpr Option kOptions[] = {
      "Time that requests in hand may take after SIGTERM"},
 };
 
-// What people need first, of the verbs that have it.
+// The options that people need first, and that --help shows in verbs that have them.
 constexpr std::string_view kFirst[] = {"model",          "dtype", "device", "max_seq_len",
                                        "max_batch_size", "host",  "port",   "served_model_name",
                                        "api_key_file"};

@@ -66,7 +66,7 @@ Document parse_flags(const std::string& text, const std::string& where);
 // Reads a file of at most 256 KiB: flags where its first line is a command's or starts with one,
 // else YAML. Errors: kUsage.
 Document read_document(const std::filesystem::path& path);
-// The same of text in memory.
+// Reads a text in memory, as read_document() reads a file.
 Document parse_document(const std::string& text, const std::string& where);
 
 // Throws kUsage "WHERE:LINE: message".

@@ -15,7 +15,7 @@ namespace encore::diagnose {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-// More than any kernel asks for.
+// No kernel asks for so much.
 constexpr int64_t kScratchBytes = int64_t{1} << 34;
 
 // Every value at an address of its own but for the arena, which is laid out as planned.

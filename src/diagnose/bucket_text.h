@@ -9,13 +9,13 @@
 
 namespace encore::diagnose {
 
-// The table of a whole step as text, with its hash: which kernel runs each node at these sizes.
+// Prints the table of a whole step, with its hash: which kernel runs each node at these sizes.
 // Errors: as runtime::lower; kMemory when not even the addresses can be had.
 std::string bucket_text(const passes::Program& program, Device& device, const StepKey& step);
 
-// The same step recorded: its nodes in order, each with the op that launched it, how it follows the
-// one before and the device function; or, for Graphviz, what each op waits for. Errors: as above,
-// and the recording's.
+// Records a step and prints its nodes in order, each with the op that launched it, how it follows
+// the one before, and the device function. recording_dot() prints, for Graphviz, which ops each op
+// waits for. Errors: as bucket_text(), and those of recording.
 std::string recording_text(const passes::Program& program, Device& device, const StepKey& step);
 std::string recording_dot(const passes::Program& program, Device& device, const StepKey& step);
 

@@ -16,7 +16,7 @@ using runtime::Mode;
 
 constexpr uint64_t kSeed = 20;
 
-// Of elements in rows of `columns`, as two runs left them.
+// Describes memory to compare: its elements, in rows of `columns`.
 struct Compared {
   const std::string& name;
   DType dtype;
@@ -46,8 +46,8 @@ bool lies_in(const passes::Program& program, ir::ValueId value, ir::ValueKind ki
   return program.graph.value(root).kind == kind;
 }
 
-// What a step leaves for its reader and for the next step: the graph's outputs, and the inputs that
-// a node writes over.
+// The values that a step leaves for its reader and for the next step: the graph's outputs, and the
+// inputs that a node writes over.
 std::vector<ir::ValueId> results(const passes::Program& program) {
   std::vector<ir::ValueId> values = program.graph.outputs();
   for (const ir::Node& node : program.graph.nodes()) {
@@ -58,7 +58,8 @@ std::vector<ir::ValueId> results(const passes::Program& program) {
   return values;
 }
 
-// What one launch leaves, beside KV and what lies between the launches of its node.
+// The values that one launch writes, without KV and without memory between the launches of its
+// node.
 std::vector<ir::ValueId> results(const runtime::LoadedProgram& loaded,
                                  const runtime::Launch& launch, const StepKey& step) {
   const passes::Program& program = loaded.program;
@@ -77,7 +78,7 @@ std::vector<ir::ValueId> results(const runtime::LoadedProgram& loaded,
 // intermediate memory that an earlier run left.
 class Rehearsal {
  public:
-  // What a run leaves.
+  // Everything that a run leaves.
   struct Outcome {
     std::vector<std::vector<std::byte>> values;
     runtime::SavedRows kv;                 // the pages that the step writes to
@@ -148,7 +149,7 @@ class Rehearsal {
     std::memset(ring.as<std::byte>() + step % ring.shape[0] * bytes, 0xff,
                 static_cast<size_t>(bytes));
   }
-  // Of the step's sequences, whether it has been published or not.
+  // Reads the rows of the step's sequences, whether the step has been published or not.
   [[nodiscard]] std::vector<std::byte> read_logprobs(runtime::StepNumber step) const {
     runtime::Executor& executor = model_.executor();
     const auto ring = executor.loaded().program.graph.find_value("logprob_ring");
@@ -260,7 +261,7 @@ Verification verify_recordings(loader::LoadedModel& model) {
   log::Progress progress("comparing recordings with the eager run",
                          static_cast<double>(shapes.size()), "steps");
   for (const StepKey& shape : shapes) {
-    // The largest that is padded to it.
+    // The largest step that is padded to this shape.
     StepKey key = shape;
     if (!key.is_uniform()) key.sequences = std::clamp<int64_t>(key.tokens - 1, 1, key.sequences);
     progress.update(verification.steps + verification.skipped);

@@ -14,7 +14,7 @@ namespace encore::diagnose {
 // An element of a value that read_value() gave.
 double element(const std::byte* data, DType dtype);
 
-// Where a value differs between two runs.
+// The place where a value differs between two runs.
 struct Difference {
   std::string value;  // of the graph
   int64_t row = 0;
@@ -23,16 +23,17 @@ struct Difference {
   double other = 0;
   int64_t elements = 0;  // that differ
 };
+// Describes a difference in words:
 // "%x differs in 3 elements, first at row 1, column 7: 0.5 eager, 0.25 piecewise".
 std::string describe(const Difference& difference, runtime::Mode mode);
 
-// What a step leaves (its outputs, the inputs of the next, the KV pages it writes to), run
-// eagerly and as it is served now, both from the same start: intermediate memory filled with NaN,
-// KV as it was found, and as it is left. Nothing: the bits are the same.
+// Runs a step eagerly and as it is served now, and compares all it leaves: its outputs, the inputs
+// of the next step, and the KV pages it writes to. Both runs start the same way, with intermediate
+// memory filled with NaN, and KV is put back at the end. Returns nothing if the bits are equal.
 std::optional<Difference> compare_outputs(loader::LoadedModel& model, const TrialStep& step,
                                           uint64_t seed);
 
-// A recording that did not give what the eager run gives.
+// A recording that did not give the results of the eager run.
 struct Mismatch {
   std::string step;  // "a uniform step of 8 sequences"
   runtime::Choice choice;
@@ -46,8 +47,8 @@ struct Verification {
 // Replays every recording once. Scribbles over the KV pages: no sequence may be in flight.
 Verification verify_recordings(loader::LoadedModel& model);
 
-// Lets pass what replays as it runs. Errors: kCompile naming the first recording that does not,
-// and what to do.
+// Checks that every recording gives the results of the eager run. Errors: kCompile naming the first
+// recording that does not, and the remedy.
 void require_equal_recordings(loader::LoadedModel& model);
 
 // The first launch whose result differs between the eager run and `mode`.

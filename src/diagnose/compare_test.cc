@@ -88,7 +88,7 @@ TEST(Compare, BisectNamesTheFirstLaunchThatDependsOnTheDayItWasRecorded) {
   const auto device = create_cpu_device({.num_threads = 1});
   device->kernels().add_first({"silu_mul", "silu_mul.baking", nullptr, nullptr, bind_baking});
   loader::LoadOptions options = small_options();
-  // As a node of its own.
+  // Without these fusions, silu_mul stays a node of its own.
   options.compile.disabled = {"fuse_linear_epilogue", "fuse_linear_prologue"};
   loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), options);
   const auto step = trial_step(model, StepKey::uniform(2));
@@ -156,8 +156,9 @@ loader::LoadOptions options_without_reuse() {
 struct Launched {
   std::set<std::string> ops;
   std::set<std::string> in_pieces;
-  // Of the launch that shows first that those of an op did nothing: the first of them, or, where
-  // that only leaves something for the next launch of its node, that one.
+  // Names, for each op, the launch where bisect() finds it if the op's launches do nothing: the
+  // first of them, or the next launch of its node where the first only leaves something for that
+  // one.
   std::map<std::string, std::string> seen_at;
 };
 Launched launched_ops(const loader::LoadOptions& options) {

@@ -9,7 +9,7 @@ namespace {
 
 using Values = std::vector<std::optional<ir::ValueId>>;
 
-// Which of a node's values the operands of one of its launches are, by where they lie.
+// Finds the node's values that are operands of one of its launches, by their addresses and shapes.
 Values values_of(const Views& launched, const ir::Operands<ir::ValueId>& node, const Views& whole) {
   const std::vector<TensorView>& operands = launched.values();
   const std::vector<ir::ValueId>& values = node.values();
@@ -64,7 +64,7 @@ Operands operands(const passes::Program& program, const ir::Node& node, const Ke
   const KernelArgs whole = runtime::make_args(program, node, step, addresses);
   Operands operands{values_of(args.inputs, node.inputs, whole.inputs),
                     values_of(args.outputs, node.outputs, whole.outputs)};
-  // What an earlier launch of the node made.
+  // An input of a launch may be an output that an earlier launch of the same node wrote.
   const Values made = values_of(args.inputs, node.outputs, whole.outputs);
   for (size_t i = 0; i < made.size(); ++i) {
     if (!operands.inputs[i]) operands.inputs[i] = made[i];

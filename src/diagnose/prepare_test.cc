@@ -33,9 +33,9 @@ class Counts {
     device.kernels().add_first(counting);
   }
 
-  // Sizes that are bound.
+  // The sizes at which the kernel was bound.
   [[nodiscard]] static const std::multiset<int64_t>& bound() { return bound_; }
-  // Allocations since memory was mapped for KV.
+  // The number of allocations since memory was mapped for KV.
   [[nodiscard]] int num_allocated() const { return num_allocated_; }
 
  private:

@@ -16,12 +16,12 @@ namespace {
 using runtime::LoadedProgram;
 using runtime::Mode;
 
-// As a 32-bit pattern that reads as NaN, or as a large number, in every float dtype.
+// A 32-bit pattern that reads as NaN, or as a large number, in every float dtype.
 uint32_t pattern(Poison poison) {
   return poison == Poison::kNaN ? 0xffffffffU : 0x71497149U;
 }
 
-// In f32; large, and finite in f16 too.
+// The bits of an f32 that is NaN, or large and still finite in f16.
 uint32_t embedding_pattern(Poison poison) {
   return std::bit_cast<uint32_t>(poison == Poison::kNaN ? std::numeric_limits<float>::quiet_NaN()
                                                         : 3e4F);
@@ -41,7 +41,7 @@ void poison(runtime::Executor& executor, Poison poison) {
 void poison_steps(runtime::Executor& executor, Poison poison) {
   executor.hooks().before = [poison](runtime::Executor& executor) {
     diagnose::poison(executor, poison);
-    // What embedding rows of padding tokens hold: an input that the host leaves at 0.
+    // The input `fill` holds the value of padding tokens' embeddings; the host leaves it at 0.
     const LoadedProgram& loaded = executor.loaded();
     const auto fill = loaded.program.graph.find_value("fill");
     if (poison == Poison::kNone || !fill) return;

@@ -1,4 +1,4 @@
-// What is done to an executor to see inside its steps.
+// Lets tests and tools see and change the memory inside an executor's steps.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace encore::diagnose {
 
-// What padding rows, and all intermediate memory before each step, are filled with: shows whether
-// they leak.
+// The content that padding rows, and all intermediate memory before each step, are filled with: it
+// shows whether they leak into results.
 enum class Poison : uint8_t { kNone, kNaN, kLarge };
 
-// Fills all intermediate memory, so that nothing is there that an earlier step left.
+// Fills all intermediate memory, so that nothing is left there from an earlier step.
 void poison(runtime::Executor& executor, Poison poison);
-// Does so before each step from now on, and gives padding tokens such embeddings.
+// Calls poison() before each step from now on, and gives padding tokens such embeddings.
 void poison_steps(runtime::Executor& executor, Poison poison);
 
-// Why decode steps are slow (Kernel::slow), once each; none: they are not.
+// The reasons why decode steps are slow (Kernel::slow), once each; none if they are not.
 std::set<std::string_view> slow_reasons(runtime::Executor& executor);
 
 // Does everything that the step begun last replays lie where it was recorded?

@@ -67,7 +67,8 @@ std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const Step
     params.top_p = b % 4 == 0 ? 0.9F : 1.0F;
     params.num_logprobs = b % 2 == 0 ? 3 : -1;
     params.seed = b;
-    // So that its logits are adjusted; penalties would depend on the steps before.
+    // A minimal length makes adjust_logits change the logits. Penalties would do so too, but depend
+    // on the steps before.
     sequence.sampling.min_length = b % 3 == 0 ? INT32_MAX : 0;
     // None, then each slot, where there is room for adapters.
     if (model.adapters() != nullptr)

@@ -26,8 +26,8 @@ struct TrialStep {
   [[nodiscard]] StepLengths lengths() const;
 };
 
-// Such a step, the sequences of different pasts, as long as the KV pool allows, some greedy and some
-// not. Nothing when the pool has no page for each sequence.
+// Makes a step of that key. Its sequences have different pasts, as long as the KV pool allows, and
+// some are greedy and some not. Returns nothing when the pool has no page for each sequence.
 std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const StepKey& key);
 
 // Fills every page with random numbers: what a trial step finds as its past. No sequence may be in

@@ -1,5 +1,6 @@
-// What steps compute, in the log: for each value that a filter names a line with its range, mean
-// and how much of it is not finite. For finding where a NaN comes from; it waits for every step.
+// Logs the values that steps compute: for each value that a filter names, a line with its range,
+// its mean, and how much of it is not finite. It helps to find where a NaN comes from, and waits
+// for every step.
 #pragma once
 
 #include <string>

@@ -21,7 +21,7 @@ std::unique_ptr<loader::LoadedModel> load(Device& device, std::vector<std::strin
                     {.trace = std::move(trace)});
 }
 
-// What one step logs, from behind its mode's name.
+// Returns the lines that one step logs, without what stands in front of its mode's name.
 std::string traced(loader::LoadedModel& model, Graphs graphs) {
   model.executor().set_graphs(graphs);
   fill_kv(model, 3);

@@ -24,13 +24,13 @@ using testing::Tiny;
 constexpr int64_t kPageSize = 16;
 constexpr int kTop = 5;  // of the likeliest tokens, whose log probabilities are compared
 
-// What a sequence got: its tokens, and the log probabilities of those and of the likeliest.
+// The answer of a sequence: its tokens, and the log probabilities of those and of the likeliest.
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
 };
 
-// Where the first bit differs; nothing: nowhere.
+// Describes the first place where the bits of the answers differ; "" where they are equal.
 std::string first_difference(const std::vector<Answer>& got, const std::vector<Answer>& want) {
   if (got.size() != want.size()) return fmt::format("{} answers for {}", got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
@@ -123,7 +123,7 @@ class BatchInvariantTest : public testing::DeviceTest {
       list.push_back(std::move(answer));
     return list;
   }
-  // Each by itself, its prompt whole.
+  // Answers each request by itself, its prompt whole.
   std::vector<Answer> answer_alone(DType kv_dtype = DType::kBF16) {
     load(longest_prompt() + 1, 1, longest_prompt() + 64, kv_dtype);
     std::vector<Answer> answers;

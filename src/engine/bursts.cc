@@ -7,7 +7,8 @@
 namespace encore::engine {
 namespace {
 
-// How long the tokens of a burst may lie unread: what nobody who reads along minds.
+// The longest time that the tokens of a burst lie unread, short enough for somebody who reads
+// along.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(25);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which requests the engine takes.
+// Decides which requests the engine takes.
 #include <cmath>
 #include <limits>
 #include <set>

@@ -1,4 +1,4 @@
-// How the nodes of a whole step's recording, and of a burst's, follow each other on a GPU.
+// Tests how the nodes of a whole step's recording, and of a burst's, follow each other on a GPU.
 #include <gtest/gtest.h>
 
 #include "engine/testing/tiny_model.h"

@@ -145,7 +145,7 @@ std::variant<SequenceId, Rejection> Engine::add(Request request,
 }
 
 void Engine::abort(SequenceId id) {
-  // A burst that it takes part in would go on for nobody.
+  // A burst that the sequence takes part in would go on without use.
   if (const auto* const sequence = scheduler_.find(id); sequence && !sequence->pages.empty())
     interrupt_burst();
   scheduler_.remove(id);
@@ -340,7 +340,7 @@ void Engine::pack(const sched::Plan& plan) {
   });
 }
 
-// Nobody reads what a step samples in the midst of a prompt.
+// The row is empty where a step ends in the midst of a prompt, as its sample is not used.
 SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence) {
   if (row.end() < sequence.known()) return {};
   const std::span<const int32_t> stops = hidden_stops(sequence);

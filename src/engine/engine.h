@@ -1,4 +1,4 @@
-// The loop: plan, launch, collect.
+// The loop of the engine: plan, launch, collect.
 #pragma once
 
 #include <chrono>
@@ -35,10 +35,11 @@ struct Request {
   // Added to the logits of these tokens; minus infinity: never chosen. No token twice.
   std::vector<TokenBias> token_bias;
   std::vector<int32_t> stop_tokens;  // any of them ends the sequence; it is still reported
-  // What may be generated; null: everything. The sequence ends where nothing can follow.
-  // All others wait for a grammar, so it may take a quarter of a second and 2 ms a token in all, and a
-  // call of it has a limit of its own (sample::TokenMatcher): the sequence ends beyond that. Where the
-  // grammars of a step take more than 25 ms together, the sequences left over sit that step out.
+  // The grammar that the generated tokens must fit; null: any tokens. The sequence ends where no
+  // token can follow. All other sequences wait for a grammar, so it may take a quarter of a second
+  // and 2 ms a token in all, and a call of it has a limit of its own (sample::TokenMatcher): the
+  // sequence ends beyond that. Where the grammars of a step take more than 25 ms together, the
+  // sequences left over sit that step out.
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   // The log probability of each token of the prompt but the first, and so many of the likeliest;
   // -1: none. Such a prompt is computed, whatever the prefix cache has of it.
@@ -79,7 +80,7 @@ enum class RejectionReason : uint8_t {
   kTooManyPages,  // for the KV pool
 };
 
-// Why a request was not taken; a value, for the caller to pass on.
+// The reason why a request was not taken; a value, for the caller to pass on.
 struct Rejection {
   RejectionReason reason = RejectionReason::kBadParameter;
   std::string why;
@@ -127,8 +128,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Why add() would not take a request; nothing: it would.
-  // Threads: any, also while step() runs: reads only what never changes.
+  // Returns why add() would not take a request; nothing if it would. Threads: any, also while
+  // step() runs: reads only what never changes.
   [[nodiscard]] std::optional<Rejection> check(const Request& request) const;
   // The request's adapter; null: it has none, or one that there is not. Threads: any.
   [[nodiscard]] std::shared_ptr<const loader::Adapter> find_adapter(const Request& request) const;
@@ -144,9 +145,9 @@ class Engine {
   // for each; it may add and abort. False when there was nothing to do.
   // Errors: kUsage while the model is asleep; nothing has happened then.
   bool step(const std::function<void(const Generated&)>& on_token);
-  // When step() had better be called: requests that are added before take part in the step that it
-  // launches. With overlap that is just before the end of the step in flight, unless no request more
-  // fits a step; else, and where nobody knows, in the past.
+  // The time when step() had better be called: requests that are added before take part in the step
+  // that it launches. With overlap that is just before the end of the step in flight, unless no
+  // request more fits a step; else, and while step times are not known, it is in the past.
   [[nodiscard]] std::chrono::steady_clock::time_point launch_time() const;
   // Has the device nothing left to do? Then step() had better be called at once, whatever
   // launch_time() says: a step may end earlier than is known of such steps.
@@ -158,9 +159,9 @@ class Engine {
   // Deals KV pages out in random order from now on: how benchmarks get pages as a busy server has.
   void shuffle_pages(uint64_t seed) { pool_.shuffle(seed); }
 
-  // Between steps: as LoadedModel's. Sequences go on where they were; they may also come and end
-  // meanwhile. Tokens of steps in flight are kept for the next step(). Of the prefix cache, the
-  // pages of living sequences stay.
+  // Gives device memory back between steps, as LoadedModel::sleep(). Sequences go on where they
+  // were; they may also come and end meanwhile. Tokens of steps in flight are kept for the next
+  // step(). The prefix cache keeps only the pages of living sequences.
   void sleep(SleepDepth depth);
   void wake() { model_.wake(); }
 
@@ -168,7 +169,7 @@ class Engine {
   [[nodiscard]] const DraftCounts& draft_counts() const { return draft_counts_; }
   // Who delivers what it gives adds that time.
   [[nodiscard]] HostTimes& host_times() { return host_times_; }
-  // What the last step that was collected ran. Without overlap, its logits are output 1 of the
+  // The plan of the last step that was collected. Without overlap, its logits are output 1 of the
   // executor, a row for each of the plan's.
   [[nodiscard]] const sched::Plan& last_plan() const { return plan_; }
   [[nodiscard]] const sched::Scheduler& scheduler() const { return scheduler_; }
@@ -204,7 +205,8 @@ class Engine {
     [[nodiscard]] bool is_burst() const { return max_burst_steps > 0; }
   };
 
-  // False when there is nothing to launch, or a burst must end first.
+  // Launches the next step. Returns false when there is nothing to launch, or a burst must end
+  // first.
   bool launch();
   // What the next step does. Where the rows of the one in flight have drafts and this does not
   // continue it, that is collected first, as only then the host knows where they are.
@@ -222,8 +224,8 @@ class Engine {
   // Enqueues the scores that prompts of the step ask for, behind all of it, and collects them.
   void launch_scores(InFlightStep& step);
   void collect_scores(InFlightStep& step);
-  // How the token behind `row` is chosen, as the device is told. Gives the sequence a row of what
-  // the device keeps to adjust its logits, if it needs one and has none.
+  // Says how the token behind `row` is chosen, in the device's form. Gives the sequence a row of
+  // the state that the device keeps to adjust its logits, if it needs one and has none.
   SamplingRow sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence);
   [[nodiscard]] int32_t free_token_state() const;
   // Sends the pages of the rows of `plan`, which are those of the last launch, and nothing else.

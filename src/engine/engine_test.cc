@@ -153,7 +153,7 @@ TEST_F(EngineTest, HandsEverySamplingParameterToTheSampler) {
   };
   const auto greedy = run({.temperature = 0});
   EXPECT_NE(run({.temperature = 3}), greedy);
-  // Each leaves but the most likely token.
+  // Each of these keeps only the most likely token.
   EXPECT_EQ(run({.temperature = 3, .top_k = 1}), greedy);
   EXPECT_EQ(run({.temperature = 3, .top_p = 1e-6F}), greedy);
   EXPECT_EQ(run({.temperature = 3, .min_p = 0.9999999F}), greedy);

@@ -14,7 +14,7 @@ namespace {
 
 using runtime::RecordingErrors;
 
-// What the injected fault does when its turn comes.
+// The injected fault, called when its turn comes.
 using Fault = std::function<void(Device& device, Stream& bystander)>;
 
 void run_out_of_memory(Device&, Stream&) {
@@ -23,7 +23,7 @@ void run_out_of_memory(Device&, Stream&) {
 void fail_to_launch(Device&, Stream&) {
   fail(ErrorKind::kDevice, "injected: launch failure");
 }
-// Illegal while the calling thread records, and harmless else.
+// Waiting is illegal while the calling thread records, and harmless otherwise.
 void wait_for_another_stream(Device&, Stream& bystander) {
   bystander.synchronize();
 }
@@ -74,7 +74,8 @@ class FaultTest : public testing::DeviceTest {
   }
 
   std::unique_ptr<LoadedModel> load(RecordingErrors policy) {
-    // As little as has every op: it is loaded hundreds of times.
+    // The model has every op and is otherwise as small as can be, since it is loaded hundreds of
+    // times.
     model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
     source.config.layers.resize(1);
     source.config.intermediate_size = 64;

@@ -86,7 +86,7 @@ std::vector<TypedTensor> other_tensors() {
   return tensors;
 }
 
-// How a checkpoint spells its format.
+// A checkpoint's spelling of its format.
 struct Spelling {
   const char* name;
   Layout layout;
@@ -154,7 +154,7 @@ void write_config(const TempDir& dir, const std::string& quantization) {
                   quantization.empty() ? "" : ", \"quantization_config\": ", quantization));
 }
 
-// In FP8 by a spelling; projections whose name has `float_part` stay floats.
+// Writes a checkpoint in FP8 by a spelling; projections whose name has `float_part` stay floats.
 void write_fp8(const TempDir& dir, const Spelling& spelling,
                const std::string& float_part = "none") {
   std::vector<TypedTensor> tensors = other_tensors();
@@ -188,7 +188,7 @@ class Loaded {
       : model_(*device_, model::find_model(dir.path().string()),
                options(formats, batch_invariant)) {}
 
-  // Of the last token of a prompt; 48 are more than activations in FP8 need.
+  // The logits of the last token of a prompt; 48 tokens are more than activations in FP8 need.
   std::vector<float> logits(int32_t num_tokens = 48) {
     Engine engine(model_, {.overlap = false});
     Request request{.max_tokens = 1};
@@ -229,7 +229,7 @@ double error_of(const std::vector<float>& found, const std::vector<float>& expec
 
 constexpr model::FormatOptions k16Bit{.activations = model::Activations::k16Bit};
 
-// Those of the same numbers in float32.
+// The logits of a model with the same weights in float32.
 const std::vector<float>& expected_logits(Layout layout) {
   static std::map<Layout, std::vector<float>> known;
   std::vector<float>& logits = known[layout];

@@ -1,4 +1,4 @@
-// What a server asks of an engine: tokens for requests, from any thread.
+// Generates tokens for requests that come from any thread: the interface between server and engine.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace encore::engine {
 
 using RequestId = int64_t;
 
-// Why a request ended.
+// The reason why a request ended.
 enum class EndReason : uint8_t {
   kStop,
   kLength,
@@ -25,7 +25,7 @@ enum class EndReason : uint8_t {
   kError,
   kGrammar,  // the request's grammar let no token come, or took too long
 };
-// By EndReason.
+// Names of the reasons, in the order of EndReason.
 inline constexpr std::array<std::string_view, 5> kEndReasonNames = {"stop", "length", "aborted",
                                                                     "error", "grammar"};
 inline std::string_view name(EndReason reason) {
@@ -37,18 +37,19 @@ struct Ending {
   std::string message;  // of an error, and of a grammar
 };
 
-// What a request got since the last call of its sink. Lifetime: that of the call.
+// Everything that a request got since the last call of its sink. Lifetime: that of the call.
 struct Update {
   std::span<const int32_t> tokens;
   std::optional<Ending> ending;  // set in the last call
   int64_t num_cached = 0;        // tokens of the prompt that the prefix cache had; 0 without tokens
   int64_t num_drafted = 0;       // of the tokens, those that were drafts
   std::span<const LogprobRow> logprobs = {};  // one a token, where the request asks for them
-  // With the first token: of the prompt's behind its first, where the request asks for them.
+  // Comes with the first token: the log probabilities of the prompt's tokens behind its first,
+  // where the request asks for them.
   std::span<const LogprobRow> prompt_logprobs = {};
-  // When it first took part in a step; with tokens, where that is known.
+  // The time when the request first took part in a step; comes with tokens, where it is known.
   std::optional<std::chrono::steady_clock::time_point> admitted = {};
-  // When the loop began to hand out this update and the others of the step.
+  // The time when the loop began to hand out this update and the others of the step.
   std::chrono::steady_clock::time_point at = {};
 };
 
@@ -61,7 +62,7 @@ struct Submission {
   Sink sink;
 };
 
-// Why something that was asked for is not done.
+// Says why something that was asked for is not done.
 enum class RefusalKind : uint8_t {
   kInvalid,    // the request can never run as it is
   kQueueFull,  // later it may
@@ -76,11 +77,11 @@ struct Refusal {
   std::optional<RejectionReason> reason = {};  // of kInvalid
 };
 
-// Called once, when the model sleeps or is awake as was asked, or with why not; by run(), or at once
-// by who asks. It must neither block nor throw.
+// Called once, when the model sleeps or is awake as was asked, or with the reason why not; by
+// run(), or at once by the caller. It must neither block nor throw.
 using Done = std::function<void(const std::optional<Refusal>& failure)>;
 
-// Counts since the start, and how many there are now. A snapshot, a step old at most.
+// Counts since the start, and present numbers. A snapshot, a step old at most.
 struct GeneratorStatistics {
   int64_t num_running = 0;
   int64_t num_waiting = 0;
@@ -91,7 +92,7 @@ struct GeneratorStatistics {
   int64_t generated_tokens = 0;
   kv::PrefixCacheStats prefix_cache;                       // zeros without one
   std::array<int64_t, kEndReasonNames.size()> ended = {};  // by EndReason
-  // A quarter of a second old at most:
+  // The fields below are a quarter of a second old at most.
   std::vector<StepCount> steps;
   std::optional<DraftCounts> drafts;  // where steps may have some
   HostTimes host_times;
@@ -122,7 +123,7 @@ class Generator {
   // Requests that can live at one time.
   [[nodiscard]] virtual int64_t capacity() const = 0;
   [[nodiscard]] virtual GeneratorStatistics statistics() const = 0;
-  // Why it takes no requests now; nothing: it does.
+  // Returns why it takes no requests now; nothing if it does.
   [[nodiscard]] virtual std::optional<Refusal> closed() const = 0;
 
   // Gives device memory back between two steps. No requests are taken then; those that live stay as

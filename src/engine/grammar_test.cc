@@ -206,7 +206,7 @@ TEST_P(GrammarTest, TellsADeadEndFromAnEnd) {
   }
 }
 
-// What a call of a grammar costs, and how many of them there were.
+// The cost of a grammar's calls, and how many calls there were.
 struct Cost {
   std::chrono::milliseconds of_a_mask{};
   std::chrono::milliseconds of_a_token{};

@@ -1,4 +1,4 @@
-// How long grammars keep the sequences of a step waiting.
+// Limits how long grammars keep the sequences of a step waiting.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ class GrammarTime {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The tokens of a step are about to be taken.
+  // Call it when the tokens of a step are about to be taken.
   void begin_step() { spent_ = {}; }
   // May one more grammar be asked in this step?
   [[nodiscard]] bool is_left() const { return spent_ < kOfAStep; }

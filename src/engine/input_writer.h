@@ -15,7 +15,7 @@ struct StepRows {
   std::span<const int32_t> ids;    // new tokens; see model::last_token_of for one not known yet
   int64_t first = 0;               // position of the first of them
   std::span<const int32_t> pages;  // in order, for all of its tokens
-  // Of a step that samples:
+  // The fields below belong to a step that samples.
   SamplingRow sampling;
   std::span<const int32_t> stop_tokens = {};  // the step input has room for kMaxStopTokens
   int64_t max_len = 0;                        // tokens at which the sequence ends
@@ -28,12 +28,13 @@ struct StepRows {
 // The stop tokens of a sequence that the step input has no room for: a step does not end at them.
 std::span<const int32_t> unsent_stops(std::span<const int32_t> stop_tokens);
 
-// Lifetime: between Executor::begin() and run(); refers to the executor's inputs and page table.
+// Writes the inputs of one step. Lifetime: between Executor::begin() and run(); refers to the
+// executor's inputs and page table.
 class InputWriter {
  public:
   InputWriter(runtime::Executor& executor, int64_t page_size);
 
-  // The next sequence, its rows behind those of the one before.
+  // Adds the next sequence, its rows behind those of the one before.
   void add(const StepRows& rows);
 
  private:
@@ -44,7 +45,7 @@ class InputWriter {
   std::span<int32_t> slots_;
   std::span<int32_t> kv_lens_;
   std::span<int32_t> query_starts_;
-  // Empty where the step does not sample:
+  // The inputs below are empty where the step does not sample.
   std::span<int32_t> last_rows_;
   std::span<int32_t> stop_tokens_;
   std::span<int32_t> max_lens_;

@@ -26,14 +26,15 @@ LoadOptions eager_options() {
 
 class JustInTimeTest : public ::testing::Test {
  protected:
-  // What the device does at the end of each step, on its own thread, and what tests do it with.
+  // Called by the device at the end of each step, on its own thread; tests use it with the members
+  // below.
   std::function<void()> at_end_of_step_;
   std::atomic<bool> may_end_ = false;
   std::atomic<int> num_ended_ = 0;
   testing::AsyncDevice device_{[this](std::string_view label) {
     if (label == "advance" && at_end_of_step_) at_end_of_step_();
   }};
-  // Knows nothing of its steps yet.
+  // Loads a model that knows nothing of its steps yet.
   [[nodiscard]] std::unique_ptr<LoadedModel> load() {
     return std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama),
                                          eager_options());
@@ -73,7 +74,7 @@ class JustInTimeLoopTest : public JustInTimeTest {
     one.push_back({std::move(request), std::move(sink)});
     EXPECT_TRUE(std::holds_alternative<std::vector<RequestId>>(loop_->submit(std::move(one))));
   }
-  // When the first token of a request was delivered.
+  // Submits a request; the future is the time when its first token was delivered.
   std::future<Time> submit(Request request) {
     auto first = std::make_shared<std::promise<Time>>();
     std::future<Time> at = first->get_future();

@@ -1,4 +1,4 @@
-// Scales of K and V: exact in 16 bits, and what keeps large ones from saturating in 8.
+// Scales of K and V: they are exact in 16 bits, and keep large values from saturating in 8.
 #include <cmath>
 #include <random>
 

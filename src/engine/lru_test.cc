@@ -104,7 +104,7 @@ TEST_F(LruTest, TheHalvesThatTokenMasksNeedGoWithTheirRecording) {
     EXPECT_LE(num_recorded(model, kFromLogits), 2);
     std::vector<int32_t> plain = generate(model, batch);
     EXPECT_EQ(num_recorded(model), 2);
-    // Of the sequences of a step, any may come first.
+    // The order of a step's sequences may differ, so tokens are compared without it.
     std::ranges::sort(tokens);
     std::ranges::sort(plain);
     EXPECT_EQ(tokens, plain);

@@ -1,4 +1,5 @@
-// How much of a prompt one step may take, so that those who generate do not wait long for it.
+// Limits how much of a prompt one step takes, so that sequences that generate do not wait long for
+// it.
 #pragma once
 
 #include <algorithm>

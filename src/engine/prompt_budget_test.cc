@@ -59,7 +59,7 @@ TEST(PromptBudget, IsNotRuinedByOneOddStep) {
   EXPECT_NEAR(static_cast<double>(budget.tokens()), static_cast<double>(learned), 12);
 }
 
-// How many steps have a prompt in them, cut to the least, while a prompt of 300 tokens comes to an
+// The number of steps that have a chunk of the least size, while a prompt of 300 tokens comes to an
 // engine that generates.
 int64_t num_least_chunks(bool overlap, double target_ms) {
   const auto device = create_cpu_device({.num_threads = 1});

@@ -42,7 +42,7 @@ LoadOptions scoring_options() {
   return options;
 }
 
-// What is asked for of a row, as bits.
+// The bits of the entries that are asked for in each row.
 std::vector<uint32_t> bits(const Scores& scores) {
   std::vector<uint32_t> bits;
   for (const LogprobRow& row : scores) {
@@ -210,8 +210,8 @@ TEST_P(PromptLogprobsTest, TheWaysToRunAStepAgreeBitForBit) {
   }
 }
 
-// What scores prompts finds the model's weights as passes have merged them: a token has the same log
-// probability as part of a prompt that it had when it was generated.
+// The program that scores prompts finds the model's weights as passes have merged them: a token has
+// the same log probability as part of a prompt that it had when it was generated.
 TEST_P(PromptLogprobsTest, AreThoseOfGeneratedTokensWhateverPassesAreLeftOut) {
   const Tokens prompt = random_prompt(4, 90);
   for (const char* pass : {"fuse_linear_prologue", "merge_linears", "all"}) {

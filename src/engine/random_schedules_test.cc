@@ -18,7 +18,7 @@ using Tokens = std::vector<int32_t>;
 constexpr int32_t kVocab = 128;
 constexpr int32_t kNumTop = 2;
 
-// What a request got.
+// The answer to a request.
 struct Answer {
   Tokens tokens;
   std::vector<float> logprobs;  // of its tokens, and of its prompt's

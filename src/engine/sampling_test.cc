@@ -1,4 +1,4 @@
-// What requests may ask of the choice of their tokens, however far the device runs ahead.
+// Tests the parameters by which requests choose tokens, however far the device runs ahead.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -136,7 +136,7 @@ TEST_P(SamplingTest, NoStopTokenComesBeforeTheLeastNumberOfTokens) {
   }
 }
 
-// Without a bias or penalty: the least number alone has the logits changed.
+// The requests have neither a bias nor a penalty, so the least number alone has the logits changed.
 TEST_P(SamplingTest, ALikelyStopTokenComesOnlyBehindTheLeastNumberOfTokens) {
   const Tokens plain = generate({.prompt = {1, 2}, .max_tokens = 20});
   for (const EngineOptions& way : ways()) {
@@ -155,7 +155,7 @@ TEST_P(SamplingTest, ALikelyStopTokenComesOnlyBehindTheLeastNumberOfTokens) {
   }
 }
 
-// Where the stop token lies among the others that never come, and what else is asked for.
+// Says where the stop token lies among the others that never come, and what else is asked for.
 struct HeldStop {
   size_t place;
   size_t num_stops;
@@ -179,7 +179,7 @@ TEST_P(SamplingTest, EveryStopTokenIsHeldBackWhateverItsPlaceAmongTheOthers) {
     if (has_bias) request.token_bias = {{5, kNever}, {6, 0.5F}};
     if (has_penalty) request.sampling.presence_penalty = 0.25F;
     const Tokens plain = generate(request, {.overlap = false});
-    // Its first tokens, until one that comes for the first time.
+    // The answer begins with tokens before one that comes for the first time.
     size_t num_before = 3;
     const auto is_new = [&] {
       const auto end = plain.begin() + static_cast<std::ptrdiff_t>(num_before);

@@ -22,7 +22,8 @@ void Engine::launch_scores(InFlightStep& step) {
   if (!rows.empty()) step.scores = model_.prompt_scorer().launch(rows);
 }
 
-// In order: a sequence that lost its pages is planned again once the steps in flight are collected.
+// Scores come in the order of positions: a sequence that lost its pages is planned again only once
+// the steps in flight are collected.
 void Engine::collect_scores(InFlightStep& step) {
   if (step.scored.empty()) return;
   step.scores.done->synchronize();

@@ -58,12 +58,12 @@ void ServingLoop::run() {
       const State state = wait_for_work(is_busy);
       receive_all();
       const bool sleeps = engine_.model().asleep();
-      // Nobody can wake it while it drains.
+      // A model that sleeps cannot be woken while the loop drains.
       const bool ends_all = state == State::kStopped || (state != State::kOpen && sleeps);
       if (ends_all) end_all({EndReason::kAborted, ""});
       deliver(sleeps);
       if (state != State::kOpen && live_.empty() && (sleeps || !is_busy)) return;
-      // Something has come before the next step is due: more may come.
+      // Messages have come before the next step is due, and more may come.
       const bool is_early =
           !engine_.device_rests() && HostTimes::Clock::now() < engine_.launch_time();
       if (is_busy && !sleeps && is_early && state == State::kOpen) continue;

@@ -59,7 +59,8 @@ class ServingLoop final : public Generator {
     Done done;
   };
   using Message = std::variant<Submitted, Aborted, SleepOrWake>;
-  // A request on the engine's thread. What every token touches comes first, from a cache line on.
+  // A request on the engine's thread. The fields that every token touches come first, at the start
+  // of a cache line.
   struct alignas(64) Live {
     Sink sink;
     boost::container::small_vector<int32_t, 2> tokens = {};  // since the last call of the sink
@@ -81,7 +82,8 @@ class ServingLoop final : public Generator {
   void receive_all();
   void receive(Submitted& submitted);
   void receive(const Aborted& aborted);
-  // Errors: what the device or the host lacks to go on, once `done` has it.
+  // Errors: a failure of the device or the host that the loop cannot go on with, after `done` has
+  // it.
   void receive(SleepOrWake& change);
   // Calls `done`, once.
   static void answer(SleepOrWake& change, const std::optional<Refusal>& failure);
@@ -91,22 +93,22 @@ class ServingLoop final : public Generator {
   // Engine::page_chain() of each; copies of a prompt in a row are hashed once.
   [[nodiscard]] std::vector<kv::PageChain> page_chains(
       const std::vector<Submission>& submissions) const;
-  // What closed() says, with the mutex held.
+  // Returns what closed() returns. REQUIRES: the mutex is held.
   [[nodiscard]] std::optional<Refusal> refusal() const;
   // Marks a request as one that deliver() calls the sink of.
   void touch(Live& live);
-  // Calls the sinks of those who got something, once statistics() shows it.
+  // Calls the sinks of the requests that got something, once statistics() shows it.
   void deliver(bool is_idle);
-  // Everybody who lives gets this ending, and everybody whose message is not acted on: nobody sleeps
-  // or wakes.
+  // Ends every live request with this ending, and every request whose message is not acted on; the
+  // model neither sleeps nor wakes.
   void end_all(const Ending& ending);
-  // After `num_ended` requests more.
+  // Publishes the statistics, with `num_ended` more requests ended.
   void publish_statistics(int64_t num_ended, bool is_idle);
 
   Engine engine_;
   int64_t capacity_;
 
-  // Of the engine's thread.
+  // The fields below belong to the engine's thread.
   boost::unordered_flat_map<SequenceId, std::unique_ptr<Live>> live_;
   std::unordered_map<RequestId, SequenceId> sequences_;
   std::vector<Live*> touched_;
@@ -114,7 +116,7 @@ class ServingLoop final : public Generator {
   GeneratorStatistics counts_;
   std::chrono::steady_clock::time_point steps_counted_at_;
 
-  // Of all threads.
+  // The fields below are shared by all threads and guarded by the mutex.
   mutable std::mutex mutex_;
   std::condition_variable wakes_;
   State state_ = State::kOpen;

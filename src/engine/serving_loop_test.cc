@@ -21,8 +21,9 @@ LoadOptions load_options() {
   return options;
 }
 
-// What the sink of one request has seen. The sink writes it on the loop's thread, the test reads it
-// once it has waited for the ending. Shared by both, as either may be the last to need it.
+// Everything that the sink of one request has seen. The sink writes it on the loop's thread, the
+// test reads it once it has waited for the ending. Shared by both, as either may be the last to
+// need it.
 class Heard {
  public:
   [[nodiscard]] Sink sink() const {
@@ -102,7 +103,7 @@ class ServingLoopTest : public ::testing::Test {
     EXPECT_FALSE(slept.get_future().get());
     return ids.at(0);
   }
-  // Why it could not; nothing: it did.
+  // Returns why the loop could not sleep; nothing if it did.
   std::optional<Refusal> sleep(SleepDepth depth) {
     return told([&](Done done) { loop_->sleep(depth, std::move(done)); });
   }
@@ -305,7 +306,7 @@ TEST_F(ServingLoopTest, ADeviceErrorAnswersThoseWhoseMessagesNobodyHasRead) {
   EXPECT_EQ(statistics.ended.at(static_cast<size_t>(EndReason::kError)), 2);
 }
 
-// What the device or the host may say when it is asked to sleep or to wake.
+// Fails as the device or the host may when the model is asked to sleep or to wake.
 void fail_as(bool is_of_the_device) {
   if (is_of_the_device) fail(ErrorKind::kDevice, "injected: the GPU fell off the bus");
   throw std::bad_alloc();

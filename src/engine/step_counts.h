@@ -1,4 +1,4 @@
-// How many steps were run, by how, and what they cost the host.
+// Counts steps by the way they were run, and their cost to the host.
 #pragma once
 
 #include <algorithm>
@@ -72,7 +72,7 @@ class StepCounts {
   }
 
  private:
-  // With sizes rounded up to powers of two.
+  // Rounds the sizes up to powers of two.
   static StepKey coarse(const StepKey& key) {
     const auto up = [](int64_t size) {
       return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
@@ -84,7 +84,7 @@ class StepCounts {
   std::map<std::tuple<runtime::Mode, StepKey, runtime::Reason>, StepCount> counts_;
 };
 
-// What the host does for steps, but for waiting.
+// The kinds of work that the host does for steps, without waiting.
 enum class HostWork : uint8_t {
   kPlan,     // chooses what runs
   kPack,     // grants bursts their pages, and writes inputs
@@ -93,15 +93,15 @@ enum class HostWork : uint8_t {
   kCollect,  // reads tokens, and ends sequences
   kDeliver,  // hands tokens to those who asked for them
 };
-// By HostWork.
+// Names of the kinds of work, in the order of HostWork.
 inline constexpr std::array<std::string_view, 6> kHostWorkNames = {"plan", "pack",    "launch",
                                                                    "mask", "collect", "deliver"};
 
-// Where the host's time went, and what of it the device waited for.
+// The host's time by kind of work, and how much of it the device waited for.
 struct HostTimes {
   using Clock = std::chrono::steady_clock;
 
-  // From `start` until now, which it returns.
+  // Adds the time from `start` until now, and returns now.
   Clock::time_point add(HostWork work, Clock::time_point start) {
     const auto now = Clock::now();
     by_work.at(static_cast<size_t>(work)) += now - start;
@@ -109,9 +109,11 @@ struct HostTimes {
   }
 
   std::array<Clock::duration, kHostWorkNames.size()> by_work = {};
-  // While there was work, and no step on the device: from the end of a step's wait to the next launch.
+  // The time without a step on the device while there was work: from the end of a step's wait to
+  // the next launch.
   Clock::duration gap = {};
-  // Steps that were to be launched ahead of the end of the one before them, and came behind it.
+  // The number of steps that were to be launched ahead of the end of the one before them, and came
+  // behind it.
   int64_t num_late_steps = 0;
 };
 

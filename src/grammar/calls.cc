@@ -39,7 +39,7 @@ void add_text(std::string_view text, const SpecialTokens& special_tokens, json::
   if (begin < text.size()) elements.emplace_back(text_element(text.substr(begin)));
 }
 
-// What begins or ends a tag: a text as it is, or a token.
+// The value that begins or ends a tag: a text as it is, or a token.
 json::value boundary(const json::value& element) {
   const json::object& members = element.get_object();
   return members.at("type") == "token" ? element : members.at("value");
@@ -67,7 +67,7 @@ std::string structural_tag(const Calls& calls, const SpecialTokens& special_toke
                                    {"content", sequence(std::move(elements))},
                                    {"end", std::move(end)}});
   }
-  // Behind its reasoning, a model leaves a line free.
+  // Up to two line breaks may come first, since a model leaves a line free behind its reasoning.
   json::array answer{pattern_element(R"(\n{0,2})")};
   if (!syntax.marker.empty()) {
     add_text(syntax.marker, special_tokens, answer);

@@ -75,7 +75,8 @@ struct Compiler::Impl {
     }
   }
 
-  // Of the threads. The first one reads the vocabulary, for which the others wait.
+  // Compiles a source on one of the compiler's threads. The first one reads the vocabulary, for
+  // which the others wait.
   Result compile_now(const Source& source) {
     std::call_once(is_read, [&] {
       try {

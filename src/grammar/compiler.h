@@ -19,7 +19,7 @@ struct CompilerOptions {
   SourceLimits limits;
 };
 
-// Why there is no grammar.
+// The reason why there is no grammar.
 struct Refusal {
   enum class Kind : uint8_t {
     kInvalid,      // the source is at fault
@@ -48,7 +48,7 @@ class Compiler {
   [[nodiscard]] Result compile(const Source& source);
 
   [[nodiscard]] int64_t cache_bytes() const;
-  // How many sources were compiled, rather than found.
+  // The number of sources that were compiled, rather than found.
   [[nodiscard]] int64_t num_compiled() const;
 
  private:

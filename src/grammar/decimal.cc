@@ -62,7 +62,8 @@ Decimal parsed(const json::value& number) {
   return result;
 }
 
-// Where the text of a number has got to, and how it compares by magnitude with a bound so far.
+// The place that the text of a number has reached, and how it compares by magnitude with a bound so
+// far.
 struct Comparison {
   enum class Phase : uint8_t { kStart, kSigned, kZero, kWhole, kPoint, kFraction };
   Phase phase = Phase::kStart;
@@ -78,7 +79,7 @@ int order_of(char a, char b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-// By the rules of JSON; nothing for a character that may not come.
+// The next phase, by the rules of JSON; nothing for a character that may not come.
 std::optional<Phase> next_phase(Phase phase, char c) {
   if (c == '-') return phase == Phase::kStart ? std::optional(Phase::kSigned) : std::nullopt;
   if (c == '.')
@@ -103,7 +104,7 @@ bool may_end(Phase phase) {
   return phase == Phase::kZero || phase == Phase::kWhole || phase == Phase::kFraction;
 }
 
-// How the whole part compares, once it has ended.
+// Compares the whole part with the bound's, once it has ended.
 int whole_order(const Comparison& at, const Decimal& bound) {
   if (at.num_digits != bound.whole.size()) return at.num_digits < bound.whole.size() ? -1 : 1;
   return at.order;
@@ -214,7 +215,8 @@ Automaton decimal_multiples(const json::value& divisor) {
     to.phase = *phase;
     if (c == '-' || c == '.') return to;
     if (*phase == Phase::kFraction) {
-      // Behind the divisor's last digit, only zeros keep the value a multiple.
+      // Once there are as many digits as the divisor's fraction has, only zeros keep the value a
+      // multiple.
       if (from.num_fraction == num_fraction) return c == '0' ? std::optional(to) : std::nullopt;
       ++to.num_fraction;
     }

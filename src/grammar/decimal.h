@@ -1,4 +1,5 @@
-// Numbers of JSON as texts: which decimal numbers keep a bound or are multiples of another.
+// Describes sets of JSON numbers by their texts: the decimal numbers that keep a bound, or are
+// multiples of another number.
 #pragma once
 
 #include "base/json.h"
@@ -6,8 +7,8 @@
 
 namespace encore::grammar {
 
-// All of these have the texts -?(0|[1-9][0-9]*)(\.[0-9]+)? that they say, in each spelling of a value.
-// Errors: kUnsupported for a number that is too large or too fine to count to.
+// Each of these accepts the texts -?(0|[1-9][0-9]*)(\.[0-9]+)? of its numbers, in every spelling of
+// a value. Errors: kUnsupported for a number that is too large or too fine to count to.
 Automaton decimals();
 Automaton whole_decimals();                                            // 5, 5.0
 Automaton decimals_without_fraction();                                 // 5
@@ -15,9 +16,9 @@ Automaton decimals_from(const json::value& bound, bool is_exclusive);  // at lea
 Automaton decimals_to(const json::value& bound, bool is_exclusive);
 Automaton decimals_equal(const json::value& value);
 Automaton decimal_multiples(const json::value& divisor);  // REQUIRES: more than 0
-// Those decimals that `numbers` lacks.
+// The decimals that `numbers` does not accept.
 Automaton other_decimals(const Automaton& numbers);
-// The shortest text without an exponent.
+// The shortest text of a number, without an exponent.
 std::string decimal_text(const json::value& number);
 // A value as JSON without white space, its numbers as decimal texts.
 std::string compact_text(const json::value& value);

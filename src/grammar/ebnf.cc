@@ -9,7 +9,8 @@ namespace encore::grammar {
 namespace {
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
-// What may follow a string, so that fewer tokens that begin with its end are in doubt.
+// A lookahead that says what may follow a string, so that fewer tokens that begin with its end are
+// in doubt.
 constexpr std::string_view kBehindString = R"( (=([ \n\r\t]{0,16} [,}\]:])))";
 
 std::string class_code(CodePoint code) {

@@ -8,9 +8,10 @@
 
 namespace encore::grammar {
 
-// "text", quoted.
+// Writes a text as a quoted literal.
 std::string ebnf_literal(std::string_view text);
-// [a-z], of one character at least.
+// Writes a set of characters as a class such as [a-z]. REQUIRES: the set has at least one
+// character.
 std::string ebnf_class(const CodeSet& set);
 
 // Rules for the texts of an automaton, a rule a state, each named `name` and its number: `name0` is all of them.

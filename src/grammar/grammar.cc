@@ -87,7 +87,8 @@ struct Matcher::Impl {
   int64_t vocab_size = 0;
   bool is_exhausted = false;
 
-  // What `call` returns; nothing where it fails, which exhausts the matcher where it is for the work.
+  // Returns what `call` returns, or nothing where it fails. A call that takes too much work
+  // exhausts the matcher.
   template <typename Call>
   auto limited(int64_t max_work, const Call& call) -> std::optional<decltype(call())> {
     if (is_exhausted) return std::nullopt;
@@ -134,7 +135,8 @@ std::variant<Grammar, std::string> Grammar::compile(const Vocabulary& vocabulary
     const xgrammar::Grammar grammar = parse(source, vocabulary.impl_->special_tokens);
     if (grammar.ToString().size() > kMaxRuleBytes)
       return fmt::format("its rules are more than {} bytes when written out", kMaxRuleBytes);
-    // On this thread, and without a cache: both are compiler.h's.
+    // The library compiles on this thread and without a cache, as compiler.h has threads and a
+    // cache of its own.
     xgrammar::GrammarCompiler compiler(vocabulary.impl_->tokens, 1, false);
     Grammar compiled(std::make_shared<Impl>(Impl{compiler.CompileGrammar(grammar)}));
     std::vector<uint32_t> mask(vocabulary.num_mask_words());

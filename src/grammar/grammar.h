@@ -1,4 +1,4 @@
-// Grammars compiled for a vocabulary, and where a sequence is in one.
+// Grammars compiled for a vocabulary, and the state of a sequence in one.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,16 @@
 
 namespace encore::grammar {
 
-// What each token adds to a text, and which tokens end one.
-// Threads: immutable.
+// Knows the text that each token adds, and the tokens that end a text. Threads: immutable.
 class Vocabulary {
  public:
-  // `size`: of the model's vocabulary; ids that the tokenizer lacks are never chosen, and no more
-  // are its special tokens. `end_tokens`: one of them ends an answer that may end.
+  // `size` is that of the model's vocabulary; ids that the tokenizer lacks are never chosen, nor
+  // are the tokenizer's special tokens. `end_tokens`: one of them ends an answer that may end.
   // Errors: kUnsupported for a tokenizer that joins tokens by spaces.
   Vocabulary(const text::Tokenizer& tokenizer, int64_t size, std::span<const int32_t> end_tokens);
 
   [[nodiscard]] int64_t size() const;
-  // Of a mask: a bit a token.
+  // The size of a mask, which has a bit for each token.
   [[nodiscard]] int64_t num_mask_words() const { return (size() + 31) / 32; }
 
  private:
@@ -32,7 +31,7 @@ class Vocabulary {
   std::shared_ptr<const Impl> impl_;  // shared by all grammars
 };
 
-// Where one sequence is in a grammar. Threads: one at a time.
+// The state of one sequence in a grammar. Threads: one at a time.
 class Matcher final : public sample::TokenMatcher {
  public:
   Matcher(Matcher&&) noexcept;
@@ -43,12 +42,12 @@ class Matcher final : public sample::TokenMatcher {
   // ambiguous one it grows with the answer, until a call gives up.
   void fill(std::span<uint32_t> mask) override;
   [[nodiscard]] bool accept(int32_t token) override;
-  // Is what there is a whole answer?
+  // Are the tokens so far a whole answer?
   [[nodiscard]] bool is_complete() const;
   // Has an end token been accepted?
   [[nodiscard]] bool has_ended() const override;
   [[nodiscard]] bool is_exhausted() const override;
-  // Takes the last tokens back, an end token too.
+  // Takes back the last tokens, which may include an end token.
   void rollback(int64_t num_tokens);
 
  private:
@@ -61,8 +60,8 @@ class Matcher final : public sample::TokenMatcher {
 // A compiled grammar. Threads: immutable.
 class Grammar final : public sample::TokenGrammar {
  public:
-  // The grammar, or why there is none. Time: seconds at worst for a source that is hard within the
-  // limits; see compiler.h.
+  // Returns the grammar, or why there is none. Time: seconds at worst for a source that is hard
+  // within the limits; see compiler.h.
   static std::variant<Grammar, std::string> compile(const Vocabulary& vocabulary,
                                                     const Source& source);
 

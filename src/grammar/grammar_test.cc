@@ -266,7 +266,7 @@ Model large_model() {
   return Model(text::Tokenizer::load(dir.path()));
 }
 
-// As pydantic, zod and the SDKs write them.
+// Schemas as pydantic, zod and the SDKs write them.
 constexpr const char* kSchemasOfApplications[] = {
     R"({"$defs": {
           "Role": {"enum": ["admin", "editor", "viewer"], "title": "Role", "type": "string"},

@@ -81,7 +81,7 @@ std::optional<CodeSet> category(std::string_view name) {
     std::string_view short_name;
     std::string_view long_name;
   };
-  // In the order of utf8proc_category_t.
+  // The general categories, in the order of utf8proc_category_t.
   static constexpr std::array<Category, 30> kCategories{{{"Cn", "Unassigned"},
                                                          {"Lu", "Uppercase_Letter"},
                                                          {"Ll", "Lowercase_Letter"},
@@ -296,7 +296,7 @@ class RegexParser {
     return value;
   }
 
-  // Behind \u.
+  // Reads the rest of an escape \u.
   CodePoint unicode_escape() {
     if (take('{')) {
       CodePoint value = 0;
@@ -328,7 +328,7 @@ class RegexParser {
     return is_complement ? complement(*found) : *found;
   }
 
-  // Behind a backslash.
+  // Reads the rest of an escape, behind its backslash.
   CodeSet escape(bool is_in_bracket) {
     const auto single = [](CodePoint code) { return code_set({{code, code}}); };
     if (is_at_end()) refuse("ends with a backslash");
@@ -387,7 +387,7 @@ class RegexParser {
     return single(code);
   }
 
-  // Behind a [.
+  // Reads the rest of a class, behind its [.
   CodeSet bracket() {
     const bool is_complement = take('^');
     std::vector<CodeRange> ranges;
@@ -541,7 +541,7 @@ struct Nfa {
   }
 };
 
-// What stands on one side of a place in a text.
+// The kind of character on one side of a place in a text.
 enum class Side : uint8_t { kNothing, kWord, kOther };
 
 // The subset construction. A place in the text is a state, and what lookaheads still ask of the rest.
@@ -598,7 +598,7 @@ class Determinizer {
     std::vector<Place> places;  // in order
     auto operator<=>(const Key&) const = default;
   };
-  // Of a search that has found a match: whatever follows, it stays.
+  // The places of a search that has found a match: they stay the same whatever follows.
   inline static const std::vector<Place> kMatched{{-1, 0}};
 
   int32_t owed_id(const Owed& owed) {
@@ -607,7 +607,7 @@ class Determinizer {
     return found->second;
   }
 
-  // Does it take any text?
+  // Can it be fulfilled by no text at all?
   static bool takes_all(const Automaton& automaton, int32_t state) {
     const Automaton::State& at = automaton.states()[state];
     const CodeSet all = any_code();
@@ -624,7 +624,7 @@ class Determinizer {
     });
   }
 
-  // What is owed once a lookahead is added; nothing where it takes no text.
+  // Adds a lookahead to what is owed; nothing where the lookahead takes no text.
   std::optional<int32_t> owing(int32_t owed, int32_t ahead) {
     if (nfa_.aheads[ahead].is_empty()) return std::nullopt;
     if (takes_all(nfa_.aheads[ahead], 0)) return owed;
@@ -635,7 +635,7 @@ class Determinizer {
     return owed_id(more);
   }
 
-  // What is owed behind a character; nothing where it breaks a lookahead.
+  // The lookaheads still owed behind a character; nothing where the character breaks a lookahead.
   std::optional<int32_t> owed_behind(int32_t owed, CodePoint code) {
     Owed rest;
     for (const auto& [ahead, state] : owed_[owed]) {

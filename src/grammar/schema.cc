@@ -181,7 +181,7 @@ class GrammarWriter {
     } else if (shape.least == 0 && !shape.most) {
       parts.push_back({.text = "text"});
     } else {
-      // So many characters are counted by the library, which knows characters that stand for themselves.
+      // A length alone is left to the library, which counts characters that stand for themselves.
       parts.push_back(
           {.text = fmt::format(
                R"("\"" [\u0020-\u0021\u0023-\u005b\u005d-\ud7ff\ue000-\U0010ffff]{{{},{}}} "\"")",
@@ -335,7 +335,8 @@ class GrammarWriter {
       }
     }
     const bool is_free_order = std::ssize(options) <= kMaxOrderedFreely;
-    // What came: a set of options, or the number of those that may not come any more.
+    // A state of the row: the set of options that came, or the number of options that may not come
+    // any more.
     using Place = std::pair<uint64_t, int64_t>;
     std::map<Place, int32_t> ids;
     std::vector<Place> places;
@@ -569,7 +570,8 @@ class GrammarWriter {
     return node.parts.size() == 1 && !node.parts[0].text.empty();
   }
 
-  // What stands for a node's value in other rules: its text, or the name of its rule, which is written then.
+  // Refers to a node's value in other rules: by its text, or by the name of its rule, which is then
+  // written.
   std::string reference(int32_t id) {
     Node& node = nodes_[id];
     if (is_single_text(node)) return node.parts[0].text;
@@ -632,7 +634,8 @@ class GrammarWriter {
     options.push_back(fmt::format(R"("[" ws {}{} ws "]")", reference(first), behind));
   }
 
-  // What stands in a row from a state on: its only way, or the name of the rule that has them all.
+  // Writes the rules of a row's states. Returns the way from its first state on: the text of its
+  // only way, or the name of the rule that has them all.
   std::string write_row(const Row& row, const std::string& name, bool is_object) {
     const std::vector<bool> ends = ending_states(row);
     std::vector<std::vector<std::pair<std::string, int32_t>>> ways(

@@ -14,7 +14,8 @@ namespace {
 
 enum class Holds : uint8_t { kNothing, kSchema, kList, kMap };
 
-// What the value of a keyword has of schemas. `items` may be a list as well, in `dependencies` lie lists of names too.
+// Says what kind of schemas a keyword's value holds. `items` may also be a list, and `dependencies`
+// may also hold lists of names.
 Holds what_it_holds(std::string_view keyword) {
   struct Row {
     std::string_view keyword;
@@ -53,7 +54,7 @@ std::optional<std::string> text_member(const json::object& object, std::string_v
   return std::string(value->get_string());
 }
 
-// In front of the fragment, and the fragment.
+// Splits a URI into the part in front of the fragment, and the fragment.
 std::pair<std::string, std::string> split_fragment(std::string_view uri) {
   const size_t hash = uri.find('#');
   if (hash == std::string_view::npos) return {std::string(uri), ""};

@@ -1,4 +1,4 @@
-// A JSON schema as it was sent: where its parts are, and what they refer to.
+// Finds the parts of a JSON schema, as it was sent, and what they refer to.
 #pragma once
 
 #include <deque>
@@ -20,11 +20,11 @@ class SchemaDocument {
   SchemaDocument& operator=(const SchemaDocument&) = delete;
 
   [[nodiscard]] const json::value& root() const { return root_; }
-  // Where a schema of the document is, such as `schema.properties.a`.
+  // The place of a schema in the document, such as `schema.properties.a`.
   [[nodiscard]] const std::string& path(const json::value& schema) const;
-  // What `reference`, a URI such as `#/$defs/a`, stands for in `schema`.
+  // The schema that `reference`, a URI such as `#/$defs/a`, stands for within `schema`.
   const json::value& resolve(const json::value& schema, std::string_view reference);
-  // Adds a schema that stands for what the document says at `path`.
+  // Adds a schema that replaces the one at `path` of the document.
   const json::value& add(json::value schema, const std::string& path);
 
  private:

@@ -20,7 +20,7 @@ const Model& small_model() {
   return model;
 }
 
-// Why a schema is refused; empty: it is not.
+// Returns why a schema is refused; empty if it is not.
 std::string refusal(const std::string& schema) {
   try {
     (void)schema_grammar(schema, true);

@@ -40,7 +40,7 @@ std::vector<Shape> of_all_types() {
   return shapes;
 }
 
-// Of all types, but with this one in the place of those of its type.
+// Shapes of all types, with `shape` in the place of the one of its type.
 std::vector<Shape> of_all_types_but(Shape shape) {
   std::vector<Shape> shapes = of_all_types();
   shapes[static_cast<size_t>(shape.type)] = std::move(shape);
@@ -75,7 +75,7 @@ std::optional<int64_t> smaller(std::optional<int64_t> a, std::optional<int64_t> 
   return std::min(*a, *b);
 }
 
-// What both allow; nothing where that is plainly none.
+// The shape that both allow; nothing where no value obviously fits both.
 std::optional<Shape> met(const Shape& a, const Shape& b) {
   if (a.type != b.type) return std::nullopt;
   Shape both = a;
@@ -206,7 +206,7 @@ void Shapes::refuse(const json::value& schema, std::string_view keyword,
   fail(ErrorKind::kUnsupported, "{}.{}: {}", document_.path(schema), keyword, why);
 }
 
-// What `make` makes; its errors name the keyword.
+// Returns what `make` returns; its errors name the keyword.
 template <class Make>
 auto Shapes::at(const json::value& schema, std::string_view keyword, const Make& make) const {
   try {
@@ -315,7 +315,8 @@ bool Shapes::may_be_key(const Conjunction& names, const std::string& key) {
 }
 
 std::vector<Literal> Shapes::classes(const Conjunction& item) {
-  // Of about the same share of the words and numbers that people write.
+  // Classes of the last character, each of about the same share of the words and numbers that
+  // people write.
   struct Class {
     std::string_view text;
     std::string_view number;
@@ -468,7 +469,7 @@ bool are_schemas(const json::value& value) {
   return list != nullptr && std::all_of(list->begin(), list->end(), is_schema);
 }
 
-// What a keyword's value must be, where it is not; empty where it is.
+// Says what a keyword's value must be, if it is something else; empty if it is right.
 std::string_view wrong_value(KeywordCheck::Kind kind, const json::value& value) {
   using Kind = KeywordCheck::Kind;
   switch (kind) {

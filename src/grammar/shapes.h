@@ -1,4 +1,5 @@
-// What a JSON schema says of values, as alternatives that each hold for one type of JSON.
+// Computes the values that a JSON schema allows, as alternatives that each hold for one type of
+// JSON.
 #pragma once
 
 #include <array>
@@ -22,7 +23,8 @@ struct Literal {
   auto operator<=>(const Literal&) const = default;
 };
 
-// All of these at once; none: any value. In the order in which they were met, as that is the order of properties.
+// A value must fit all of these; without any, every value fits. They stand in the order in which
+// they were met, as that is the order of properties.
 using Conjunction = std::vector<Literal>;
 
 Conjunction joined(const Conjunction& a, const Conjunction& b);
@@ -78,7 +80,7 @@ struct Shape {
   bool has_unique_items = false;
 };
 
-// What a string or a number may be, once its shape is put together.
+// The strings or numbers that a shape allows, with all its rules combined.
 struct Texts {
   std::optional<std::vector<json::value>> values = {};  // or these
   std::optional<Automaton> automaton = {};              // neither: any
@@ -87,29 +89,29 @@ struct Texts {
 // Errors: kUnsupported where an automaton grows too large.
 Texts texts_of(const Shape& shape);
 
-// What the value of a key must fit, so far as the shape's rules go.
+// The schemas that a key's value must fit, as far as the shape's rules tell.
 Conjunction value_of(const Shape& shape, const std::string& key);
-// What the item at an index must fit.
+// The schemas that the item at an index must fit.
 Conjunction item_of(const Shape& shape, size_t index);
 
-// Takes schemas apart. Errors: kUnsupported, which names the keyword and its place, for what is no schema of JSON
-// Schema, or cannot be kept.
+// Takes schemas apart. Errors: kUnsupported, naming the keyword and its place, for a schema that
+// JSON Schema does not allow, or that cannot be enforced.
 class Shapes {
  public:
   explicit Shapes(SchemaDocument& document) : document_(document) {}
 
-  // The values that fit are those of any of these, and no others.
+  // The alternatives: a value fits the conjunction if it fits any of these.
   const std::vector<Shape>& of(const Conjunction& conjunction);
-  // Fits nothing, as far as is seen within `depth` properties. May be false where nothing fits.
+  // Does nothing fit, as far as is seen within `depth` properties? May be false where nothing fits.
   bool is_empty(const Conjunction& conjunction, int depth);
-  // A string that fits, by what is known of keys.
+  // May `key` be a key, as far as is known of keys?
   bool may_be_key(const Conjunction& names, const std::string& key);
-  // The strings that fit.
+  // The strings that may be keys.
   Automaton keys_of(const Conjunction& names);
-  // Schemas no two of which share a value: of strings by their last character, of numbers by their last digit. None
-  // where an item may be an array or an object.
+  // Schemas of which no two share a value: they sort strings by their last character, numbers by
+  // their last digit. None where an item may be an array or an object.
   std::vector<Literal> classes(const Conjunction& item);
-  // What fits the value alone.
+  // A schema that this value alone fits.
   Literal constant(const json::value& value, const std::string& path);
 
  private:

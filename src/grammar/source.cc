@@ -59,7 +59,7 @@ Problem pattern_problem(std::string_view text, const SourceLimits& limits) {
   return std::nullopt;
 }
 
-// How many characters a regular expression has, once its repetitions are written out.
+// The number of characters of a regular expression, once its repetitions are written out.
 int64_t written_out_size(std::string_view text) {
   constexpr int64_t kEnough = int64_t{1} << 30U;
   std::vector<int64_t> sizes{0};  // of the groups that are open

@@ -1,4 +1,4 @@
-// What an answer may be held to, as a request gives it.
+// Describes the format that a request demands of its answer.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,8 @@ struct Source {
   std::string text;
   std::vector<std::string> choices;  // of kChoice: one of these, as it is
   Calls calls;                       // of kCalls
-  // Of schemas: an object has no properties, and an array no items, but those that it names.
+  // For schemas: an object has only the properties, and an array only the items, that the schema
+  // names.
   bool is_closed = true;
 
   friend bool operator==(const Source&, const Source&) = default;
@@ -52,8 +53,8 @@ struct SourceLimits {
   int64_t max_choices = 2048;      // of kChoice, and values of an enum
 };
 
-// Why `source` is not to be compiled, with the place in a schema; nothing: it is within the limits.
-// Time: linear.
+// Says why `source` is not to be compiled, with the place in a schema; nothing if it is within the
+// limits. Time: linear.
 std::optional<std::string> problem(const Source& source, const SourceLimits& limits = {});
 
 // A grammar for exactly these texts.

@@ -28,7 +28,7 @@ constexpr int kMostRedirects = 5;
 constexpr size_t kPart = 256 << 10;
 constexpr const char* kUserAgent = "encore";
 
-// Where systems other than Debian keep the certificates that they trust.
+// The files in which systems other than Debian keep the certificates that they trust.
 constexpr std::array kBundles = {"/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
                                  "/etc/ssl/cert.pem"};
 
@@ -85,7 +85,8 @@ class Connection {
               : http::async_read_header(plain_, buffer_, parser, done);
     });
   }
-  // One part of the body; need_buffer says that there is more.
+  // Reads a part of the body. The parser reports need_buffer when there is more, which is no error
+  // here.
   template <typename Parser>
   void read(Parser& parser) {
     wait("broke off", [&](auto done) {

@@ -20,13 +20,13 @@ struct Url {
   }
   [[nodiscard]] std::string text() const;
 };
-// Errors: kUsage, naming it, for what is no http or https address.
+// Parses an address. Errors: kUsage, naming it, if it is no http or https address.
 Url parse_url(std::string_view text);
-// Where a Location header leads from `from`.
+// The address to which a Location header leads from `from`.
 Url redirected(const Url& from, std::string_view location);
 
-// That there was no answer: nothing of that name, a refused connection, one that broke off or stood still. Another try may go
-// on where this one ended.
+// Says why there was no answer: nothing of that name, a refused connection, one that broke off or
+// stood still. Another try may go on where this one ended.
 struct ConnectionError {
   std::string why;
 };

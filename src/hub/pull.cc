@@ -44,7 +44,8 @@ struct Listing {
   fail(ErrorKind::kModel, "{}: {}", path.string(), std::strerror(errno));
 }
 
-// What Encore reads. Other folders have the weights once more, in other formats.
+// Tells whether Encore reads a file of this name. Further folders of a repository hold the same
+// weights in other formats.
 bool is_wanted(std::string_view name) {
   const bool is_inside = name.find('/') != std::string_view::npos;
   if (is_inside) return name.starts_with("additional_chat_templates/") && name.ends_with(".jinja");

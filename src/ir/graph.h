@@ -28,7 +28,7 @@ namespace encore::ir {
 using ValueId = Id<struct ValueTag>;
 using NodeId = Id<struct NodeTag>;
 
-// What a padding row of a step input holds.
+// The content of a step input's padding rows.
 enum class Pad : uint8_t {
   kZero,
   kMinusOne,
@@ -43,7 +43,8 @@ enum class ValueKind : uint8_t {
   kHostVisible,  // as kPersistent, in memory that the host can read and write while steps run
   kNode,         // made by a node, in the arena
 };
-// What lives across steps and what the host writes may be mutated by an op that says so.
+// An op may mutate these values, if it says so: values that live across steps, and inputs that the
+// host writes.
 constexpr bool is_mutable(ValueKind kind) {
   return kind != ValueKind::kWeight && kind != ValueKind::kNode;
 }
@@ -74,7 +75,8 @@ class Graph {
   ValueId add_weight(std::string name, Type type, WeightRecipe recipe);
   // A state of that group. Errors: kCompile when the group is negative.
   ValueId add_state(std::string name, Type type, int group = 0);
-  // Of any other kind. A value of a node that a pass writes itself is set as its output by the pass.
+  // Adds a value of any other kind. If a pass writes a node itself, the pass sets the value as its
+  // output.
   ValueId add_value(ValueKind kind, std::string name, Type type);
 
   // Appends a node; the op's row gives the output types.
@@ -99,8 +101,9 @@ class Graph {
   // The nodes that read each value, in order; indexed by ValueId::index.
   [[nodiscard]] std::vector<std::vector<NodeId>> readers() const;
 
-  // The whole graph rebuilt from `nodes` (a legal order over the same values): values that nothing
-  // reads or writes any more disappear, ids are renumbered, outputs kept. How passes delete.
+  // Rebuilds the whole graph from `nodes` (a legal order over the same values): values that nothing
+  // reads or writes any more disappear, ids are renumbered, outputs kept. Passes delete nodes this
+  // way.
   void replace_nodes(std::vector<Node> nodes);
   // Errors: kCompile when the name is taken.
   void rename(ValueId id, const std::string& name);

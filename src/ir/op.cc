@@ -70,7 +70,7 @@ class Fitting {
     return place == known.end() ? nullptr : &place->second;
   }
 
-  // Nothing: a letter is not known.
+  // The dim's value; nothing where a letter is not known.
   [[nodiscard]] std::optional<Dim> value(const Operand::Dim& dim) const {
     Dim product = dim.factor;
     for (const std::string_view letter : dim.letters) {

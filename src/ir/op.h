@@ -46,7 +46,7 @@ struct Operand {
 struct Signature : std::vector<Operand> {
   Signature() = default;
   Signature(const char* text);  // NOLINT(google-explicit-constructor): rows read as text
-  // Null: no operand of that name.
+  // The operand of that name; null when there is none.
   [[nodiscard]] const Operand* find(std::string_view name) const;
 };
 
@@ -67,8 +67,8 @@ struct Op {
   Signature outputs;
   Attrs attrs;  // examples of those that a node must have: {{"eps", 0.0}}
 
-  // What the signatures cannot say. `out` is what `outputs` says.
-  // Errors: kCompile with a reason; the caller adds the op's name.
+  // Checks and computes types beyond what the signatures say. `out` has the types that `outputs`
+  // gives. Errors: kCompile with a reason; the caller adds the op's name.
   void (*infer)(const Types& in, const Attrs& attrs, Types& out) = nullptr;
 
   // The host may write an operand while what comes before it runs: a segment begins with it.
@@ -91,9 +91,9 @@ struct Op {
 // Errors: kCompile naming the op, and the operand that is missing, unknown or does not fit.
 Types infer(const Op& op, const Types& inputs, const Attrs& attrs);
 
-// Which of `names` is each operand of the row; -1: none. Those without a name are the required
-// operands, in order. Errors: kCompile naming the op and an operand that is missing, unknown or
-// there twice.
+// For each operand of the row, its index in `names`; -1: none. Entries of `names` that are empty
+// are the required operands, in order. Errors: kCompile naming the op and an operand that is
+// missing, unknown or there twice.
 std::vector<int> places(const Op& op, const std::vector<std::string_view>& names);
 
 // The inputs of an op, by the names and in the order of its row. Errors: those of places().

@@ -1,4 +1,5 @@
-// Operands by name: what a node reads, what a launch is given, what a shape function is asked.
+// Operands by name: the values that a node reads, a launch is given, or a shape function is asked
+// about.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace encore::ir {
 
-// In the order of the op's row. An optional operand that is absent is not there.
+// Operands stand in the order of the op's row. An optional operand that is absent is not there.
 // Lifetime: names are literals, or of an op's row.
 template <typename T>
 class Operands {
@@ -50,7 +51,7 @@ class Operands {
     values_.push_back(std::move(value));
   }
 
-  // Null: absent.
+  // The operand of that name; null when it is absent.
   [[nodiscard]] const T* find(std::string_view name) const {
     for (size_t i = 0; i < names_.size(); ++i) {
       if (names_[i].name == name) return &values_[i];
@@ -76,7 +77,7 @@ class Operands {
   [[nodiscard]] auto end() { return values_.end(); }
   [[nodiscard]] const std::vector<T>& values() const { return values_; }
   [[nodiscard]] std::vector<T>& values() { return values_; }
-  // Of values()[i].
+  // The name of values()[i].
   [[nodiscard]] std::string_view name(size_t i) const { return names_[i].name; }
   [[nodiscard]] bool is_optional(size_t i) const { return names_[i].optional; }
 
@@ -88,7 +89,7 @@ class Operands {
     }
     return kept;
   }
-  // What `f` makes of each, under the same names.
+  // Applies `f` to each operand and keeps the names.
   template <typename F>
   [[nodiscard]] auto map(const F& f) const {
     Operands<decltype(f(values_[0]))> made;

@@ -1,5 +1,5 @@
-// How a weight comes to be: from tensors of a checkpoint, or from numbers known at build time.
-// Passes that merge weights write recipes; the loader executes them.
+// Recipes of weights: how they are made from tensors of a checkpoint, or from numbers known at
+// build time. Passes that merge weights write recipes; the loader executes them.
 #pragma once
 
 #include <optional>

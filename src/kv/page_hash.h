@@ -1,4 +1,4 @@
-// What a full page of KV holds, as 128 bits that depend on every token up to the page's end.
+// A full page of KV is identified by 128 bits, a hash of every token up to the page's end.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ struct PageHash {
 // The key is BLAKE2b-256 of the text that was given, without a key. Numbers are little-endian.
 class PageHasher {
  public:
-  // Absent: a random key.
+  // Draws a random key where none is given.
   explicit PageHasher(const std::optional<std::string>& key = {});
 
   // The hash before the first page. Sequences with different parts share no page.

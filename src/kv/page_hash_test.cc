@@ -11,7 +11,7 @@
 namespace encore::kv {
 namespace {
 
-// In the order of the bytes.
+// The hash in hexadecimal, in the order of its bytes.
 std::string hex(const PageHash& hash) {
   std::array<uint8_t, sizeof(hash)> bytes{};
   std::memcpy(bytes.data(), hash.words.data(), bytes.size());

@@ -1,4 +1,5 @@
-// Which pages of KV memory are free, used or kept. Pages are numbers; the executor owns their memory.
+// Keeps track of which pages of KV memory are free, used or kept. Pages are numbers; the executor
+// owns their memory.
 #pragma once
 
 #include <cstdint>

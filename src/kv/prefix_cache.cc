@@ -73,7 +73,7 @@ void PrefixCache::store(PageChain& chain, std::span<const int32_t> tokens,
     } else {
       report_stored(chain, tokens, first, i);
       first = i + 1;
-      // Of two pages with the same content, one in use is kept.
+      // Two pages have the same content now. If the stored one is in use, it stays the stored one.
       if (pool_.num_references(stored->second) > 0) continue;
       pool_.forget(std::exchange(stored->second, pages[i]));
     }

@@ -1,5 +1,5 @@
-// Which pages hold which tokens, so that a sequence starts with the pages of the longest prefix that
-// another one has computed.
+// Remembers which pages hold which tokens, so that a sequence starts with the pages of the longest
+// prefix that another one has computed.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace encore::kv {
 
-// What one sequence knows of its full pages.
+// The hashes of one sequence's full pages, and how many of the pages the cache has been offered.
 struct PageChain {
   int64_t num_offered = 0;       // first pages that the cache has or has been offered
   std::vector<PageHash> hashes;  // of its first pages that are full of known tokens
@@ -30,14 +30,14 @@ struct CacheEvent {
 
   Kind kind = Kind::kStored;
   std::vector<PageHash> hashes;  // of pages; stored ones follow each other
-  // Of kStored:
+  // The fields below are set for kStored only.
   PageHash parent;              // the hash before the first of them
   std::vector<int32_t> tokens;  // of all of them
   int64_t page_size = 0;        // Units: tokens
 };
 
 struct PrefixCacheOptions {
-  // Part of every namespace: what routers call the model.
+  // The name that routers give the model; it is part of every namespace.
   std::string model;
   // The key of the hashes. Absent: random, so that nobody outside can tell hashes. Routers that
   // compute hashes need one that they know.
@@ -96,7 +96,7 @@ class PrefixCache {
   [[nodiscard]] int64_t num_hashed() const { return num_hashed_; }
 
  private:
-  // A hash is as good as random already.
+  // Takes a hash's first word as its hash code, since a hash is as good as random already.
   struct FirstWord {
     size_t operator()(const PageHash& hash) const { return hash.words[0]; }
   };

@@ -48,7 +48,8 @@ TEST_F(PrefixCacheTest, FindsTheFullPagesOfTheLongestPrefix) {
   std::vector<int32_t> parts = tokens_from(0, 20);
   parts[5] = 77;
   EXPECT_EQ(find(parts), Pages{pages[0]});
-  // The same tokens behind others.
+  // Tokens 4 to 7 are stored only as the second page, behind tokens 0 to 3, so they are not found
+  // at the start.
   EXPECT_EQ(find(tokens_from(4, 8)), Pages{});
 }
 
@@ -124,7 +125,7 @@ TEST_F(PrefixCacheTest, TellsWhatItStoresAndRemoves) {
   EXPECT_EQ(events_[1].hashes, std::vector<PageHash>{chain.hashes[2]});
   pool_.release(others);
   (void)compute(tokens_from(0, 16));
-  // What is there already is not told again.
+  // The first two pages are stored already, so only the last two are reported.
   ASSERT_EQ(events_.size(), 3U);
   EXPECT_EQ(events_[2].parent, chain.hashes[1]);
   EXPECT_EQ(events_[2].tokens, tokens_from(8, 8));

@@ -45,7 +45,7 @@ encore_status fail_with(encore_status status, std::string_view text) noexcept {
   return status;
 }
 
-// What `call` returns, or the status of what it throws.
+// Returns the status that `call` returns, or the status of the exception that it throws.
 template <typename Call>
 encore_status guarded(Call&& call) noexcept {
   try {

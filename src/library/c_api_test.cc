@@ -57,7 +57,8 @@ TEST_F(CApi, ReleasingARequestAbortsIt) {
   encore_statistics before{};
   ASSERT_EQ(encore_get_statistics(engine, &before), ENCORE_OK);
   encore_release(submit("900"));
-  // Its end is told after that of the other.
+  // The second request outlives the first, so that the first one's end is counted when the second
+  // ends.
   encore_request* next = submit("100");
   encore_update update{};
   do {

@@ -1,4 +1,4 @@
-// What is behind the library's functions: a model, its loop, and the threads that run them.
+// Implements the library's functions: a model, its loop, and the threads that run them.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace encore::library {
 
-// Messages as the chat API has them.
+// Messages in the form of the chat API.
 struct Chat {
   json::array messages;
 };
@@ -57,7 +57,7 @@ class Engine {
 
  private:
   struct Model;
-  // What a request got, on its way from one thread to the other.
+  // Tokens of a request on their way from the thread that runs steps to the one that makes texts.
   struct Delivery {
     std::shared_ptr<Request> request;  // shared with who submitted it and with the sink
     std::vector<int32_t> tokens;
@@ -79,7 +79,7 @@ class Engine {
   // Guards Request::id, and model_ against close().
   std::mutex submit_mutex_;
 
-  // Guards what is below, but for threads.
+  // Guards the fields below, except the threads.
   mutable std::mutex mutex_;
   std::condition_variable arrives_;  // a delivery, or is_closing_
   std::condition_variable ends_;     // a request, or the last step

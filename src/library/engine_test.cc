@@ -14,10 +14,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kPrompt = "Once upon a time";
-// Of a request that goes on while others come and end.
+// Parameters of a request that goes on while others come and end.
 const Settings kLong = {{"max_tokens", 900}, {"ignore_eos", true}};
 
-// Of an engine that starts quickly.
+// Options of an engine that starts quickly.
 Settings options(int max_batch_size = 8) {
   return {{"device", "cpu"},
           {"max_batch_size", max_batch_size},
@@ -116,7 +116,7 @@ TEST(LibraryEngine, MakesAPromptOfAConversation) {
           {"role": "user", "content": "One day"}])";
   const Update update = engine.submit_chat(hello, parameters).wait();
   EXPECT_EQ(update.tokens.size(), 8U);
-  // What the bundled model's template makes of it.
+  // The text is the prompt that the bundled model's template writes for the conversation.
   EXPECT_EQ(update.tokens,
             engine.submit("Tom had a dog. It ran.\n\nOne day", parameters).wait().tokens);
   const char* const robot = R"([{"role": "robot", "content": "Beep."}])";

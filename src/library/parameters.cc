@@ -37,7 +37,8 @@ bool read_switch(std::string_view name, const std::string& text) {
   fail(ErrorKind::kUsage, "{} is on or off, not '{}'", name, text);
 }
 
-// What an answer is held to: one source, which may be a list of choices.
+// Returns the one grammar that holds the answer, creating it on the first call; a list of choices
+// adds to it. Errors: kUsage where a grammar of another kind is set already.
 grammar::Source& only_grammar(Parameters& parameters, grammar::SourceKind kind) {
   if (parameters.grammar && parameters.grammar->kind != kind) {
     fail(ErrorKind::kUsage,
@@ -143,7 +144,7 @@ std::vector<std::string_view> parameter_names() {
   return names;
 }
 
-// Those of the network.
+// Is the option one of the server's network, which the library does not have?
 bool is_of_server(const config::Option& option) {
   return option.group == config::Group::kServer && option.name != "max_queue" &&
          option.name != "chat_template";

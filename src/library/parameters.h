@@ -1,4 +1,4 @@
-// What the library is told as names and texts: options of an engine, parameters of a request.
+// Reads names and texts that the library is given: options of an engine, parameters of a request.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct Setting {
   std::string value;
 };
 
-// The table's options but for those of `encore serve` alone.
-// Errors: kUsage naming the option, in the table's words.
+// Reads the options of the table, without those of `encore serve` alone. Errors: kUsage naming the
+// option, in the table's words.
 config::Settings read_options(std::span<const Setting> options);
 
-// An argument that is JSON. Errors: kUsage naming it.
+// Parses an argument that is JSON. Errors: kUsage naming it.
 json::value parse_argument(std::string_view name, std::string_view text);
 
-// How a request is generated.
+// The parameters by which a request is generated.
 struct Parameters {
   std::optional<int64_t> max_tokens;
   sample::SamplingParams sampling;

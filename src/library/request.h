@@ -1,4 +1,4 @@
-// One request of the library: what it has got, and nobody has read yet.
+// Holds one request of the library, with the part of its answer that the caller has not read yet.
 #pragma once
 
 #include <chrono>
@@ -27,21 +27,23 @@ struct Update {
   std::string error;  // of kError
 };
 
-// How long somebody waits; absent: without end.
+// How long a caller waits; absent: without a limit.
 using Timeout = std::optional<std::chrono::milliseconds>;
 
 // Threads: one calls read() and give(), another one next().
 // Lifetime: the tokenizer must outlive the read() that finds the end.
 class Request {
  public:
-  // `output` makes tokens a text; absent: there is none.
+  // `output` turns tokens into text; absent: the request gets tokens only.
   explicit Request(std::optional<text::OutputText> output) : output_(std::move(output)) {}
 
-  // What the request gets of that: nothing behind its end.
+  // Takes tokens that the engine delivers and returns what the caller gets of them: the text, and
+  // no token behind the end of the answer.
   Update read(const engine::Update& delivered);
-  // Lets next() return it.
+  // Adds `update` to what next() will return.
   void give(Update update);
-  // What is new, as soon as there is something; once the request has ended, at once and with its end.
+  // Waits for something new and returns all of it. Returns at once when the request has ended, with
+  // its end.
   Update next(Timeout timeout);
   [[nodiscard]] bool has_ended() const;
 
@@ -49,7 +51,7 @@ class Request {
   size_t num_top = 0;        // entries that a row of log probabilities has; set before the first
 
  private:
-  // Of the thread that reads.
+  // The thread that calls read() uses these two.
   std::optional<text::OutputText> output_;
   bool is_over_ = false;
 

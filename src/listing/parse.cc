@@ -340,7 +340,7 @@ class Parser {
     return piece;
   }
 
-  // The pieces so many times, with each number in the place of #.
+  // Repeats the pieces `count` times, with the number of each repetition in the place of #.
   static WeightRecipe stacked(const std::vector<WeightPiece>& pattern, int64_t count) {
     WeightRecipe recipe;
     for (int64_t i = 0; i < count; ++i) {

@@ -49,8 +49,8 @@ std::string print_pieces(const std::vector<ir::WeightPiece>& pieces) {
   return text;
 }
 
-// Pieces that are those of the first of several matrices, but for its number in the tensor's name: with
-// # in the place of the number, those of the first. Empty: they are not.
+// Returns the pieces of the first of several matrices, with # in the place of the number in the
+// tensor's name, if the others' pieces differ from them in that number alone; else nothing.
 std::vector<ir::WeightPiece> stacked_pattern(const WeightRecipe& recipe, const ir::Type& type) {
   constexpr size_t kMatrix = 3;
   const auto count = type.dims.size() == kMatrix ? static_cast<size_t>(type.dims[0].value) : 0;

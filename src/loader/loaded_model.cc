@@ -93,8 +93,8 @@ void log_ropes(const model::ModelConfig& config, int64_t max_seq_len) {
   }
 }
 
-// What a model's graph asks its files, which are opened where there is something to ask. Immovable:
-// the formats refer to the checkpoint.
+// Opens a model's files where its graph needs something from them. Immovable: the formats refer to
+// the checkpoint.
 struct Files {
   Files(const model::ModelSource& source, const LoadOptions& options)
       : checkpoint(opened(source, options)),

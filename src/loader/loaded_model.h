@@ -1,4 +1,4 @@
-// From a model's name to something that steps: graph, program, weights, executor.
+// Turns a model's name into something that steps: graph, program, weights, executor.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace encore::loader {
 
-// What decides how many tokens the KV pool holds.
+// The limit that decides how many tokens the KV pool holds.
 enum class KvBound : uint8_t {
   kWanted,        // it holds what was asked for, or the longest sequences of the largest step
   kMemory,        // what is free, less the reserve
@@ -26,12 +26,13 @@ enum class KvBound : uint8_t {
   kHostFraction,  // LoadOptions::host_fraction
 };
 
-// What an executor is told, and what comes before and after it.
+// The options of an executor, and of everything that is loaded before and after it.
 struct LoadOptions : runtime::ExecutorOptions {
   // Capacity of the KV pool; absent: max_batch_size sequences of max_seq_len, or what fits.
   std::optional<int64_t> kv_tokens;
-  // What fits: this share of the memory that is free once weights, arena and recordings lie in it,
-  // less the reserve. Absent: all, or of a host's memory, unless `kv_tokens` asks for more, `host_fraction`.
+  // The share of the memory that is free once weights, arena and recordings lie in it, less the
+  // reserve, that the KV pool may fill. Absent: all, or, for a host's memory, `host_fraction`,
+  // unless `kv_tokens` asks for more.
   std::optional<double> free_memory_fraction;
   double host_fraction = 1;
   MemoryAmount memory_reserve;
@@ -56,7 +57,7 @@ struct LoadOptions : runtime::ExecutorOptions {
   Rank rank = {};
 };
 
-// What a sleeping model gives back.
+// The memory that a sleeping model gives back.
 enum class SleepDepth : uint8_t { kKv, kKvAndWeights };
 
 class RankThreads;
@@ -76,7 +77,7 @@ class LoadedModel {
 
   // Of the whole model.
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
-  // Of weights and activations, and of K and V as they are kept.
+  // The dtype of weights and activations, and that of K and V as they are kept.
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
   [[nodiscard]] const passes::Program& program() const { return *program_; }
@@ -94,17 +95,18 @@ class LoadedModel {
   [[nodiscard]] int64_t num_pages() const { return num_pages_; }
   [[nodiscard]] KvBound kv_bound() const { return kv_bound_; }
   [[nodiscard]] int64_t page_size() const { return page_size_; }
-  // In use on the device before anything was loaded, and taken for what scores prompts. Units: bytes.
+  // Bytes in use on the device before anything was loaded, and bytes taken to score prompts.
   [[nodiscard]] int64_t context_bytes() const { return context_bytes_; }
   [[nodiscard]] int64_t prompt_score_bytes() const { return prompt_score_bytes_; }
-  // Kept free for the halves of steps that token masks need. Units: bytes.
+  // Bytes kept free for the halves of steps that token masks need.
   [[nodiscard]] int64_t half_bytes() const { return half_bytes_; }
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
   [[nodiscard]] Rank rank() const { return executor_->loaded().device.rank(); }
 
-  // Between steps: gives device memory back until wake(); addresses stay, so recordings do. The
-  // pages in use are kept on the host. Asleep already: goes deeper where asked to, else does
-  // nothing. Errors: kMemory when the host has not the memory for the pages; nothing was released.
+  // Gives device memory back between steps until wake(); addresses stay, so recordings do. The
+  // pages in use are kept on the host. A model that is asleep already goes deeper where asked to,
+  // else does nothing. Errors: kMemory when the host has not the memory for the pages; nothing was
+  // released.
   void sleep(SleepDepth depth, std::vector<int32_t> pages_in_use);
   // Takes the same memory again and fills it: pages from the host, weights from their source.
   // Errors: kMemory when somebody else took it, with figures; kModel when the checkpoint changed on

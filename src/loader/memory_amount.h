@@ -1,4 +1,4 @@
-// How much device memory somebody wants.
+// An amount of device memory, as options ask for it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct MemoryAmount {
   int64_t bytes = 0;
   double share = 0;  // 0 to 1; used when above 0
 
-  // In bytes, on a device of `total`.
+  // The amount in bytes, on a device of `total` bytes.
   [[nodiscard]] int64_t of(int64_t total) const {
     return share > 0 ? static_cast<int64_t>(share * static_cast<double>(total)) : bytes;
   }

@@ -1,4 +1,4 @@
-// Whether requests of a replay get the same tokens when each has the engine to itself.
+// Tells whether requests of a replay get the same tokens when each has the engine to itself.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ class SampledAnswers {
   // Chooses at most `num_samples` of the requests whose clients stay. Lifetime: refers to them.
   SampledAnswers(std::span<const replay::Request> requests, int64_t num_samples, uint64_t seed);
 
-  // What a request got; ignored unless it was chosen. Threads: one at a time.
+  // Keeps the tokens that a request got; ignored unless the request was chosen. Threads: one at a
+  // time.
   void add(size_t request, std::span<const int32_t> tokens);
 
-  // Answers each of them again, on a loop of its own. Requests that `record` has no whole answer of
-  // are left out. `on_progress` is called before each with how many have been compared; true: enough.
-  // Errors: those of replay_on().
+  // Runs each chosen request again, on a loop of its own, and compares the tokens. Requests without
+  // a whole answer in `record` are left out. `on_progress` is called before each with the number
+  // compared so far, and ends the comparison by returning true. Errors: those of replay_on().
   [[nodiscard]] replay::AloneComparison compare(
       loader::LoadedModel& model, const engine::ServingOptions& options,
       const replay::ReplayRecord& record,

@@ -68,7 +68,7 @@ int64_t AttentionTimer::num_pages(const AttentionCase& c) const {
     pages += num_pages(length);
   return pages;
 }
-// Of K and V each.
+// The bytes of K in a page, and of V as well.
 int64_t AttentionTimer::page_bytes() const {
   return shape_.kv_heads * shape_.page_size * shape_.head_dim * size_of(shape_.kv_dtype);
 }

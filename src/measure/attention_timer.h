@@ -1,4 +1,4 @@
-// One launch of decode attention, timed over copies of the KV that no cache holds.
+// Times one launch of decode attention, over copies of the KV that no cache holds.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace encore::measure {
 
-// What the launches have in common. `rope`: of fused_attention.
+// The dtypes and sizes that all launches share. `rope`: times fused_attention, which rotates.
 struct AttentionShape {
   DType dtype = DType::kBF16;
   DType kv_dtype = DType::kBF16;
@@ -24,14 +24,14 @@ struct AttentionShape {
   std::optional<int64_t> window = {};  // tokens that a token sees at most
 };
 
-// Tokens of each sequence.
+// A case to time: the tokens of each sequence.
 struct AttentionCase {
   std::string name;
   std::vector<int64_t> lengths;
 };
 
-// Units: microseconds per launch: one after the other, and with a small fill between them, whose
-// own time is taken away.
+// Times of one launch, where launches follow each other, and where a small fill is between them,
+// whose own time is subtracted. Units: microseconds per launch.
 struct AttentionTiming {
   std::string kernel;
   double kv_bytes = 0;
@@ -39,13 +39,13 @@ struct AttentionTiming {
   double alone_us = 0;
 };
 
-// Memory for the largest case, filled once, and what times a case in it.
+// Memory for the largest case, filled once, in which each case is timed.
 class AttentionTimer {
  public:
   AttentionTimer(const AttentionShape& shape, Device& device,
                  const std::vector<AttentionCase>& cases);
 
-  // Median of `runs` replays of one recording.
+  // Times a case: the median of `runs` replays of one recording.
   AttentionTiming time(const AttentionCase& c, int runs);
 
  private:
@@ -53,7 +53,8 @@ class AttentionTimer {
     bool fill;
     bool launch;
   };
-  // The step's inputs, the same in every copy of the KV. Units: elements of 4 bytes.
+  // Where the step's inputs lie, which are the same for every copy of the KV. Units: elements of 4
+  // bytes.
   struct Inputs {
     int64_t page_table = 0;
     int64_t kv_lens = 0;

@@ -1,4 +1,5 @@
-// Sequences that decode, for benchmarks: brought there by the engine, or put there.
+// Sequences that decode, for benchmarks: the engine brings them there by reading prompts, or random
+// KV stands for the prompts.
 #pragma once
 
 #include <array>
@@ -28,10 +29,10 @@ struct DecodingOptions {
   uint64_t seed = 1;
   sample::SamplingParams sampling;  // greedy
 
-  // Tokens of each sequence, so that none ends while the last still decodes: those that started
-  // first go on until the last has been timed.
+  // Returns how many tokens each sequence generates, so that none ends while the last still
+  // decodes: those that started first go on until the last has been timed.
   [[nodiscard]] int64_t max_tokens(const runtime::Limits& limits) const;
-  // The usual context of a timed step.
+  // The context of the step in the middle of those that are timed.
   [[nodiscard]] int64_t middle() const { return context + warmup_tokens + steps / 2; }
 };
 
@@ -63,11 +64,12 @@ class Decoding {
   int64_t num_generated_ = 0;
 };
 
-// `num_steps` calls of `step`, traced, after a few that warm the tracer up.
+// Traces `num_steps` calls of `step`, after a few that warm the tracer up.
 inline constexpr int kTracerWarmUpSteps = 4;
 Trace trace_steps(Tracer& tracer, const std::function<void()>& step, int64_t num_steps);
 
-// The same without prompts: KV filled with random numbers, pages dealt out in random order.
+// Runs decode steps without prompts: KV is filled with random numbers, and pages are dealt out in
+// random order.
 class FilledKv {
  public:
   // Fills the KV of `model`, all of it.
@@ -78,10 +80,10 @@ class FilledKv {
   // is read. Errors: kUsage when the pages do not suffice.
   [[nodiscard]] diagnose::TrialStep step(int64_t batch, int64_t context, int64_t prompt_tokens = 0,
                                          int64_t steps = 1) const;
-  // A step in which prompts of `tokens` together are read: one, or as few as no sequence is too
-  // short for. Errors: kUsage when the pages do not suffice.
+  // A step that reads prompts of `tokens` tokens together: one prompt, or more where that is longer
+  // than a sequence may be, but as few as can be. Errors: kUsage when the pages do not suffice.
   [[nodiscard]] diagnose::TrialStep prompts(int64_t tokens) const;
-  // Readies it; executor().run(step.lengths()) enqueues it.
+  // Begins the step; executor().run(step.lengths()) enqueues it.
   runtime::Choice begin(const diagnose::TrialStep& step);
   [[nodiscard]] runtime::Executor& executor() { return model_.executor(); }
 
@@ -97,7 +99,7 @@ struct SingleStep {
 };
 SingleStep time_single_steps(FilledKv& kv, const diagnose::TrialStep& step);
 
-// One step again and again, each enqueued before the host waits for the one before it.
+// Runs one step again and again, each enqueued before the host waits for the one before it.
 class RepeatedStep {
  public:
   RepeatedStep(FilledKv& kv, const diagnose::TrialStep& step);

@@ -18,8 +18,9 @@ bool is_attention(const ir::Op& op) {
   return op.name == "attention" || op.name == "fused_attention";
 }
 
-// What the row's cost leaves out, because only the step knows the lengths. A window bounds it: a
-// sequence's new tokens see what is in the windows of the first and the last of them, at most.
+// The cost of reading KV. op_cost() leaves it out, because only the step knows the lengths. A
+// window bounds it: the new tokens of a sequence see at most the keys from the start of the first
+// one's window to the end of the last one's.
 OpCost kv_cost(const ir::Types& inputs, const ir::Attrs& attrs, const ir::Sizes& sizes, KvWork kv) {
   if (attrs.find("window") != nullptr) {
     const int64_t window = attrs.get_int("window");
@@ -49,7 +50,8 @@ std::string rate_text(double rate, const char* what) {
   return fmt::format("{:.3g} {}{}/s", rate / (is_tera ? 1e12 : 1e9), is_tera ? 'T' : 'G', what);
 }
 
-// Of a product of matrices: "[6144,4096]", outputs first.
+// The shape of a linear's weight, outputs first, as in " [6144,4096]"; "" for an op without a
+// weight.
 std::string weight_shape(const ir::Graph& graph, const ir::Node& node) {
   const ir::ValueId* weight = node.inputs.find("weight");
   if (weight == nullptr) return "";

@@ -1,5 +1,5 @@
-// The least time that a step can take: what each op must move and compute, over what the device
-// does best.
+// Computes the least time that a step can take: the bytes that each op must move and the operations
+// it must compute, over the best rates of the device.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace encore::measure {
 
-// Least memory traffic and arithmetic of one step, without the KV that attention reads.
-// Units: bytes, operations.
+// Least memory traffic and arithmetic of one step, without the KV that attention reads. Units:
+// bytes, operations.
 struct StepCost {
   int64_t bytes = 0;
   int64_t flops = 0;
@@ -21,27 +21,28 @@ struct StepCost {
 };
 StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes);
 
-// What a device does best.
+// The best rates that a device reaches.
 struct Rates {
   double bytes_per_s = 0;  // reading, measured in the same run; 0: not measured
   double flops_per_s = 0;  // products of matrices, sustained; 0: not known, so bytes alone count
 };
-// The bandwidth that was measured and the FLOP/s of an H200; of the CPU both measured now, the
-// bandwidth of the `bytes` that a step reads, for they may lie in its caches; absent: none do.
+// The rates of a device. A GPU has the bandwidth that was measured and the FLOP/s of an H200. On
+// the CPU both are measured now, the bandwidth over `bytes`, the bytes of a step, because they may
+// lie in its caches; absent: they do not.
 Rates rates(Device& device, double read_bandwidth, std::optional<int64_t> bytes);
 // "bytes / 4.58 TB/s or FLOPs / 690 TFLOP/s, whichever takes longer".
 std::string rates_text(const Rates& rates);
 
-// What attention has to do, of all sequences together.
+// The work of attention for all sequences of a step together.
 struct KvWork {
   int64_t tokens = 0;  // whose K and V it reads
   int64_t pairs = 0;   // of a query and a token that it sees
 
-  // New tokens behind others, each of which sees those before it and itself.
+  // The work of `count` new tokens behind `past` others: each sees those before it and itself.
   static KvWork of(int64_t past, int64_t count) {
     return {past + count, past * count + count * (count + 1) / 2};
   }
-  // Sequences that decode one token.
+  // The work of sequences that decode one token each; `tokens` is the sum of their lengths.
   static KvWork decode(int64_t tokens) { return {tokens, tokens}; }
   friend KvWork operator+(const KvWork& a, const KvWork& b) {
     return {a.tokens + b.tokens, a.pairs + b.pairs};
@@ -57,17 +58,17 @@ struct NodeFloor {
   double us = 0;  // the longer of the two at the device's rates
 };
 
-// What they read and write together.
+// The bytes that the nodes read and write together.
 int64_t total_bytes(const std::vector<NodeFloor>& nodes);
 
-// By node; views take nothing.
+// The floor of each node; views take nothing.
 std::vector<NodeFloor> node_floors(const ir::Graph& graph, const ir::Sizes& sizes, const KvWork& kv,
                                    const Rates& rates);
-// Their sum. Units: microseconds.
+// The sum of the nodes' floors. Units: microseconds.
 double floor_us(const std::vector<NodeFloor>& nodes);
 
-// The least that a whole step takes, and what takes it: ops whose bytes take longer than their
-// FLOPs read and write, the others compute. Units: microseconds.
+// The least time of a whole step, by what limits it: ops whose bytes take longer than their FLOPs
+// count as reads and writes, the others as compute. Units: microseconds.
 struct StepFloor {
   double us = 0;  // the sum of the four
   double weights_us = 0;

@@ -9,7 +9,7 @@
 
 namespace encore::measure {
 
-// What the page shows of one ladder.
+// A ladder on the page: the steps it is asked for, its price, and other ladders to compare.
 struct LadderPlot {
   planning::Workload workload;
   planning::PricedLadder chosen;
@@ -28,7 +28,7 @@ struct GraphsPage {
       admissible;  // of all steps that may be asked for, how they would be run
 };
 
-// The page. Text from the log is escaped.
+// Writes the page. Text from the log is escaped.
 std::string graphs_html(const GraphsPage& page);
 
 }  // namespace encore::measure

@@ -1,4 +1,4 @@
-// What the pages share that verbs write: one file each, nothing loaded from elsewhere, light and
+// Builds the HTML pages of several verbs: one file each, nothing loaded from elsewhere, light and
 // dark.
 #pragma once
 

@@ -18,12 +18,12 @@ struct BucketTime {
   [[nodiscard]] double ratio() const { return floor_us > 0 ? us / floor_us : 0; }
 };
 
-// How the first changes to the second, as a share: 0.02 is two percent more.
+// The change from the first to the second, as a share: 0.02 is two percent more.
 inline double change(double from, double to) {
   return from > 0 ? to / from - 1 : 0;
 }
 
-// What the issue of a ladder is: the bucket farthest above its floor, and the neighbours between
+// The worst points of a ladder: the bucket farthest above its floor, and the neighbours between
 // which that distance changes most.
 struct LadderSummary {
   size_t worst = 0;           // position of the bucket
@@ -32,12 +32,12 @@ struct LadderSummary {
 };
 LadderSummary summarize(const std::vector<BucketTime>& times);
 
-// A row a bucket, with bars; the same as JSON; the summary as a sentence.
+// The times as a table with a bar for each bucket, as JSON, and the summary as a sentence.
 std::string times_text(const std::vector<BucketTime>& times);
 json::array times_json(const std::vector<BucketTime>& times);
 std::string summary_text(const std::vector<BucketTime>& times);
 
-// What the page says of a ladder.
+// The texts on the page about a ladder.
 struct LadderText {
   std::string ladder;  // "decode ladder"
   std::string unit;    // what its sizes count: "sequences"

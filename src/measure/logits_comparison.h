@@ -1,5 +1,5 @@
-// What a model makes of a text, and how far another model is from it: perplexity, and how the
-// distributions over the next token differ.
+// Measures how well a model predicts a text, and how far another model is from it: perplexity, and
+// how the distributions over the next token differ.
 #pragma once
 
 #include <cstdint>

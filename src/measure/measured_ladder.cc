@@ -71,7 +71,7 @@ loader::LoadOptions strategy_options(const loader::LoadOptions& base, const Stra
     load.kv_tokens = sequences * (limits.max_seq_len + load.page_size);
   }
   if (!strategy.records) {
-    // Exact sizes, but only those that are timed: a start prepares all of a ladder.
+    // The ladder has exact sizes, but only those that are timed: a start prepares all of a ladder.
     const bool of_tokens = strategy.of == LadderOf::kTokens;
     const int64_t max = of_tokens ? limits.max_num_tokens : limits.max_batch_size;
     load.graphs = runtime::Graphs::kNone;
@@ -80,7 +80,7 @@ loader::LoadOptions strategy_options(const loader::LoadOptions& base, const Stra
   return load;
 }
 
-// Every size `replays` times.
+// Replays every size `replays` times.
 void replay_all(loader::LoadedModel& model, const Strategy& strategy, int64_t replays) {
   for (const int64_t size : strategy.ladder.sizes()) {
     const auto step = diagnose::trial_step(model, step_of(model.limits(), strategy.of, size));
@@ -92,7 +92,7 @@ void replay_all(loader::LoadedModel& model, const Strategy& strategy, int64_t re
   }
 }
 
-// What it takes by the cost model: its share of the estimate, of lru:N for N recordings.
+// The cost that the cost model predicts for the ladder's recordings; with lru:N, for N of them.
 planning::BucketCost predicted(loader::LoadedModel& model, const Strategy& strategy) {
   if (!strategy.records) return {};
   planning::RecordingEstimate estimate = planning::estimate_recordings(
@@ -165,7 +165,7 @@ Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
                  const model::ModelSource& source, const loader::LoadOptions& base,
                  const Strategy& strategy, int64_t replays) {
   log::info("measuring {}", strategy.name);
-  // What the child sends back.
+  // The child process sends this back.
   struct Answer {
     Measured measured;
     ErrorKind kind;

@@ -1,4 +1,4 @@
-// What the recordings of one ladder cost and give, measured on a model loaded for it alone.
+// Measures the cost and the effect of the recordings of one ladder, on a model loaded for it alone.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace encore::measure {
 
-// Which steps a ladder is for: full recordings of decode steps, by sequences, or pieces of steps
-// with prompts, by tokens.
+// Says for which steps a ladder is: full recordings of decode steps, by sequences, or pieces of
+// steps with prompts, by tokens.
 enum class LadderOf : uint8_t { kSequences, kTokens };
 
 // A ladder, and how its recordings are made.
@@ -27,7 +27,7 @@ struct Strategy {
   runtime::RecordOrder order = runtime::RecordOrder::kDescending;
 };
 
-// Trivially copyable: it comes from another process.
+// The results. They come from another process, so they are trivially copyable.
 struct Measured {
   int recordings = 0;
   int executables = 0;
@@ -43,21 +43,21 @@ struct Measured {
   int64_t used_bytes = 0;        // by the driver's count, at start; 0: it has none
   int64_t used_bytes_after = 0;  // after the replays
 
-  // What the reference documents compute: twice 64 bytes and 8 arguments of 8 for each kernel.
+  // The reference documents' formula: for each kernel, twice 64 bytes and 8 arguments of 8 bytes.
   [[nodiscard]] int64_t formula_bytes() const { return nodes * 2 * (64 + 8 * 8); }
-  // How many tokens' K and V would lie in the recordings' memory.
+  // The number of tokens whose K and V would fit in the recordings' memory.
   [[nodiscard]] int64_t kv_tokens() const { return div_up(plan.recordings, kv_bytes_per_token); }
 };
 
-// Sizes that no schedule was made for, a factor of two apart.
+// Sizes a factor of two apart that no schedule was made for.
 std::vector<int64_t> sample_sizes(LadderOf of, int64_t max);
 // Each size from 1 to `max` once.
 planning::Histogram every_size_once(int64_t max);
 
-// With `replays` steps of every size between the two looks at the driver's figure. In a process of
-// its own: a driver keeps memory that recordings once had, so of two measurements in one process
-// the second would see none. REQUIRES: this process has not opened a device. Errors: those of
-// loading.
+// Loads the model with the ladder and measures it, with `replays` steps of every size between the
+// two readings of the driver's memory. This happens in a process of its own: a driver keeps memory
+// that recordings once had, so the second of two measurements in one process would see none.
+// REQUIRES: this process has not opened a device. Errors: those of loading.
 Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
                  const model::ModelSource& source, const loader::LoadOptions& base,
                  const Strategy& strategy, int64_t replays);

@@ -32,8 +32,8 @@ OpCost cost_embedding(const Types& in, const Types& out, const Sizes& sizes) {
   return {2 * out["x"].num_bytes(sizes) + in["ids"].num_bytes(sizes), 0};
 }
 
-// The share of all experts that some rows choose, where each of a row's X is as likely as any other:
-// 1 - (1 - X/E)^R.
+// Returns the expected share of all experts that some row chooses, where each of a row's X is as
+// likely as any other: 1 - (1 - X/E)^R.
 double expected_experts(const Types& in, const Sizes& sizes) {
   const auto num_experts = static_cast<double>(in["gate_up"].dims[0].value);
   const auto top_k = static_cast<double>(in["experts"].dims[1].value);

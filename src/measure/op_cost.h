@@ -1,4 +1,4 @@
-// What one launch of an op costs at given sizes.
+// Computes the cost of one launch of an op at given sizes.
 #pragma once
 
 #include "ir/graph.h"
@@ -10,12 +10,14 @@ struct OpCost {
   int64_t flops = 0;
 };
 
-// The share of its weights that one launch of a node reads: less than all where rows choose.
+// Returns the share of its weights that one launch of a node reads, which is below 1 where rows
+// choose experts.
 double weight_share(const ir::Graph& graph, const ir::Node& node, const ir::Sizes& sizes);
 
-// Of attention without the KV that it reads, which depends on lengths that only the step knows.
-// Of experts, those that so many rows are expected to choose, each row its own at random. An op that
-// op_cost.cc does not list reads and writes each operand once, and has no FLOPs.
+// Returns the cost of a node. Attention is counted without the KV that it reads, which depends on
+// lengths that only the step knows. Of experts, those are counted that so many rows are expected to
+// choose, where each row chooses its own at random. An op that op_cost.cc does not list reads and
+// writes each operand once, and has no FLOPs.
 OpCost op_cost(const ir::Graph& graph, const ir::Node& node, const ir::Sizes& sizes);
 
 }  // namespace encore::measure

@@ -1,4 +1,4 @@
-// What `encore profile` found: where a step's time goes, in each mode.
+// Holds the results of `encore profile`: where a step's time goes, in each mode.
 #pragma once
 
 #include <cstdint>
@@ -49,25 +49,26 @@ struct Profile {
 };
 
 // The share of an untraced step in which no kernel runs: launching, copying, waiting for the host.
-// Nothing when it was not traced how long kernels run.
+// Nothing when no trace says how long kernels run.
 std::optional<double> overhead(const ModeProfile& mode);
-// A traced step by what it is spent on, from reading weights to waiting for the host; sums to it.
+// A part of a traced step, from reading weights to waiting for the host. The parts add up to the
+// step.
 struct StepPart {
   const char* what;
   const char* source;  // what it depends on
   double us = 0;
 };
 std::vector<StepPart> step_parts(const Profile& profile, const StepTimes& times);
-// What the weights' bytes and the FLOPs of a step take, each by itself.
+// Says how long the weights' bytes would take alone, and the step's FLOPs alone.
 std::string load_and_compute_text(const Profile& profile);
-// Of the last mode's traced step, as "12.3 %".
+// `us` as a share of the last mode's traced step: "12.3 %".
 std::string share_of_step(const Profile& profile, double us);
 // The time of the group that chooses tokens.
 double sampling_us(const StepTimes& times);
 // The short name of a device function: without what it returns, its scope and its parameters.
 std::string short_name(const std::string& function);
 
-// The same for people, for programs, and as a page.
+// The profile as text, as JSON, and as a page.
 std::string profile_text(const Profile& profile);
 json::object profile_json(const Profile& profile);
 std::string profile_html(const Profile& profile);

@@ -108,7 +108,7 @@ std::string shares_svg(const Profile& profile, const Colours& colours) {
 // Lengths are shares of the drawing's width, which may be any.
 class Timeline {
  public:
-  // `longest_ns`: what the whole width stands for.
+  // `longest_ns` is the time that the whole width stands for.
   Timeline(const StepTimes& times, int64_t longest_ns, const Colours& colours)
       : colours_(colours), longest_ns_(std::max(1.0, static_cast<double>(longest_ns))) {
     axis();
@@ -191,7 +191,7 @@ std::string timelines(const Profile& profile, const Colours& colours) {
       rows);
 }
 
-// What a step is spent on, mode by mode, with shares.
+// A table of the parts of a step, with their times and shares in each mode.
 std::string part_rows(const Profile& profile) {
   std::string html = "<div class=\"scroll\"><table><tr><th>part</th>";
   for (const ModeProfile& mode : profile.modes)

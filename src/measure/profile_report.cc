@@ -41,7 +41,7 @@ SpanTime call_time(const StepTimes& times, TraceKind kind) {
   return place == times.calls.end() ? SpanTime{} : place->second;
 }
 
-// Of the host's step, what it computes itself.
+// The time within the host's step in which the host computes itself.
 double computing_us(const Profile& profile, const StepTimes& times) {
   return profile.on_host ? times.kernels_us + times.copies_us : 0;
 }

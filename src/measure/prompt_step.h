@@ -1,4 +1,5 @@
-// A prompt run as steps of one sequence, for what reads logits or values of all its tokens.
+// Runs a prompt as steps of one sequence, for measurements of the logits or values of all its
+// tokens.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ namespace encore::measure {
 void run_prompt_step(loader::LoadedModel& model, std::span<const int32_t> prompt, int64_t first,
                      int64_t count, int32_t adapter = -1);
 
-// What the layers of a model add to: the residual stream behind the embedding and behind each half
-// of a layer, of all tokens of a prompt that fits one step, run eagerly.
+// The residual stream, which the layers of a model add to: behind the embedding and behind each
+// half of a layer, for all tokens of a prompt that fits one step, run eagerly.
 struct Residual {
   std::string value;  // as the graph names it
   std::vector<float> numbers;

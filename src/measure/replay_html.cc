@@ -39,7 +39,7 @@ struct Axis {
     if (!is_logarithmic) return last > first ? (value - first) / (last - first) : 0.5;
     return std::log(std::max(value, first) / first) / std::log(last / first);
   }
-  // Where a line of the grid stands.
+  // The positions of the grid's lines.
   [[nodiscard]] std::vector<double> ticks(int count) const {
     std::vector<double> at;
     if (is_logarithmic) {
@@ -126,7 +126,7 @@ class Bins {
       curve.push_back({middle(i), sums_[i] / width_s_});
     return curve;
   }
-  // Of the bins that have one.
+  // The mean of each bin that has values.
   [[nodiscard]] Curve means() const {
     Curve curve;
     for (int64_t i = 0; i < kMaxBins; ++i) {

@@ -188,7 +188,7 @@ double seconds(engine::HostTimes::Clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-// What of a record's host times a step took, by name, all of it last.
+// The host's time per step for each kind of work, by name; their sum comes last, as "all".
 std::vector<std::pair<std::string_view, double>> host_us(const ReplayRecord& record) {
   std::vector<std::pair<std::string_view, double>> times;
   double all = 0;

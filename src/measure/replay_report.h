@@ -1,4 +1,4 @@
-// What a replay has shown, for people, as JSON and as a page.
+// Reports a replay: as text, as JSON and as a page.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace encore::measure {
 
-// A replay and what is asked of it.
+// A replay, and what its report needs beside it.
 struct ReplayReport {
   std::string title;              // of the verb
   std::vector<std::string> what;  // lines that say what was replayed, and on what
@@ -20,7 +20,8 @@ struct ReplayReport {
   replay::Figures figures = replay::figures(record, limits);
 };
 
-// Steps that ran one way at one bucket: sequences of those that only decode, tokens of mixed ones.
+// Steps that ran in one mode at one bucket, which counts sequences for decode steps and tokens for
+// mixed ones.
 struct StepGroup {
   runtime::Mode mode = runtime::Mode::kEager;
   bool is_mixed = false;
@@ -31,15 +32,15 @@ struct StepGroup {
 
   [[nodiscard]] double padding_share() const;  // of what was launched
 };
-// By mode, then kind, then bucket.
+// The groups, ordered by mode, then kind, then bucket.
 std::vector<StepGroup> step_groups(const std::vector<engine::StepCount>& steps);
-// Of those without regard to the bucket, which is 0.
+// The groups summed over their buckets; `bucket` is 0.
 std::vector<StepGroup> step_sums(const std::vector<engine::StepCount>& steps);
 
 std::string replay_text(const ReplayReport& report);
-// Without the title.
+// The report as JSON, without the title.
 json::object replay_json(const ReplayReport& report);
-// Timelines of load and throughput, distributions of latencies, and the steps.
+// A page with timelines of load and throughput, distributions of latencies, and the steps.
 std::string replay_html(const ReplayReport& report);
 
 }  // namespace encore::measure

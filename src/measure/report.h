@@ -1,4 +1,4 @@
-// What ran and where memory went, as tables and as JSON.
+// Reports which steps ran and where memory went, as tables and as JSON.
 #pragma once
 
 #include <string>

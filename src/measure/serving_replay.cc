@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// How often the clients look at the engine's load.
+// The time after which the clients look at the engine's load again.
 constexpr auto kBetweenSamples = std::chrono::milliseconds(50);
 constexpr auto kBetweenReports = std::chrono::milliseconds(250);
 constexpr auto kBetweenMemorySamples = std::chrono::seconds(1);
@@ -106,7 +106,7 @@ class Clients {
     sample_memory();
   }
 
-  // The engine has ended, or failed.
+  // Notes that the engine has ended, or failed.
   void end() {
     {
       const std::lock_guard lock(mutex_);
@@ -115,7 +115,7 @@ class Clients {
     wakes_.notify_one();
   }
 
-  // Once both threads have ended.
+  // The refusal that ended the replay. Call it once both threads have ended.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
   [[nodiscard]] replay::ReplayRecord take_record() {
     for (const auto& [request, delivery] : deliveries_) {
@@ -135,7 +135,7 @@ class Clients {
     return engine_ended_ || is_stopped_;
   }
 
-  // All that come at the time of the request `first`. Returns the one behind them.
+  // Submits all requests that come at the time of the request `first`. Returns the one behind them.
   size_t submit_from(size_t first) {
     size_t end = first;
     std::vector<engine::Submission> submissions;
@@ -171,7 +171,7 @@ class Clients {
     }
   }
 
-  // On the engine's thread.
+  // Receives an update, on the engine's thread.
   void receive(size_t request, const engine::Update& update) {
     if (!update.tokens.empty()) {
       const double at_s = Seconds(update.at - start_).count();
@@ -231,7 +231,8 @@ class Clients {
   // A request's record is written by this thread before it is submitted, and by the engine's then,
   // but for `has_left`.
   replay::ReplayRecord record_;
-  // What all of them got and when, in one place: many get something at a time.
+  // All clients' deliveries, in the order of time. They are kept in one place because a step
+  // delivers to many clients.
   std::vector<std::pair<size_t, replay::Delivery>> deliveries_;
   std::string refusal_;
   std::atomic<int64_t> num_ended_ = 0;

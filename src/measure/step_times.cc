@@ -20,7 +20,7 @@ bool is_kernel(const TraceSpan& span) {
          span.kind == TraceKind::kReplay;
 }
 
-// What one step did on the device. Units: nanoseconds.
+// The work of one step on the device. Units: nanoseconds.
 struct DeviceStep {
   std::vector<const TraceSpan*> work;  // by start
   std::vector<int64_t> own;            // by position in `work`

@@ -1,4 +1,4 @@
-// Where the time of traced steps went.
+// Divides the time of traced steps by where it went.
 //
 // Kernels may overlap: with programmatic dependent launch one starts while the one before it still
 // runs, and waits. So a kernel's own time is that since everything before it had ended; what it
@@ -14,7 +14,7 @@
 
 namespace encore::measure {
 
-// Spans of one sort. Units: a step's, microseconds.
+// Spans of one kind, averaged over the steps. Units: microseconds per step.
 struct SpanTime {
   double count = 0;
   double own_us = 0;    // since everything before it had ended
@@ -23,7 +23,7 @@ struct SpanTime {
 
 struct StepTimes {
   int num_steps = 0;  // that the averages below are of
-  // From a step's first work on the device to the next step's; the sum of the five below.
+  // The time from a step's first work on the device to the next step's; the sum of the five below.
   double step_us = 0;
   double kernels_us = 0;
   double copies_us = 0;
@@ -35,7 +35,8 @@ struct StepTimes {
   std::map<TraceKind, SpanTime> calls;
   double host_step_us = 0;
 
-  // From the last kernel of a step to the first of the next, copies or not: of every step.
+  // The times from the last kernel of a step to the first of the next, copies or not, for every
+  // step.
   std::vector<double> between_us;
 
   // One step of the usual length, for a picture: its work, each with its group as its op, and the
@@ -44,8 +45,9 @@ struct StepTimes {
   int64_t sample_ns = 0;
 };
 
-// Of each launch of a step, in order, its op and the group it is reported in. A step that launches
-// an op another number of times has those under the op.
+// A launch's op and the group that its time is reported in. A step has a list of these, in the
+// order of its launches; where the trace has another number of launches of an op, they are reported
+// under the op.
 struct NodeGroup {
   std::string op;
   std::string group;

@@ -22,7 +22,7 @@ void draw_experts(passes::Program& program, const ir::OpSet& /*ops*/) {
   }
 }
 
-// The experts that the rows of a step draw.
+// Counts the experts that the rows of a step draw.
 int64_t num_drawn(const ir::Graph& graph, const ir::Node& route, int64_t rows, int32_t step) {
   const auto num_experts = static_cast<int>(graph.value(route.inputs["logits"]).type.dims[1].value);
   const auto drawn = static_cast<int>(route.attrs.get_int("drawn"));

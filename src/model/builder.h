@@ -58,13 +58,13 @@ class Builder {
     ValueId v;
   };
   Cache kv_write(Cache cache, ValueId k, ValueId v, ValueId slots);
-  // Where each sequence's queries and KV are; see `attention` in ops.cc.
+  // The places of each sequence's queries and KV; see `attention` in ops.cc.
   struct Batch {
     ValueId page_table;
     ValueId kv_lens;
     ValueId query_starts;
   };
-  // How scores become weights; see `attention` in ops.cc.
+  // The rules by which scores become weights; see `attention` in ops.cc.
   struct Scores {
     double scale = 1;
     std::optional<int64_t> window = {};
@@ -72,7 +72,7 @@ class Builder {
     std::optional<ValueId> sinks = {};
   };
   ValueId attention(ValueId q, Cache cache, const Batch& batch, const Scores& scores);
-  // How the experts of a row are chosen; see `route` in ops.cc.
+  // Says how the experts of a row are chosen; see `route` in ops.cc.
   struct Routing {
     int64_t top_k = 1;
     bool renormalize = false;
@@ -95,8 +95,8 @@ class Builder {
   // The same rows of both.
   std::pair<ValueId, ValueId> gather_rows(ValueId x, ValueId residual, ValueId rows);
 
-  // Any op of the set: its outputs. How an op with many operands, or from outside the library, is
-  // used.
+  // Appends any op of the set, and returns its outputs: for ops with many operands, or from outside
+  // the library.
   Values call(const std::string& op, const Values& inputs, ir::Attrs attrs = {},
               const std::string& name = "v");
 

@@ -17,7 +17,7 @@ constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kEmbeddingName = "model.embed_tokens.weight";
 constexpr std::string_view kHeadName = "lm_head.weight";
 
-// Whether `name` stays inside the directory that it is appended to.
+// Does `name` stay inside the directory that it is appended to?
 bool is_plain_file_name(std::string_view name) {
   if (name.empty() || name == "." || name == ".." || name.size() > 255) return false;
   return std::none_of(name.begin(), name.end(), [](char c) {

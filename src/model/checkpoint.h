@@ -29,8 +29,8 @@ class Checkpoint {
   explicit Checkpoint(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& dir() const { return dir_; }
-  // As the tensors have it: where the config says that the head is the embedding, and a file has a
-  // head that differs, the file's counts.
+  // The config, corrected by the tensors: where it says that the head is the embedding, and a file
+  // has a head that differs, the file's counts.
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   // The files with the weights.
   [[nodiscard]] std::vector<std::filesystem::path> files() const;
@@ -40,13 +40,14 @@ class Checkpoint {
   // Errors: kModel when no file holds it; kUnsupported, naming it and its dtype, for a dtype that
   // Encore lacks.
   [[nodiscard]] StoredTensor tensor(std::string_view tensor_name) const;
-  // The same, and kModel, naming both shapes, unless the shape is `expected`.
+  // Finds a tensor as above. Errors: also kModel, naming both shapes, unless the shape is
+  // `expected`.
   [[nodiscard]] StoredTensor tensor(std::string_view tensor_name, const Shape& expected) const;
 
  private:
   void open_single(const std::filesystem::path& path);
   void open_shards(const std::filesystem::path& index_path);
-  // Is there a head that is not the embedding? Of one that says that it is.
+  // For a config that says that the head is the embedding: is there a head that differs?
   bool finds_own_head();
   [[nodiscard]] StoredTensor gguf_tensor(std::string_view tensor_name) const;
 

@@ -73,7 +73,7 @@ std::string safetensors_f32(const NamedShapes& tensors, const Value& value) {
   return safetensors(header + "}", buffer);
 }
 
-// What a Llama with D = 8, H = 2, K = 1, C = 4, F = 12, V = 16 and one layer must have.
+// The tensors of a Llama with D = 8, H = 2, K = 1, C = 4, F = 12, V = 16 and one layer.
 inline NamedShapes tiny_llama_tensors() {
   const std::string layer = "model.layers.0.";
   return {{"model.embed_tokens.weight", {16, 8}},
@@ -115,7 +115,7 @@ inline Files tiny_llama() {
           {"model.safetensors", safetensors(tiny_llama_tensors())}};
 }
 
-// The same in two shards, the last two tensors in the second.
+// Returns the tiny checkpoint in two shards, with the last two tensors in the second.
 inline Files tiny_llama_in_shards() {
   const NamedShapes tensors = tiny_llama_tensors();
   const auto split = tensors.end() - 2;
@@ -138,7 +138,7 @@ inline void replace(std::string& text, const std::string& from, const std::strin
   text.replace(place, from.size(), to);
 }
 
-// The same within a safetensors file's header, whose length follows.
+// Replaces `from` by `to` within a safetensors file's header, whose length follows.
 inline void replace_in_header(std::string& bytes, const std::string& from, const std::string& to) {
   size_t length = 0;
   for (unsigned i = 0; i < 8; ++i)
@@ -148,7 +148,7 @@ inline void replace_in_header(std::string& bytes, const std::string& from, const
   bytes = safetensors(header, bytes.substr(8 + length));
 }
 
-// What `function` threw, as "kind: message"; "" when it returned.
+// The error that `function` throws, as "kind: message"; "" when it returns.
 template <typename Function>
 std::string error_of(Function&& function) {
   try {

@@ -30,7 +30,7 @@ void check_architecture(const json::Object& config, const Family& family) {
        config.where(), first.substr(0, 80), family.model_type, family.architecture);
 }
 
-// The family's own where the config is silent.
+// The activation that the config names, or else the family's own.
 Activation read_activation(const json::Object& config, Activation of_family) {
   for (const std::string_view key : {"hidden_activation", "hidden_act"}) {
     if (!config.has(key)) continue;
@@ -54,7 +54,7 @@ json::value text_config(const json::Object& config) {
                                      "eos_token_id", "quantization_config"}) {
     if (config.has(key) && !text.contains(key)) text[key] = config.at(key);
   }
-  // Their names are those of the whole.
+  // Architectures are named for the whole model.
   text.erase("architectures");
   return text;
 }
@@ -147,7 +147,7 @@ class ConfigBeside {
   ConfigBeside(const ConfigBeside&) = delete;
   ConfigBeside& operator=(const ConfigBeside&) = delete;
 
-  // Null: no such file.
+  // The file's content; null when there is no such file.
   [[nodiscard]] const json::Object* get() const { return object_ ? &*object_ : nullptr; }
 
  private:

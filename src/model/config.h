@@ -23,7 +23,7 @@ class Object;
 
 namespace encore::model {
 
-// How a layer computes its feed-forward part.
+// The way in which a layer computes its feed-forward part.
 enum class MlpKind : uint8_t {
   kDense,    // down(activation(gate(x)) * up(x))
   kExperts,  // the same of each expert that a router chooses for the token, added by its weights
@@ -43,9 +43,10 @@ struct LayerKind {
   bool operator==(const LayerKind&) const = default;
 };
 
-// The experts of layers of MlpKind::kExperts.
+// Describes the experts of layers of MlpKind::kExperts.
 struct Experts {
-  // What a checkpoint calls a layer's block of experts, and the projections of each.
+  // The names that a checkpoint has for a layer's block of experts, and for the projections of
+  // each.
   struct Names {
     std::string block = "mlp";
     std::string gate = "gate_proj";

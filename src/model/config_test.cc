@@ -22,7 +22,7 @@ std::string sizes(const std::string& model_type, const std::string& more = "") {
          (more.empty() ? "" : ", " + more) + "}";
 }
 
-// Of the layers, from the first on.
+// The windows of the layers, from the first layer on.
 using Windows = std::vector<std::optional<int64_t>>;
 const Windows kNoWindows(2);
 Windows windows(const ModelConfig& config) {

@@ -66,7 +66,8 @@ bool qwen3_moe_slides(const json::Object& /*config*/, int64_t /*layer*/) {
   return true;
 }
 
-// Which layers feed forward by experts: every decoder_sparse_step-th but those that are listed as dense.
+// Every decoder_sparse_step-th layer feeds forward by experts, except those that mlp_only_layers
+// lists as dense.
 void read_qwen3_moe(const json::Object& config, ModelConfig& model) {
   read_qwen3(config, model);
   const std::string_view num_experts_key =
@@ -160,7 +161,7 @@ void read_gemma(const json::Object& config, ModelConfig& model) {
   model.attention_scale =
       1 / std::sqrt(real_or(config, "query_pre_attn_scalar", 256, kLeastFactor));
   const bool is_gemma2 = model.model_type == "gemma2";
-  // Absent: Gemma 2 has them. Null: no cap.
+  // Gemma 2 has caps where the key is absent; null means no cap.
   const auto read_cap = [&](std::string_view key, double fallback) -> std::optional<double> {
     if (config.has(key)) return real(config, key, config.double_at(key), kLeastFactor);
     if (present(config, key) || !is_gemma2) return std::nullopt;
@@ -336,7 +337,7 @@ constexpr std::array kFamilies = {
            .read = read_seed_oss},
 };
 
-// Which layers have a window, where the model has one.
+// Tells for each layer whether it has a window, where the model has one.
 std::vector<bool> sliding_layers(const json::Object& config, const Family& family,
                                  int64_t num_layers) {
   std::vector<bool> slides(static_cast<size_t>(num_layers));
@@ -379,7 +380,7 @@ std::vector<LayerKind> read_layers(const json::Object& config, const Family& fam
   const bool is_null = present(config, "sliding_window") && !config.has("sliding_window");
   const bool is_absent = !config.has("sliding_window") && !family.sliding_window;
   if (family.slides == nullptr || is_null || is_absent) return layers;
-  // Where the switch is part of the family, absence means off.
+  // If the switch is part of the family, its absence means off.
   const bool has_switch = family.slides == qwen_slides || family.slides == smollm3_slides ||
                           family.slides == qwen3_moe_slides;
   if (has_switch && !config.bool_or("use_sliding_window", false)) return layers;
@@ -405,7 +406,7 @@ void read_llama3(const json::Object& params, Rope& rope) {
   }
 }
 
-// What scores are multiplied by where positions are `factor` times as far apart.
+// The factor of scores where positions are `factor` times as far apart.
 double mscale(double factor, double weight) {
   return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
 }

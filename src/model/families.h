@@ -28,7 +28,7 @@ struct Family {
   std::optional<int32_t> eos_token_id = {};
   // The window of layers that slide. None: absence means that no layer does.
   std::optional<int64_t> sliding_window = {};
-  // Whether a layer slides where the config has no list of layer types. Null: none ever does.
+  // Tells whether a layer slides where the config has no list of layer types. Null: none ever does.
   bool (*slides)(const json::Object& config, int64_t layer) = nullptr;
   // Reads the keys of its own, behind all others. Null: it has none.
   void (*read)(const json::Object& config, ModelConfig& model) = nullptr;

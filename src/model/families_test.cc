@@ -1,5 +1,5 @@
-// What config.json of each family means. That whole models of them compute as their reference does
-// is for tools/parity.py to show.
+// Tests how config.json of each family is read. tools/parity.py shows that whole models of them
+// compute as their reference does.
 #include "model/families.h"
 
 #include <cmath>

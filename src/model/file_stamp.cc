@@ -11,7 +11,8 @@
 namespace encore::model {
 namespace {
 
-// Also of a GGUF file, whose metadata tells its length nowhere.
+// The most bytes of a header that are hashed. A GGUF file is hashed up to there as well, since its
+// metadata does not tell its length.
 constexpr uint64_t kMostHashed = 16 << 20;
 
 }  // namespace

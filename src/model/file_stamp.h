@@ -1,4 +1,4 @@
-// Whether a checkpoint's file is still the one that was loaded.
+// Tells whether a checkpoint's file is still the one that was loaded.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace encore::model {
 
-// What changes when a safetensors file is written anew.
+// The properties of a safetensors file that change when it is written anew.
 struct FileStamp {
   std::filesystem::path path;
   int64_t bytes = 0;

@@ -47,8 +47,8 @@ const Architecture& find_architecture(const std::string& name) {
   fail(ErrorKind::kUnsupported, "no builder for architecture '{}'; there are {}", name, known);
 }
 
-// What a layer keeps of the tokens it has seen: the type of each of its states, [P,...,S,...], by the
-// beginning of its name. K and V are a pair of them.
+// The state that a layer keeps of the tokens it has seen: the type of each of its states,
+// [P,...,S,...], by the beginning of its name. K and V are a pair of them.
 struct LayerState {
   const char* name;
   ir::Type type;
@@ -174,7 +174,7 @@ ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& 
   return c.logits_softcap ? trace.b.softcap(logits, *c.logits_softcap) : logits;
 }
 
-// As the reference implementation multiplies by it: rounded to the activations' dtype.
+// The scale as the reference implementation multiplies by it: rounded to the activations' dtype.
 double rounded_scale(double scale, DType dtype) {
   visit_float(dtype, [&](auto element) {
     element = decltype(element)(static_cast<float>(scale));

@@ -52,26 +52,27 @@ inline constexpr int64_t kMaxMatch = 4;
 // Steps whose tokens the host may leave unread.
 inline constexpr int64_t kTokenRingSteps = 128;
 
-// As an id: what the last step sampled for that row.
+// The id that stands for the token which the last step sampled for that row.
 constexpr int32_t last_token_of(int32_t row) {
   return -2 - row;
 }
 
-// Which rows get logits, and what the graph's outputs are.
+// The rows that get logits, and with that the graph's outputs.
 enum class LogitsRows : uint8_t {
   kLast,  // the last of each sequence; outputs: next i32[B], logits f32[B,V], and kScoredOutputs
   kAll,   // every token's; outputs: logits f32[T,V]
 };
-// What every token's logits are computed from, kept until the next step begins: what attention gives
-// in the last layer, [T,H*C], and what that layer began with, [T,D]. Only rows whose logits are asked
-// for go on from there: the others' would be a layer's feed-forward for nothing.
+// Values from which every token's logits could be computed, kept until the next step begins: the
+// output of attention in the last layer, [T,H*C], and the input of that layer, [T,D]. Only rows
+// whose logits are asked for go on from there: for the others, a layer's feed-forward would be
+// wasted.
 struct ScoredOutput {
   std::string_view name;  // of the score graph's weight
   int index;              // among the outputs
 };
 inline constexpr ScoredOutput kScoredOutputs[] = {{"attended", 2}, {"residual", 3}};
 
-// Of a layer whose K and V are kept in 8 bits: the caches hold K / k and V / v.
+// The scales of a layer whose K and V are kept in 8 bits: the caches hold K / k and V / v.
 struct KvScale {
   double k = 1;
   double v = 1;
@@ -79,8 +80,8 @@ struct KvScale {
 
 class WeightFormats;
 
-// From so many rows on, padding included, activations are rounded to FP8 where they may be. Fewer
-// rows read weights longer than they multiply, and gain nothing by it.
+// Activations of so many rows or more, padding included, are rounded to FP8 where they may be. With
+// fewer rows, reading weights takes longer than multiplying, so rounding gains nothing.
 inline constexpr int64_t kFp8Rows = 33;
 
 struct GraphOptions {

@@ -59,7 +59,7 @@ TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
   EXPECT_FALSE(graph.find_value("temperature").has_value());
 }
 
-// Nobody reads what the last layer makes of other rows behind its attention.
+// The last layer's output behind its attention is used for no other rows.
 TEST(BuildGraph, LeavesTheRowsWithoutLogitsBehindTheLastAttention) {
   const ModelConfig config = small_config("LlamaForCausalLM", 3);
   const auto rows_by_op = [&](LogitsRows logits) {
@@ -181,7 +181,8 @@ TEST(BuildGraph, BuildsEveryArchitecture) {
   }
 }
 
-// Padding is told by slots, and in the last layer, whose rows are sequences, by their lengths.
+// Slots tell padding apart, and so do the lengths of sequences in the last layer, whose rows are
+// sequences.
 TEST(BuildGraph, RoutesTheLiveRowsOfLayersThatHaveExperts) {
   ModelConfig config = small_config("Qwen3MoeForCausalLM", 3);
   config.qk_norm = true;

@@ -13,7 +13,8 @@ namespace {
 constexpr double kLargest = 448;  // that 8 bits (e4m3) hold
 constexpr double kRoom = 2;       // of K and V, to what their biases are
 
-// Below "model.layers.N.self_attn". The last is of both, as older quantizers wrote it.
+// Names below "model.layers.N.self_attn". The last is the scale of both K and V, as older
+// quantizers wrote it.
 constexpr std::array kNamesOfK = {"k_scale", "k_proj.k_scale", "k_proj.output_scale", "kv_scale"};
 constexpr std::array kNamesOfV = {"v_scale", "v_proj.v_scale", "v_proj.output_scale", "kv_scale"};
 
@@ -68,7 +69,7 @@ double scale_for_bias(const Checkpoint& checkpoint, const std::string& name, siz
   return std::max(1.0, power_of_two_from(kRoom * largest / kLargest));
 }
 
-// How far apart the checkpoint keeps two elements of K that turn into each other.
+// The distance at which the checkpoint keeps two elements of K that the rotation pairs.
 size_t pair_distance(const ModelConfig& config, const LayerKind& layer) {
   if (!layer.rope) return 0;
   const Rope& rope = config.ropes.at(*layer.rope);
@@ -101,7 +102,7 @@ std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint) {
     const std::string prefix = prefix_of(layer);
     const auto k = stored_scale(checkpoint, prefix, kNamesOfK);
     const auto v = stored_scale(checkpoint, prefix, kNamesOfV);
-    // Behind a norm per head, a bias of K says nothing of its size.
+    // Where heads are normalized, a bias in front of the norm does not tell the size of K.
     const double k_bias = config.qk_norm
                               ? 1
                               : scale_for_bias(checkpoint, prefix + "k_proj.bias",

@@ -69,7 +69,7 @@ TEST(KvScales, AreRefusedUnlessPositiveNumbers) {
   EXPECT_NE(error_of([] { return scales_with({{"k_scale", {2}, 1}}); }), "");
 }
 
-// By value name; 0 for weights that the graph lacks.
+// The factor of the weight with that value name; 0 for a weight that the graph lacks.
 double factor_of(const ir::Graph& graph, const std::string& name) {
   const auto weight = graph.find_value("model.layers.1.self_attn." + name);
   return weight ? graph.value(*weight).recipe.pieces.at(0).factor : 0;

@@ -17,7 +17,7 @@ namespace encore::model {
 class ReadAhead {
  public:
   using Bytes = std::span<const std::byte>;
-  // How far ahead of what was used. Units: bytes.
+  // The distance to which it reads ahead of what was used. Units: bytes.
   static constexpr int64_t kWindow = int64_t{256} << 20;
   static constexpr int64_t kBlock = int64_t{4} << 20;
 
@@ -27,7 +27,7 @@ class ReadAhead {
 
   // `ranges`: in the order in which they will be used.
   explicit ReadAhead(const std::vector<Bytes>& ranges, std::function<void(Bytes)> read = populate);
-  // Leaves what has not begun.
+  // Leaves out ranges that have not begun.
   ~ReadAhead();
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;

@@ -42,7 +42,7 @@ struct Rope {
   int64_t rotary_dim = 0;       // elements of a head that turn, the first; even; 0: all
   bool interleaved = false;     // the checkpoint pairs elements 2i and 2i + 1
 
-  // How many of a head's `head_dim` elements turn.
+  // The number of a head's `head_dim` elements that are rotated.
   [[nodiscard]] int64_t turned(int64_t head_dim) const {
     return rotary_dim == 0 ? head_dim : rotary_dim;
   }
@@ -59,8 +59,9 @@ struct Rope {
 // arXiv:2402.13753.
 std::vector<float> inv_freq(const Rope& rope, int64_t head_dim, int64_t max_seq_len);
 
-// Rows of `num_heads` heads from row `first` of a checkpoint's tensor on, as the kernels pair them.
-// What turns is multiplied by `factor`. One piece where the order is the checkpoint's.
+// Returns the rows of `num_heads` heads from row `first` of a checkpoint's tensor on, in the order
+// in which the kernels pair them. Rows that turn are multiplied by `factor`. The result is one
+// piece where the order is the checkpoint's.
 std::vector<ir::WeightPiece> head_rows(const Rope& rope, const std::string& tensor, int64_t first,
                                        int64_t num_heads, int64_t head_dim, double factor = 1);
 

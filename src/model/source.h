@@ -1,4 +1,4 @@
-// Where a model comes from.
+// Finds a model by its name: a checkpoint, a preset, or random weights.
 #pragma once
 
 #include <filesystem>

@@ -25,8 +25,8 @@ std::optional<ir::WeightPiece::Range> blocks_of(const std::string& module, std::
   return {{part->first / kScaleBlock, div_up(part->last, kScaleBlock)}};
 }
 
-// The layer's rotation where kernels pair the rows of a head in another order than the checkpoint; null
-// where they do not.
+// Returns the layer's rotation if kernels pair the rows of a head in another order than the
+// checkpoint, else null.
 const Rope* reordering_rope(const ModelConfig& config, const Layer& layer) {
   if (!layer.kind.rope) return nullptr;
   const Rope& rope = config.ropes.at(*layer.kind.rope);

@@ -1,5 +1,5 @@
-// What every decoder-only architecture shares when it is traced: weights by name, step inputs,
-// caches. An architecture's file holds its layer and nothing else.
+// Traces the parts that all decoder-only architectures have in common: weights by name, step
+// inputs, caches. An architecture's file holds its layer and nothing else.
 #pragma once
 
 #include <string>
@@ -39,7 +39,7 @@ struct Trace {
   const ModelConfig& config;  // of the rank: share_of(whole, options.rank)
   const ModelConfig& whole;   // as the checkpoint has it
   const GraphOptions& options;
-  // What attention needs; not there where rows are traced from behind it on.
+  // The operands of attention; they are absent where rows are traced from behind it on.
   ValueId positions = {};
   ValueId slots = {};
   Builder::Batch batch = {};
@@ -74,9 +74,10 @@ struct Trace {
   };
   // The layer's queries, keys and values of x [T,D].
   Heads heads(ValueId x, const Layer& layer);
-  // The same as heads(), with an RMS norm on each head of q and k.
+  // Does what heads() does, with an RMS norm on each head of q and k.
   Heads normed_heads(ValueId x, const Layer& layer);
-  // The layer's rotation of q and k, K and V into its cache, causal attention: -> [T,H*C].
+  // Applies the layer's rotation to q and k, writes K and V to its cache, and attends causally: ->
+  // [T,H*C].
   ValueId attend(const Layer& layer, Heads heads);
   // Projects attention's output to the residual stream: o [R,H*C] -> [R,D].
   ValueId output(ValueId o, const Layer& layer);
@@ -87,10 +88,11 @@ struct Trace {
                                int64_t num_rows) const;
   // The layer's feed-forward of x [R,D], dense or by experts.
   ValueId feed_forward(ValueId x, const LiveRows& live, const Layer& layer);
-  // down(activation(gate(x)) * up(x)) of that inner size.
+  // Computes down(activation(gate(x)) * up(x)), of that inner size.
   ValueId gated_mlp(ValueId x, const std::string& prefix, int64_t size);
-  // The same by each expert that the router chooses for a row, added by its weights, and by those that
-  // all rows pass. Rows of padding become zeros, but for what the latter make of them.
+  // Computes the feed-forward by each expert that the router chooses for a row, added by its
+  // weights, and by the experts that all rows pass. Rows of padding become zeros, except for what
+  // the latter make of them.
   ValueId expert_mlp(ValueId x, const LiveRows& live, const Layer& layer);
 
  private:
@@ -120,9 +122,9 @@ struct Attended {
 // graph.cc.
 struct Architecture {
   std::string_view name;
-  // Up to attention: x [T,D] -> [T,H*C].
+  // Traces the layer up to attention: x [T,D] -> [T,H*C].
   ValueId (*attention)(Trace& trace, ValueId x, const Layer& layer);
-  // From there on, for as many rows as are wanted: -> [R,D].
+  // Traces the rest, for as many rows as are wanted: -> [R,D].
   ValueId (*rest)(Trace& trace, const Attended& rows, const Layer& layer);
 };
 

@@ -11,7 +11,7 @@
 namespace encore::model {
 namespace {
 
-// What does not fit, of a tensor or of a recipe's numbers.
+// Reports a tensor, or numbers of a recipe, that do not fit.
 [[noreturn]] void does_not_fit(std::string_view why) {
   fail(ErrorKind::kModel, "{}", why);
 }
@@ -20,7 +20,8 @@ int64_t width(const StoredTensor& tensor) {
   return tensor.shape.num_elements_from(1);
 }
 
-// Where the row is of `rows` in groups of parts, a row of each part by turns.
+// Returns the place of a row when `rows` rows are in groups of parts, and the parts of a group give
+// a row each by turns.
 int64_t interleaved_row(int64_t rows, int64_t groups, int64_t parts, int64_t row) {
   const int64_t rows_of_group = rows / groups;
   const int64_t rows_of_part = rows_of_group / parts;

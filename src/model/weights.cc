@@ -42,7 +42,7 @@ struct Piece {
   [[nodiscard]] bool is_contiguous() const {
     return transform == nullptr && tensor.is_plain() && num_columns() == row_elements();
   }
-  // What of the file is read.
+  // The bytes of the file that are read.
   [[nodiscard]] ReadAhead::Bytes stored() const {
     if (!is_contiguous()) return {tensor.data, static_cast<size_t>(tensor.num_bytes())};
     const int64_t row = row_elements() * size_of(tensor.dtype);
@@ -132,7 +132,7 @@ void check_dtype(const std::string& name, const StoredTensor& tensor, DType want
        name, encore::name(tensor.dtype));
 }
 
-// What is cut out of `size`, all of it where nothing is given.
+// The part to cut out of `size`; all of it where no range is given.
 Range cut(const std::optional<Range>& wanted, int64_t size, const std::string& tensor,
           std::string_view what) {
   const Range range = wanted.value_or(Range{0, size});

@@ -20,7 +20,7 @@ struct RandomWeights {
   uint64_t seed = 1;
 };
 
-// Where weights come from, each time they are loaded: a checkpoint's directory, or random numbers.
+// The source of weights, each time they are loaded: a checkpoint's directory, or random numbers.
 using WeightSource = std::variant<std::filesystem::path, RandomWeights>;
 
 // All weights of a graph on one range of addresses, which they keep while they are released and
@@ -31,7 +31,7 @@ class Weights {
   // kMemory.
   Weights(const ir::Graph& graph, WeightSource source, Device& device);
 
-  // By ValueId::index of the graph; valid as addresses, also while released.
+  // The weights, by ValueId::index of the graph; valid as addresses, also while released.
   [[nodiscard]] const std::vector<TensorView>& views() const { return views_; }
   [[nodiscard]] int64_t bytes() const { return bytes_; }
   [[nodiscard]] bool is_mapped() const { return range_->mapped_bytes() > 0; }

@@ -17,7 +17,7 @@ using ir::Op;
 using ir::Type;
 using ir::Types;
 
-// What a row demands beyond its signatures.
+// Checks a demand of a row beyond its signatures.
 void require(bool condition, std::string_view demand) {
   if (!condition) fail(ErrorKind::kCompile, "needs {}", demand);
 }
@@ -88,7 +88,7 @@ void infer_linear(const Types& in, const Attrs& attrs, Types& out) {
   out["y"].dtype = *dtype;
 }
 
-// As linear behind a norm, in front of silu_mul.
+// Infers the type of linear behind a norm, in front of silu_mul.
 void infer_fused_linear(const Types& in, const Attrs& attrs, Types& out) {
   const bool has_epilogue = attrs.find("epilogue") != nullptr;
   const bool has_norm = in.find("norm") != nullptr;
@@ -453,8 +453,8 @@ std::vector<Op> rows() {
        .inputs = "step_inputs i32[N], page_table i32[M,P], changes i32[M+1,2], host_inputs i32[N], "
                  "pages i32[M,P]",
        .outputs = "step_inputs, page_table"},
-      // Where changes[m] (TokenStateChange) says so, row m of both becomes that of the tokens and
-      // biases among values.
+      // Where changes[m] (TokenStateChange) says so, row m of token_counts and token_bias becomes
+      // that of the tokens and biases among values.
       {.name = "write_token_state",
        .inputs = "token_counts i32[M,V], token_bias i32[M,K,2], changes i32[M,4], values i32[N]",
        .outputs = "token_counts, token_bias"},

@@ -34,7 +34,8 @@ TEST(Dependencies, LeaveOutWhatAnotherEdgeImplies) {
             (Edges{{}, {0}, {1}}));
 }
 
-// Nobody waits for a view (it is never launched), but for the launch behind it.
+// A view is never launched, so no node waits for one: a node that reads a view waits for the launch
+// that wrote the memory.
 TEST(Dependencies, LookThroughViews) {
   EXPECT_EQ(edges_of(R"(
   input %x: bf16[T,64]

@@ -113,7 +113,8 @@ TEST(FuseLinearPrologue, LeavesALinearOfTheSum) {
 )");
 }
 
-// What a rule does not name goes along, or the rule does not hold: a scale is never lost.
+// Operands that a rule does not name go over to the fused op, or the rule does not hold: a scale is
+// never lost.
 TEST(FuseLinearPrologue, LeavesALinearWithAnOperandThatTheFusedOpDoesNotKnow) {
   static const ir::OpSet kOps =
       ops_with("linear", "x float[R,I], weight float[O,I], weight_scale? f32[O]");

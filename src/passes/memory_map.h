@@ -1,5 +1,5 @@
-// Which memory a value occupies, and who shares it: views and in-place writes, followed node by
-// node.
+// Follows, node by node, which memory a value occupies and which values share it through views and
+// in-place writes.
 #pragma once
 
 #include <vector>
@@ -44,10 +44,11 @@ class MemoryMap {
   std::vector<std::vector<ir::ValueId>> live_;  // by root
 };
 
-// The outputs of a node that take an input's memory: what its row mutates and its in-place choices.
+// The outputs of a node that take an input's memory: those that its row mutates, and its in-place
+// choices.
 std::vector<ir::InPlace> writes_over(const ir::Node& node);
 
-// The node whose launch wrote `value`, seen through views; nothing for what no node made.
+// The node whose launch wrote `value`, seen through views; nothing for a value that no node made.
 std::optional<int> writer(const ir::Graph& graph, ir::ValueId value);
 
 }  // namespace encore::passes

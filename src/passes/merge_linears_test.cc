@@ -287,7 +287,8 @@ TEST(MergeLinears, LeavesDifferentOutputDTypes) {
 )");
 }
 
-// The same dtype, but said by one of them only: equal attributes are asked for, not equal meaning.
+// Both linears have the same output dtype, but only one has the attribute: merging asks for equal
+// attributes, not for equal meaning.
 TEST(MergeLinears, LeavesDifferentAttributes) {
   expect_unchanged(merge_linears, R"(
   input %h: bf16[T,64]

@@ -17,7 +17,8 @@ std::vector<int> waits_for(const ir::Graph& graph, const MemoryMap& memory,
   for (const ir::ValueId input : node.inputs) {
     if (const auto made = writer(graph, input)) earlier.push_back(*made);
   }
-  // What is overwritten is an input, so its writer is among those; its readers may not be.
+  // The value that is overwritten is an input, so its writer is among `earlier` already; its
+  // readers may not be.
   for (const ir::InPlace& place : writes_over(node)) {
     for (const ir::ValueId old : memory.living_in(memory.region(node.inputs[place.input]))) {
       for (const ir::NodeId reader : readers[old.index]) {

@@ -1,4 +1,4 @@
-// Which nodes must wait for which.
+// Computes which nodes must wait for which.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,13 @@
 
 namespace encore::passes {
 
-// Node order that must hold: readers after writers, a mutation after all readers of the old
-// version, an in-place write after all readers of what it overwrites. By node, ascending, and only
-// the edges that no other edge implies. Views launch nothing: nobody waits for one, but for whoever
-// wrote its memory.
+// The order that must hold between nodes: readers after writers, a mutation after all readers of
+// the old version, an in-place write after all readers of the value it overwrites. By node,
+// ascending, and only the edges that no other edge implies. Views launch nothing, so no node waits
+// for a view: it waits for the node that wrote the view's memory.
 std::vector<std::vector<int>> dependencies(const ir::Graph& graph);
 
-// The transitive closure of those: one bit a pair of nodes.
+// The transitive closure of such edges: one bit for each pair of nodes.
 class HappensBefore {
  public:
   // Room for `num_nodes`; nodes are then added in order.

@@ -81,7 +81,7 @@ void check_split_ops(const Program& program) {
   }
 }
 
-// What ir::verify cannot see: the facts beside the graph speak of this graph.
+// Checks that the facts beside the graph belong to this graph, which ir::verify cannot see.
 void verify_facts(const Program& program) {
   const int num_nodes = program.graph.num_nodes();
   ENCORE_CHECK(program.after.empty() || static_cast<int>(program.after.size()) == num_nodes);

@@ -17,11 +17,12 @@ struct Pass {
   std::string_view what;  // one line for people
   void (*run)(Program& program, const ir::OpSet& ops);
   bool required = false;  // cannot be switched off
-  // Of a pass from outside the library: the pass in front of which it runs, behind those from
+  // For a pass from outside the library: the pass in front of which it runs, behind passes from
   // outside that were given before it.
   std::string_view before = "restore_in_place";
-  // Whether it runs for a program whose largest step is this; null: always. A program serves every
-  // step up to that one, so what the size of a single step decides is a kernel's `accepts`.
+  // Tells whether the pass runs for a program whose largest step is this; null: always. A program
+  // serves every step up to that one, so a choice that depends on the size of a single step belongs
+  // in a kernel's `accepts`.
   bool (*applies)(const ir::Sizes& max_sizes) = nullptr;
 };
 

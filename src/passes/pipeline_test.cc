@@ -33,7 +33,7 @@ ir::Graph graph_with(const ir::OpSet& ops) {
   return listing::parse(std::string("graph g {") + kText + "}\n", ops);
 }
 
-// What compiling it dumps.
+// The names of the passes that compiling the graph dumps.
 std::vector<std::string> dumped_names(const ir::OpSet& ops, CompileOptions options) {
   std::vector<std::string> names;
   options.dump = [&](std::string_view pass, const Program&, double) { names.emplace_back(pass); };

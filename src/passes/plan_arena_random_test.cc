@@ -201,7 +201,8 @@ class Simulation {
     const auto& after = program_.after[node];
     return std::all_of(after.begin(), after.end(), [&](int earlier) { return done[earlier]; });
   }
-  // What each value should hold: views what they are a view of, all others numbers of their own.
+  // Computes what each value should hold: a view has a part of the value it shows, any other value
+  // numbers of its own.
   void define_views() {
     for (const Node& node : program_.graph.nodes()) {
       size_t column = 0;

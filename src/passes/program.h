@@ -1,4 +1,5 @@
-// What the passes make of a graph: the graph itself, rewritten, plus the facts an executor needs.
+// Holds the result of the passes: the graph, rewritten, and the facts that an executor needs beside
+// it.
 #pragma once
 
 #include <set>
@@ -12,13 +13,13 @@ namespace encore::passes {
 // Names of ops at which a program is split.
 using SplitOps = std::set<std::string, std::less<>>;
 
-// Which of a step's sizes something depends on.
+// The sizes of a step that something depends on.
 struct UsedSizes {
   bool tokens = false;
   bool sequences = false;  // also where it depends on rows of logits, a number of each sequence
   bool logits = false;
 
-  // By the rows of a value that it touches.
+  // Adds the size that counts the rows of a value.
   void add(const ir::Type& type) {
     tokens |= type.rows() == ir::Symbol::kTokens;
     logits |= type.rows() == ir::Symbol::kLogits;
@@ -40,7 +41,7 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// Where each value made by a node lives.
+// The place of each value made by a node.
 struct Placement {
   ir::ValueId root;    // the value whose buffer this is: itself, or what it is a view of / over
   int64_t column = 0;  // first column within the root's rows, for views
@@ -66,7 +67,7 @@ struct Program {
   std::vector<Segment> segments;
   ArenaPlan arena;
 
-  // The first segment that awaits the host; behind the last where none does.
+  // The first segment that awaits the host; the number of segments where none does.
   [[nodiscard]] int first_awaiting_host() const;
 };
 

@@ -12,7 +12,7 @@ using ir::InPlace;
 using ir::Node;
 using ir::ValueId;
 
-// Everything the question "does this memory die here?" looks at.
+// The facts that decide whether memory dies at a node.
 struct Facts {
   const Graph& graph;
   bool reuse_memory;
@@ -20,8 +20,8 @@ struct Facts {
   HappensBefore order;
 };
 
-// Has everybody else read `value` when node `index` starts? A view reads nothing itself, but must
-// have been taken before.
+// Have all other readers read `value` when node `index` starts? A view reads nothing itself, but
+// must have been taken before.
 bool read_before(const Facts& facts, ValueId value, int index) {
   return std::ranges::all_of(facts.readers[value.index], [&](ir::NodeId reader) {
     if (reader.index == index) return true;

@@ -42,7 +42,8 @@ void Rewrite::commit() {
 }
 
 std::string join_names(std::vector<std::string> names) {
-  // What all begin with, up to a dot and with it; the rest of each is turned round.
+  // Removes the prefix up to a dot that all names share and returns it; reverses the rest of each
+  // name.
   const auto take_shared = [&] {
     std::string_view start = names[0];
     for (const std::string_view name : names)
@@ -266,7 +267,8 @@ class Match {
     }
   }
 
-  // Its inputs are made before its place, its outputs read behind it, and nobody misses the rest.
+  // Can the new node stand in its place? Its inputs must be made before that place, its outputs
+  // read behind it, and no other node may need the removed values.
   [[nodiscard]] bool can_stand() const {
     const int place = nodes_[rule_.place];
     const auto is_removed = [&](int node) { return removed_.contains(node); };

@@ -1,4 +1,4 @@
-// What a pattern pass needs: rules in text, questions about a graph, and edits that take effect
+// Applies pattern passes: rules in text, questions about a graph, and edits that take effect
 // together.
 //
 // A pass walks the nodes as they were; matched nodes are removed or replaced by place, and commit()
@@ -51,7 +51,7 @@ class Rewrite {
   }
 
   void remove(int index) { replace(index, {}); }
-  // These nodes take the place of node `index`.
+  // Puts these nodes in the place of node `index`.
   void replace(int index, std::vector<ir::Node> nodes);
   // Rebuilds the graph; ids held from before are void.
   void commit();

@@ -8,7 +8,8 @@ namespace {
 
 using ir::Symbol;
 
-// What a launch depends on: the rows of its operands, but for those that its op knows nothing of.
+// The sizes that a launch depends on: those of its operands' rows, without operands whose rows its
+// op leaves open.
 UsedSizes used_sizes(const ir::Graph& graph, const ir::Node& node) {
   UsedSizes used;
   for (const ir::ValueId output : node.outputs)

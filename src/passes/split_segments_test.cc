@@ -73,7 +73,7 @@ TEST(SplitSegments, CutsWhereRowsChangeToSequencesAndBack) {
                                             {3, 4, true, Symbol::kTokens}}));
 }
 
-// Its outputs are caches; what it reads is tokens.
+// kv_write's outputs are caches, so its size is that of its inputs, which are tokens.
 TEST(SplitSegments, CountsTheRowsThatACacheWriteReads) {
   const auto segments = segments_of(R"(
   input %k: bf16[T,32]

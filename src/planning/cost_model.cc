@@ -11,7 +11,7 @@
 namespace encore::planning {
 namespace {
 
-// What tells launches apart but for their addresses.
+// The form of a launch, without its addresses: launches of one form are alike.
 struct LaunchForm {
   const ir::Op* op = nullptr;
   std::vector<ir::Type> inputs;

@@ -1,4 +1,4 @@
-// What the recordings of a program will cost, from the program alone.
+// Estimates the cost of a program's recordings from the program alone.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ struct RecordingEstimate {
   [[nodiscard]] BucketCost total() const;
 };
 
-// What `coverage` records on a device with these kernels, which need not be here. A node is a
-// launch; kernels that launch more than once are not told apart.
+// Estimates the recordings that `coverage` asks for on a device with these kernels; the device need
+// not be in this machine. A node is a launch; a kernel that launches more than once counts as one.
 // Errors: kUnsupported naming an op without a kernel.
 RecordingEstimate estimate_recordings(const passes::Program& program,
                                       const runtime::Coverage& coverage,

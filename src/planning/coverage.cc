@@ -55,7 +55,7 @@ MixedSteps mixed_steps(const Limits& limits, const Range& sequences, const Range
   return steps;
 }
 
-// By which the first step is the first.
+// The order of steps by which the first one is reported.
 std::tuple<bool, int64_t, int64_t> place(const StepKey& step) {
   return {!step.is_uniform(), step.sequences, step.tokens};
 }

@@ -1,4 +1,4 @@
-// What recordings do for every step that may be asked for: the proof behind --eager-steps forbid.
+// Finds how every step that may be asked for will run: the proof behind --eager-steps forbid.
 //
 // Admissible are, with B sequences from 1 to max_batch_size,
 //   uniform   B x q tokens, q from 1 to max_q and 1 + num_drafts, up to max_num_tokens
@@ -42,11 +42,11 @@ struct CoverageReport {
   [[nodiscard]] double share() const;
 };
 
-// Of all admissible steps.
+// Chooses a recording for every admissible step, and counts them.
 CoverageReport cover(const runtime::Limits& limits, const runtime::Coverage& coverage);
 
-// Lets pass what leaves no admissible step eager.
-// Errors: kUsage, naming the first such step, the reason and the remedy, and how many there are.
+// Accepts recordings that leave no admissible step eager. Errors: kUsage, naming the first such
+// step, the reason and the remedy, and how many there are.
 void require_coverage(const runtime::Limits& limits, const runtime::Coverage& coverage);
 
 }  // namespace encore::planning

@@ -10,7 +10,7 @@
 
 namespace encore::planning {
 
-// What a model loaded with some options will replay, if every recording succeeds.
+// The coverage of a model loaded with some options, if every recording succeeds.
 struct PlannedCoverage {
   runtime::Limits limits;
   runtime::Coverage coverage;

@@ -1,5 +1,5 @@
-// What a log's steps ask of the two ladders, and what the named schedules would make of them:
-// shared by `encore tune` and `encore graphs`.
+// Describes the steps that a log asks of the two ladders, and how the named schedules would serve
+// them: shared by `encore tune` and `encore graphs`.
 #pragma once
 
 #include <array>
@@ -27,12 +27,13 @@ struct Workload {
   std::optional<planning::StepTimes> times;
 };
 
-// Of the decode steps and of the others. Absent limits: the largest steps of the log.
+// The workload of the decode steps, and that of the others. Absent limits: the largest steps of the
+// log.
 std::array<Workload, 2> workloads(const std::vector<LoggedStep>& steps,
                                   std::optional<int64_t> max_batch_size,
                                   std::optional<int64_t> max_num_tokens);
 
-// A ladder on a workload.
+// A ladder with its price on a workload.
 struct PricedLadder {
   std::string name;
   runtime::Ladder ladder;
@@ -44,21 +45,21 @@ struct PricedLadder {
 
   [[nodiscard]] bool meets_target() const;  // its hit rate
 };
-// What share of its steps a ladder must hold for recordings to be worth it.
+// The share of its steps that a ladder must hold for recordings to be worth it.
 inline constexpr double kTargetHitRate = 0.95;
 // "hit rate 97.28 %: above the target of 95 %", else with the size that would reach it.
 std::string verdict_text(const PricedLadder& ladder, const Workload& workload);
 PricedLadder price_ladder(std::string name, runtime::Ladder ladder, const Workload& workload);
-// Every schedule that an engine takes for such steps, up to the limit; without one up to its own
-// size that holds the log's largest step, which no engine knows before. Nothing for a workload
-// without steps.
+// Prices every schedule that an engine takes for such steps, up to the limit; without one, up to
+// its own size that holds the log's largest step, which no engine knows before. Returns nothing for
+// a workload without steps.
 std::vector<PricedLadder> price_schedules(const Workload& workload);
 
 // "1, 2, 4".
 std::string sizes_text(const runtime::Ladder& ladder);
 json::array sizes_json(const runtime::Ladder& ladder);
-// A row a ladder: sizes, hit rate, rows that run eager, padding, waste, the optimum of as many
-// sizes, time, tokens of KV.
+// A table with a row for each ladder: sizes, hit rate, rows that run eager, padding, waste, the
+// optimum of as many sizes, time, tokens of KV.
 Table ladder_table(const std::vector<PricedLadder>& ladders);
 json::object ladder_json(const PricedLadder& ladder);
 

@@ -1,4 +1,4 @@
-// Where a program's values would lie, were there memory.
+// Addresses of a program's values on a device of which no memory is taken.
 #pragma once
 
 #include "runtime/lower.h"

@@ -24,7 +24,8 @@ Parts parts_of(std::span<const runtime::SizeRange> sizes) {
   return {sizes.begin(), sizes.end()};
 }
 
-// Sources of others' rows: vLLM's, TensorRT-LLM's and SGLang's documented default capture sizes.
+// All schedules. Sources of other engines' rows: the default capture sizes that vLLM, TensorRT-LLM
+// and SGLang document.
 constexpr std::array kSchedules = {
     Schedule{"encore",
              "4 to 32 by 4, 48 to 256 by 16, 288 to 512 by 32, 640 to 1024 by 128, 1280 to 4096 by "

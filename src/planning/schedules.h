@@ -36,7 +36,7 @@
 
 namespace encore::planning {
 
-// What a schedule's sizes count in the engine it is from.
+// The unit in which a schedule's sizes count, in the engine that it is from.
 enum class Counts { kEither, kSequences, kTokens };
 
 // A named ladder, as data.
@@ -49,17 +49,17 @@ struct Schedule {
 
   // The sizes up to `max`. Errors: kUsage when there would be more than a ladder may have.
   [[nodiscard]] runtime::Ladder ladder(int64_t step, int64_t max) const;
-  // Its size that holds `size`; `size` where it ends before.
+  // The schedule's size that holds `size`; `size` itself where the schedule ends before.
   [[nodiscard]] int64_t bucket(int64_t step, int64_t size) const;
 };
 
 std::span<const Schedule> schedules();
 
-// Is it a list, "1,2,4,8", and not a name?
+// Is the text a list, "1,2,4,8", rather than a name?
 bool is_list(std::string_view text);
 
-// A schedule's name, or a list of sizes of which none is above `max`.
-// Errors: kUsage, listing the schedules, naming the size, or when there would be too many.
+// Parses a schedule's name, or a list of sizes of which none is above `max`. Errors: kUsage,
+// listing the schedules, naming the size, or when there would be too many.
 runtime::Ladder named_or_list(const std::string& text, int64_t max);
 
 }  // namespace encore::planning

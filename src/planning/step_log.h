@@ -46,9 +46,10 @@ struct LoggedStep {
   std::optional<double> iteration_us;  // of TensorRT-LLM's log: the whole loop, host included
 
   [[nodiscard]] bool is_decode() const { return context_tokens == 0; }
-  // What a ladder is asked for: sequences of a decode step, tokens of any other. 0: nothing ran.
+  // The size that a ladder must hold: sequences of a decode step, tokens of any other. 0: the step
+  // launched nothing.
   [[nodiscard]] int64_t size() const { return context_tokens + generation_requests; }
-  // How long it took, as far as the log says.
+  // The time that the step took, as far as the log says.
   [[nodiscard]] std::optional<double> step_us() const { return gpu_us ? gpu_us : iteration_us; }
 };
 

@@ -21,7 +21,7 @@ constexpr const char* kNested = "inflightBatchingStats";
 constexpr std::string_view kWhitespace = " \t\r\n";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// What the two counts are called in each log.
+// The keys of the two counts in a log.
 struct Names {
   const char* context_tokens;
   const char* generation_requests;
@@ -131,7 +131,8 @@ std::optional<LoggedStep> read_printed(std::string_view line, int64_t number,
 
 enum class Format { kLines, kArray, kPrinted };
 
-// By how the log begins. What TensorRT-LLM prints may begin with a bracketed date.
+// Recognizes a log's format by its beginning. TensorRT-LLM's printed logs may begin with a
+// bracketed date.
 Format format_of(std::string_view text, const std::string& where) {
   const size_t first = text.find_first_not_of(kWhitespace);
   if (first == std::string_view::npos || text[first] == '{') return Format::kLines;

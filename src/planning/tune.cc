@@ -67,7 +67,8 @@ class Layer {
   std::vector<int32_t> covered_before() { return std::move(covered_before_); }
 
  private:
-  // For j in [first, last], when the sizes but the last cover between `least` and `most`.
+  // Fills the entries of j in [first, last], for which the sizes but the last cover between `least`
+  // and `most`.
   void fill(int32_t first, int32_t last, int32_t least, int32_t most) {
     if (first > last) return;
     const int32_t j = first + (last - first) / 2;

@@ -32,7 +32,8 @@ struct SizeCount {
 // Ascending, every size once and positive.
 using Histogram = std::vector<SizeCount>;
 
-// What each of the two ladders is asked for. Steps in which nothing ran are left out.
+// The sizes of the steps that each of the two ladders must hold. Steps in which nothing ran are
+// left out.
 struct StepSizes {
   Histogram decode;  // sequences
   Histogram tokens;
@@ -42,7 +43,7 @@ struct StepSizes {
 };
 StepSizes step_sizes(std::span<const LoggedStep> steps);
 
-// What a ladder does to those steps. Steps above it run eager and unpadded.
+// The effect of a ladder on such steps. Steps above it run eager and unpadded.
 struct LadderPrice {
   int64_t steps = 0;
   int64_t hits = 0;     // steps at or under the largest size
@@ -54,14 +55,14 @@ struct LadderPrice {
 };
 LadderPrice price(const Histogram& histogram, const runtime::Ladder& ladder);
 
-// How long a step takes, by the size it is launched at, as a log has it: the median of the steps
+// The time of a step, by the size it is launched at, as a log has it: the median of the steps
 // launched at each size, made to rise (pool adjacent violators, weighted by steps), straight lines
 // between, flat below the smallest, and with the mean slope above the largest. Eager steps do not
-// count: a bucket replaces them. What differs beside the size (lengths of the sequences) is in the
-// median.
+// count, as a bucket replaces them. Differences beside the size (lengths of the sequences) are in
+// the median.
 class StepTimes {
  public:
-  // Of the decode steps or the others. Nothing when fewer than two sizes have times.
+  // Fits the decode steps, or the others. Nothing when fewer than two sizes have times.
   static std::optional<StepTimes> fit(std::span<const LoggedStep> steps, bool decode);
   // Units: microseconds.
   [[nodiscard]] double operator()(int64_t size) const;
@@ -70,7 +71,7 @@ class StepTimes {
   std::vector<std::pair<int64_t, double>> points_;  // size, microseconds; both ascend
 };
 
-// Microseconds that the hits would take in all.
+// The microseconds that the hits would take in all.
 double total_us(const Histogram& histogram, const runtime::Ladder& ladder, const StepTimes& times);
 
 // The best ladder of each number of sizes up to a largest one.
@@ -81,13 +82,14 @@ class OptimalLadders {
   // Steps above `max` do not count; `max` is in every ladder. `cost` never falls.
   OptimalLadders(const Histogram& histogram, int64_t max, int64_t max_sizes, const Cost& cost);
 
-  // At most that many sizes, at most the `max_sizes` of the constructor. REQUIRES: num_sizes > 0.
+  // The best ladder of at most `num_sizes` sizes, which is at most the `max_sizes` of the
+  // constructor. REQUIRES: num_sizes > 0.
   [[nodiscard]] runtime::Ladder ladder(int64_t num_sizes) const;
 
  private:
   std::vector<int64_t> sizes_;  // candidates: those that steps have, and the maximum
-  // By number of sizes less one, then by number of candidates covered: how many of them the sizes
-  // but the last cover.
+  // For each number of sizes less one, then each number of candidates covered: how many of these
+  // the sizes but the last cover.
   std::vector<std::vector<int32_t>> covered_before_;
 };
 

@@ -24,7 +24,8 @@ Histogram random_histogram(std::mt19937& random, int64_t num_sizes, int64_t larg
   return histogram;
 }
 
-// Of every ladder of at most `num_sizes` sizes up to `max`, which it has: the least padding.
+// The least padding of any ladder of at most `num_sizes` sizes up to `max`, found by trying all.
+// Each ladder has `max`.
 int64_t least_padding(const Histogram& histogram, int64_t max, int64_t num_sizes) {
   int64_t least = INT64_MAX;
   for (uint32_t set = 0; set < (1U << (max - 1)); ++set) {

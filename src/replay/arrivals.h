@@ -1,4 +1,5 @@
-// When the requests of a replay come. Units: seconds since the replay began, ascending.
+// Draws the times when the requests of a replay come. Units: seconds since the replay began,
+// ascending.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ bool keeps_to(const RequestRecord& request, const LatencyLimits& limits) {
   return true;
 }
 
-// Of those samples that have a value; nothing where none has.
+// The memory use over those samples that have a value; nothing where none has.
 std::optional<MemoryUse> memory_use(
     const ReplayRecord& record, double settled_s,
     const std::function<std::optional<int64_t>(const MemorySample&)>& bytes_of) {

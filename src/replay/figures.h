@@ -10,7 +10,7 @@
 
 namespace encore::replay {
 
-// Zeros without values.
+// Statistics of some values; all are 0 without values.
 struct Distribution {
   int64_t count = 0;
   double mean = 0;
@@ -21,7 +21,7 @@ struct Distribution {
 };
 Distribution distribution(std::vector<double> values);
 
-// What a client tolerates. Absent: anything. Units: milliseconds.
+// The latencies that a client tolerates. Absent: any. Units: milliseconds.
 struct LatencyLimits {
   std::optional<double> first_token_ms;
   std::optional<double> between_deliveries_ms;  // each of them, not their mean
@@ -29,7 +29,8 @@ struct LatencyLimits {
   [[nodiscard]] bool any() const { return first_token_ms || between_deliveries_ms; }
 };
 
-// Memory in use at most, before and after all that a load needs had been there once, and at the end.
+// The most memory in use, before and after everything that a load needs has been allocated once,
+// and the memory in use at the end.
 struct MemoryUse {
   int64_t first_max_bytes = 0;  // until Figures::settled_s
   int64_t later_max_bytes = 0;
@@ -70,9 +71,9 @@ Figures figures(const ReplayRecord& record, const LatencyLimits& limits = {});
 // Every time between two deliveries of one request, in the order of the requests.
 // Units: milliseconds.
 std::vector<double> between_deliveries_ms(const ReplayRecord& record);
-// From arrival to first delivery, of those requests that have one. Units: milliseconds.
+// The times from arrival to first delivery, of those requests that have one. Units: milliseconds.
 std::vector<double> first_token_ms(const ReplayRecord& record);
-// From arrival to last delivery, of complete requests. Units: milliseconds.
+// The times from arrival to last delivery, of complete requests. Units: milliseconds.
 std::vector<double> end_to_end_ms(const ReplayRecord& record);
 
 }  // namespace encore::replay

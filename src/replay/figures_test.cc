@@ -52,7 +52,7 @@ TEST(Figures, TellRequestsThatFailedFromThoseWhoseClientsLeft) {
   ReplayRecord record = made_up_record();
   record.requests[0].ended = engine::EndReason::kStop;
   record.requests.push_back({.has_left = true, .ended = engine::EndReason::kAborted});
-  // Its answer was whole before the engine heard that its client left.
+  // This request's answer was whole before the engine heard that its client left.
   record.requests.push_back({.has_left = true, .ended = engine::EndReason::kLength});
   record.requests.push_back({.ended = engine::EndReason::kAborted});
   record.requests.push_back({.ended = engine::EndReason::kGrammar});

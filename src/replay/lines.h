@@ -14,7 +14,7 @@ inline std::string_view without_mark(std::string_view text) {
   return text;
 }
 
-// Without whitespace at both ends.
+// The text without whitespace at both ends.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kWhitespace = " \t\r\n";
   const size_t first = text.find_first_not_of(kWhitespace);

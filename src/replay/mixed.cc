@@ -27,7 +27,7 @@ class Draws {
   [[nodiscard]] double real(double least, double most) {
     return least + (most - least) * static_cast<double>(random_() >> 11) * 0x1p-53;
   }
-  // As likely in each octave.
+  // A length from 1 to `most`, as likely in each octave.
   [[nodiscard]] int64_t length(int64_t most) {
     return std::llround(std::exp(real(0, std::log(static_cast<double>(most)))));
   }
@@ -66,8 +66,8 @@ sample::SamplingParams sampling(Draws& draws) {
   return params;
 }
 
-// What ends an answer: its length, and of one in four stop tokens as well, which a bias makes likely
-// in some.
+// Chooses how an answer ends: by its length, and for one in four by stop tokens as well, which a
+// bias makes likely in some.
 void add_end(engine::Request& request, const MixedTraffic& traffic, Draws& draws) {
   const auto token = [&] { return static_cast<int32_t>(draws.between(0, traffic.vocab_size - 1)); };
   request.max_tokens = draws.length(traffic.max_output_tokens);

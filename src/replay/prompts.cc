@@ -6,7 +6,8 @@
 namespace encore::replay {
 namespace {
 
-// What a run of tokens is a function of, beside the seed.
+// Distinguishes the tokens of a request from those of a block, which are random functions of the
+// seed, this, and a number.
 enum class Source : uint32_t { kRequest, kBlock };
 
 void append(std::vector<int32_t>& tokens, int64_t count, int64_t vocab_size, uint64_t seed,

@@ -1,4 +1,4 @@
-// What a replay leaves: what each client saw and when, and what the engine did meanwhile.
+// Holds the record of a replay: what each client saw and when, and what the engine did meanwhile.
 // Units of time: seconds since the replay began.
 #pragma once
 
@@ -17,14 +17,14 @@ struct Request {
   std::optional<double> leaves_after_s = {};  // its client aborts it so long after it came
 };
 
-// Tokens that a client gets together.
+// Tokens that reach a client together.
 struct Delivery {
   double at_s = 0;
   int64_t tokens = 0;
 };
 
-// One request. Its times count from when it should arrive, so a client that submits late is no
-// excuse.
+// The record of one request. Its times count from its planned arrival, so a late submission counts
+// as latency.
 struct RequestRecord {
   double arrival_s = 0;
   double submitted_s = 0;
@@ -35,39 +35,39 @@ struct RequestRecord {
   std::optional<engine::EndReason> ended;  // absent: not before the replay did
 
   [[nodiscard]] int64_t num_delivered() const;
-  // Has it everything that was asked for?
+  // Did the client get everything that it asked for?
   [[nodiscard]] bool is_complete() const {
     return ended == engine::EndReason::kLength || ended == engine::EndReason::kStop;
   }
 };
 
-// How many requests lived at one time.
+// The number of requests in the engine at one time.
 struct LoadSample {
   double at_s = 0;
   int64_t running = 0;
   int64_t waiting = 0;
 };
 
-// What was in use at one time, in all.
+// The memory in use at one time.
 struct MemorySample {
   double at_s = 0;
   int64_t host_bytes = 0;               // of this process
   std::optional<int64_t> device_bytes;  // absent: its memory is the host's
 };
 
-// Steps of one sort as the device ran them.
+// The device's time for steps of one kind.
 struct DeviceTime {
   int64_t steps = 0;
   double seconds = 0;
 };
 
-// How long the device was idle between two steps that follow each other. Units: microseconds
+// The device's idle times between two steps that follow each other. Units: microseconds
 struct DeviceIdle {
   std::vector<double> same_us;     // the second goes on with what the first left
   std::vector<double> changed_us;  // the host sent it inputs or pages
 };
 
-// Requests that were answered once more, each with the engine to itself.
+// The comparison with answers that requests get when each has the engine to itself.
 struct AloneComparison {
   int64_t num_compared = 0;
   std::vector<int64_t> different;  // those that got other tokens then
@@ -81,7 +81,8 @@ struct ReplayRecord {
   std::vector<engine::StepCount> steps;
   int64_t num_preemptions = 0;
   std::optional<kv::PrefixCacheStats> prefix_cache;  // absent: there is none
-  // Of steps in which every sequence generates, and of those with prompts. Absent: not measured.
+  // The device's time for steps in which every sequence generates, and for steps with prompts.
+  // Absent: not measured.
   std::optional<DeviceTime> decode;
   std::optional<DeviceTime> mixed;
   std::optional<DeviceIdle> device_idle;  // absent: not measured

@@ -17,8 +17,8 @@ namespace {
 
 using sched::ScheduledTokens;
 
-// What the device samples. Prompts decide what is shared, and a request with the same prompt gets
-// the same tokens from a real model too.
+// Every sampled token of the simulation. Prompts alone decide what sequences share, and a real
+// model gives equal prompts equal tokens too.
 constexpr int32_t kSampled = 0;
 
 sched::SchedulerLimits scheduler_limits(const SimulationOptions& options) {
@@ -98,7 +98,7 @@ class Simulation {
     }
   }
 
-  // As Engine::launch_time(), where a step is in flight.
+  // Does what Engine::launch_time() does, where a step is in flight.
   [[nodiscard]] double launch_s() const {
     const InFlightStep& step = in_flight_.back();
     const auto duration = [](double seconds) {
@@ -109,7 +109,7 @@ class Simulation {
     return step.end_s - lead.count();
   }
 
-  // False when there was nothing to do.
+  // Simulates a step. Returns false when there was nothing to do.
   bool step() {
     const bool launched = launch();
     if (in_flight_.empty()) return false;
@@ -164,7 +164,8 @@ class Simulation {
     record_.samples.push_back({now_s_, scheduler_.num_running(), scheduler_.num_waiting()});
   }
 
-  // As Engine does: the device begins a step when the one before it ends, or when it is launched.
+  // Measures as Engine does: the device begins a step when the one before it ends, or when it is
+  // launched.
   void measure(const InFlightStep& step) {
     const double ms = (now_s_ - std::max(step.launched_s, published_s_)) * 1e3;
     published_s_ = now_s_;

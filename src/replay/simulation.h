@@ -19,7 +19,7 @@ struct SimulationOptions {
   int64_t page_size = 32;
   bool overlap = true;  // a step is launched before the tokens of the one before it are read
   bool prefix_cache = false;
-  // As EngineOptions has them:
+  // The options below are those of EngineOptions:
   std::optional<double> target_step_ms = {};
   double prompt_share = 0.5;
   bool preempts_by_priority = false;

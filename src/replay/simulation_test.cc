@@ -50,7 +50,8 @@ class SimulationTest : public ::testing::Test {
             .page_size = model_.page_size()};
   }
 
-  // What a real engine does with requests that are all there before its first step.
+  // Serves the requests on a real engine, all submitted before its first step, and returns its
+  // statistics.
   engine::GeneratorStatistics serve(const std::vector<Request>& requests,
                                     const engine::EngineOptions& options) {
     engine::ServingLoop loop(model_, {.engine = options});

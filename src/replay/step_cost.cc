@@ -28,7 +28,7 @@ double above(int64_t tokens, int64_t knee) {
   return static_cast<double>(std::max<int64_t>(0, tokens - knee));
 }
 
-// What each term is multiplied with.
+// The factors that the terms of a cost are multiplied with, for a step of this shape.
 Terms features(const StepShape& step) {
   Terms terms{1, static_cast<double>(step.sequences), static_cast<double>(step.kv_tokens)};
   for (size_t i = 0; i < kKnees.size(); ++i)

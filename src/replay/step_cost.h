@@ -1,4 +1,4 @@
-// How long a step takes, as a function of its shape: what stands for the device in a simulation.
+// Computes how long a step takes from its shape; this stands for the device in a simulation.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace encore::replay {
 
-// A step as its time depends on it.
+// The shape of a step: everything that its time depends on.
 struct StepShape {
   bool is_decode = false;  // every sequence generates
   int64_t tokens = 0;      // padded
@@ -42,28 +42,30 @@ struct StepCost {
   CostTerms mixed;
   double host_us = 0;  // to plan and launch a step
 
-  // Of the device. Units: microseconds.
+  // The device's time for a step. Units: microseconds.
   [[nodiscard]] double operator()(const StepShape& step) const;
   friend bool operator==(const StepCost&, const StepCost&) = default;
 };
 
-// How a cost explains the steps that it was fitted to.
+// Tells how well a cost explains the steps that it was fitted to.
 struct FitQuality {
   int64_t num_steps = 0;
   double median_error = 0;  // of a step's time, as a share of it
   double total_error = 0;   // of the sum of all times: 0.01 is one percent too long
 };
 
-// Least squares of relative errors over the steps that have tokens, sequences, kv_tokens and gpu_us.
-// Where a log has too few of a kind, both kinds share their terms. `where` names the log in messages.
-// Errors: kUsage when there are too few steps.
+// Fits the terms by least squares of relative errors over the steps that have tokens, sequences,
+// kv_tokens and gpu_us. Where a log has too few steps of a kind, both kinds share their terms.
+// `where` names the log in messages. Errors: kUsage when there are too few steps.
 std::pair<StepCost, FitQuality> fit_step_cost(std::span<const planning::LoggedStep> steps,
                                               const std::string& where);
 
-// {"decode": {"us": 310.0, "us_per_token_above": {"0": 1.5, "64": 2.5}, "us_per_sequence": 0.5,
-//  "us_per_kv_token": 0.004}, "mixed": {...}, "host_us": 12.0}
+// Writes a cost as JSON:
+//  {"decode": {"us": 310.0, "us_per_token_above": {"0": 1.5, "64": 2.5}, "us_per_sequence": 0.5,
+//   "us_per_kv_token": 0.004}, "mixed": {...}, "host_us": 12.0}
 json::object cost_json(const StepCost& cost);
-// Terms that a file leaves out are 0. Errors: kUsage, naming the file and the key.
+// Reads a cost from such JSON. Terms that a file leaves out are 0. Errors: kUsage, naming the file
+// and the key.
 StepCost read_step_cost(const std::filesystem::path& path);
 StepCost parse_step_cost(std::string_view text, const std::string& where);
 

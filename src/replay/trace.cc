@@ -98,7 +98,8 @@ std::vector<std::string_view> fields_of(std::string_view line) {
   }
 }
 
-// What a message shows of a text that is not what it should be.
+// Quotes a text in a message that says what is wrong with it: the first 40 characters, control
+// characters as '?'.
 std::string in_quotes(std::string_view text) {
   constexpr size_t kMost = 40;
   std::string shown;
@@ -107,7 +108,7 @@ std::string in_quotes(std::string_view text) {
   return fmt::format("'{}{}'", shown, text.size() > kMost ? "..." : "");
 }
 
-// Where each column stands.
+// The position of each column in a line.
 class Columns {
  public:
   Columns(std::string_view header, const std::string& where) {

@@ -28,8 +28,8 @@ struct TracedRequest {
   int64_t line = 0;             // in the file, from 1; 0: from no file
 };
 
-// By time of arrival, those of one time in the order of the file.
-// Errors: kUsage, naming the file and the line.
+// Reads a trace, by time of arrival, requests of one time in the order of the file. Errors: kUsage,
+// naming the file and the line.
 std::vector<TracedRequest> read_trace(const std::filesystem::path& path);
 std::vector<TracedRequest> parse_trace(std::string_view text, const std::string& where);
 

@@ -11,7 +11,7 @@ bool pieces_exist(const Case& step) {
   return step.is_uniform() ? step.coverage.uniform_pieces : step.coverage.mixed_pieces;
 }
 
-// Where there are none, auto is content with pieces of mixed steps.
+// Without full recordings, auto is content with pieces of mixed steps.
 bool full_is_wanted(const Case& step) {
   const Graphs graphs = step.coverage.graphs;
   if (step.is_uniform()) return graphs != Graphs::kPiecewise;

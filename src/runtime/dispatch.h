@@ -1,7 +1,8 @@
-// Which way a step is run: a pure function of its shape and of what has been recorded. The table kRules
-// in dispatch.cc says it. Each row names the ways in which steps that it concerns may still run, and a
-// step runs in the first of full, piecewise and eager that all such rows allow. `choose` goes through
-// the table, messages take their words from it, and `encore graphs --eligibility` prints it.
+// Chooses the way in which a step is run: a pure function of its shape and of what has been
+// recorded. The table kRules in dispatch.cc defines it. Each row names the ways in which steps that
+// it concerns may still run, and a step runs in the first of full, piecewise and eager that all
+// such rows allow. `choose` goes through the table, messages take their words from it, and `encore
+// graphs --eligibility` prints it.
 //
 // The scheduler cuts steps to what the ladder holds (--above-ladder split, the default), so a step
 // above it is one that may not be cut. The padded sizes do not depend on the mode, so neither do the
@@ -24,7 +25,7 @@ namespace encore::runtime {
 enum class Mode : uint8_t { kEager, kPiecewise, kFull };
 std::string_view name(Mode mode);
 
-// What the user asked for (--graphs).
+// The mode that the user asked for (--graphs).
 enum class Graphs : uint8_t {
   kAuto,
   kNone,
@@ -34,13 +35,13 @@ enum class Graphs : uint8_t {
   kFullAndPiecewise,
 };
 
-// An admissible step without a recording (--eager-steps).
+// Decides about an admissible step without a recording (--eager-steps).
 enum class EagerSteps : uint8_t {
   kAllow,   // runs eager, counted
   kForbid,  // is an error: at start-up where one is admissible, and when one is asked for
 };
 
-// Why a step was not run the wanted way.
+// The reason why a step was not run in the wanted way.
 enum class Reason : uint8_t {
   kNone,
   kDisabled,         // --graphs none
@@ -58,7 +59,7 @@ std::string_view name(Reason reason);
 // "a decode step of 3 sequences", "a mixed step of 11 tokens and 3 sequences".
 std::string describe(const StepKey& step);
 
-// What exists to be replayed, and what is wanted.
+// The recordings that exist, and the ones that are wanted.
 struct Coverage {
   Graphs graphs = Graphs::kAuto;
   Ladder sequences;             // buckets of B in uniform steps
@@ -69,7 +70,7 @@ struct Coverage {
   bool mixed_pieces = false;    // mixed steps: a recording a segment
   bool pad_uniform = true;      // off: a uniform step is replayed at its exact size or not at all
   EagerSteps eager_steps = EagerSteps::kAllow;
-  // Nothing is padded beyond it: what is static is no larger.
+  // Steps are not padded beyond this size, for which the fixed buffers are made.
   int64_t max_num_tokens = std::numeric_limits<int64_t>::max();
   Ladder mixed_sequences;  // buckets of B in mixed steps; empty: `sequences`
   // Recordings that failed and were left out: full ones, pieces that count tokens by T, pieces that
@@ -85,15 +86,15 @@ struct Coverage {
   }
 };
 
-// What may be one recording.
+// The kinds of steps that can be one recording.
 struct Recordable {
   bool uniform = true;
   bool mixed = true;
 };
-// Sets what `graphs` wants recorded.
+// Sets the recordings that `graphs` wants.
 void plan_recordings(Coverage& coverage, const Recordable& recordable);
 
-// What the rules look at.
+// A step as the rules see it.
 struct Case {
   StepKey key;  // as launched: padded to its bucket, where there is one
   const Coverage& coverage;
@@ -124,15 +125,15 @@ struct Choice {
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-// Of a step before padding.
+// Chooses how to run a step, given its size before padding.
 Choice choose(const StepKey& step, const Coverage& coverage);
 
-// Lets pass what is replayed, and everything unless eager steps are forbidden. Steps that run eager
-// because that is the mode just set, to compare modes, pass too: start-up refuses --graphs none.
-// Errors: kUnsupported, naming the step, the reason and the remedy.
+// Accepts steps that are replayed, and all steps unless eager ones are forbidden. Steps that run
+// eager because that mode was just set, to compare modes, are accepted too: start-up refuses
+// --graphs none. Errors: kUnsupported, naming the step, the reason and the remedy.
 void require_replay(const StepKey& step, const Choice& choice, const Coverage& coverage);
 
-// Of the rules that stand in a step's way the first gives the reason.
+// The rules in order. If several prevent the wanted mode, the first one gives the reason.
 std::span<const Rule> rules();
 
 }  // namespace encore::runtime

@@ -146,7 +146,7 @@ TEST(Dispatch, RunsAStepEagerWhenOneOfItsPiecesIsMissing) {
   }
 }
 
-// What is static ends at the limits, and so does padding.
+// Fixed buffers end at the limits, and so does padding.
 TEST(Dispatch, NeverPadsAUniformStepBeyondTheLargestStep) {
   Coverage coverage = everything(Graphs::kAuto);
   coverage.max_num_tokens = 10;

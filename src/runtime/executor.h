@@ -37,7 +37,7 @@
 
 namespace encore::runtime {
 
-// Which size is recorded first (--record-order). What is recorded is the same.
+// The size that is recorded first (--record-order). The same sizes are recorded in either order.
 enum class RecordOrder : uint8_t { kDescending, kAscending };
 
 struct ExecutorOptions {
@@ -52,12 +52,12 @@ struct ExecutorOptions {
   EagerSteps eager_steps = EagerSteps::kAllow;
   bool bursts = false;  // also record bursts of every full step of one token per sequence
 };
-// The ladders and what is wanted of them, before anything is recorded.
+// The ladders, and the recordings that are wanted of them, before anything is recorded.
 Coverage wanted_coverage(const ExecutorOptions& options);
 
 class Executor;
 
-// What diagnose/ calls to look at steps as they run. Null: nobody looks.
+// Hooks through which diagnose/ looks at steps as they run. Null: none.
 struct StepHooks {
   // Called when the inputs of a step, or of a burst, are enqueued and its launches are not.
   std::function<void(Executor&)> before;
@@ -80,10 +80,10 @@ class Executor {
 
   // Chooses the way, fixes the padded sizes, and readies the host twin for writing.
   Choice begin(const StepKey& step);
-  // What begin() chose last.
+  // The choice that begin() made last.
   [[nodiscard]] const Choice& choice() const { return choice_; }
   [[nodiscard]] StepInputs& inputs() { return loaded_.inputs; }
-  // What has changed in these is written in front of the next launch of steps.
+  // Changes to these two are written in front of the next launch of steps.
   [[nodiscard]] PageTable& page_table() { return loaded_.inputs.page_table(); }
   [[nodiscard]] TokenState& token_state() { return token_state_; }
   // Row `row` of what a grammar lets a sequence have next, a bit a token: memory of the host that the
@@ -97,16 +97,17 @@ class Executor {
   void run_next(const StepLengths& lengths, StepPart part = StepPart::kWhole);
   // Enqueues the rest of a step that ran until its logits. Nothing else may run in between.
   void finish();
-  // As run() and run_next(), but one launch for as many steps of the same rows as it takes for
-  // `end` to be the next, a few more, or fewer when all rows end. Nothing else may be launched
-  // until it has run and recount() was called. REQUIRES: has_burst().
+  // Does run() or run_next() for several steps in one launch: as many steps of the same rows as it
+  // takes for `end` to be the next, a few more, or fewer when all rows end. Nothing else may be
+  // launched until it has run and recount() was called. REQUIRES: has_burst().
   void run_burst(StepNumber end);
   void run_next_burst(StepNumber end);
   [[nodiscard]] bool has_burst() const;
 
-  // What the step launched next is called.
+  // The number of the step that is launched next.
   [[nodiscard]] StepNumber next_step() const { return next_step_; }
-  // Once a burst has run, or launches that are no steps: what they published is what counts.
+  // Counts the steps again by what was published, after a burst, or after launches that are no
+  // steps.
   void recount() { next_step_ = output_.ring().published(); }
   [[nodiscard]] StepOutput& output() { return output_; }
   void synchronize() { loaded_.stream.synchronize(); }
@@ -120,14 +121,14 @@ class Executor {
   [[nodiscard]] const LoadedProgram& loaded() const { return loaded_; }
   [[nodiscard]] Stream& stream() { return loaded_.stream; }
   [[nodiscard]] Device& device() { return loaded_.device; }
-  // What exists to be replayed. Start-up writes it.
+  // The recordings that exist. Start-up writes it.
   [[nodiscard]] Coverage& coverage() { return coverage_; }
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
-  // Of an lru ladder; null of any other.
+  // The recordings made on demand. Null unless the ladder is `lru:N`.
   [[nodiscard]] OnDemandRecordings* on_demand() { return on_demand_ ? &*on_demand_ : nullptr; }
 
  private:
-  // What goes in front of every launch: what the host has set since the last one.
+  // Enqueues the changes that the host has made since the last launch, in front of the next.
   void prepare();
   // Enqueues what is left of the step.
   void finish_own();
@@ -140,7 +141,7 @@ class Executor {
   void lead_through(const Work& work);
   // Can the step be enqueued in halves? Where they are replayed, records them if need be.
   bool has_halves();
-  // The rest of a step that ran until its logits.
+  // The rest of a step that was launched up to its logits.
   struct Rest {
     Step step;
     StepPart part = StepPart::kWhole;

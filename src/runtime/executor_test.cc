@@ -49,7 +49,7 @@ BoundLaunch bind_refusing(Device&, const KernelArgs&) {
   fail(ErrorKind::kCompile, "wants a multiple of 7 columns");
 }
 
-// Of a kernel whose launch follows lengths in mixed steps.
+// `reads_lengths` of a kernel whose launch follows lengths in mixed steps.
 bool in_mixed_steps(const KernelArgs& args) {
   return !args.step.is_uniform();
 }

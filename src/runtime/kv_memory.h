@@ -14,7 +14,7 @@
 
 namespace encore::runtime {
 
-// How many rows the states of each group have, by group (ir::Value::group). Pages are rows, and each
+// The number of rows of each group's states, by group (ir::Value::group). Pages are rows, and each
 // group has page numbers of its own.
 using GroupRows = std::vector<int64_t>;
 

@@ -33,11 +33,11 @@ class Ladder {
 
   // The smallest bucket that holds `size`; nothing above the largest. Binary search.
   [[nodiscard]] std::optional<int64_t> bucket(int64_t size) const;
-  // Without the sizes above `max`, in whose place `max` is the last.
+  // The ladder without the sizes above `max`, in whose place `max` is the last.
   [[nodiscard]] Ladder capped(int64_t max) const;
   [[nodiscard]] const std::vector<int64_t>& sizes() const { return sizes_; }
   [[nodiscard]] bool empty() const { return sizes_.empty(); }
-  // How many recordings there are at a time; nothing when all are made at start-up.
+  // The number of recordings that exist at a time; nothing when all are made at start-up.
   [[nodiscard]] std::optional<int> lru() const { return lru_; }
 
  private:

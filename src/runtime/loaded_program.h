@@ -1,6 +1,6 @@
-// A program on a device: where everything that it reads and writes lies, what it launches at each
-// size, and what of that is recorded. Several may be loaded beside each other, such as those of a
-// model and of its draft: all are recorded first, against addresses, and then KV is mapped for all.
+// A program on a device: the memory that it reads and writes, its launches at each size, and its
+// recordings. Several may be loaded beside each other, such as those of a model and of its draft:
+// all are recorded first, against addresses, and then KV is mapped for all.
 #pragma once
 
 #include <vector>
@@ -27,8 +27,8 @@ struct LoadedProgram final : Addresses {
   LoadedProgram(const LoadedProgram&) = delete;
   LoadedProgram& operator=(const LoadedProgram&) = delete;
 
-  // Sets memory aside for whatever launches of these steps ask for. Once, before one is lowered.
-  // Errors: kMemory; kUnsupported naming an op that no kernel takes.
+  // Sets aside the memory that launches of these steps ask for. Call it once, before a step is
+  // lowered. Errors: kMemory; kUnsupported naming an op that no kernel takes.
   void set_workspace(const std::vector<StepKey>& steps);
   // Sends the inputs of a step without real rows.
   void send_padding(const StepKey& step);
@@ -53,7 +53,8 @@ struct LoadedProgram final : Addresses {
   PersistentBuffers persistent;
   StepInputs inputs;
   Memory arena;
-  // What launches share, once set_workspace() has set it aside; counters at zero.
+  // The workspace that all launches share, once set_workspace() has set it aside; counters are
+  // zero.
   Memory scratch_memory;
   Memory counter_memory;
   Tables tables;

@@ -1,4 +1,5 @@
-// Lowering: what a segment launches at one size. After it, nothing tests a shape.
+// Lowering: makes a table of the launches of a segment at one size. Afterwards nothing tests a
+// shape.
 #pragma once
 
 #include <vector>
@@ -9,8 +10,8 @@
 
 namespace encore::runtime {
 
-// One launch of a bucket's table: which kernel, with which parameters, where among the others. A fused
-// op that no kernel takes has several. No recording may hold one that reads lengths.
+// One launch of a bucket's table: its kernel, its parameters, and its place among the others. A
+// fused op that no kernel takes has several. No recording may hold a launch that reads lengths.
 struct Launch : OpLaunch {
   int node = 0;         // index in the program's graph
   int id = 0;           // unique within a step: that of a node's last launch is the node's index
@@ -29,12 +30,12 @@ class Addresses {
   [[nodiscard]] virtual uint32_t* counters(int64_t count) const = 0;
 };
 
-// Where a value that a node makes lies: in the arena as planned, or in the input, weight or state
-// that it is a view of or written over, for which `others` is asked.
+// The memory of a value that a node makes: in the arena as planned, or in the input, weight or
+// state that it is a view of or written over, for which `others` is asked.
 TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
                      std::byte* arena, const Addresses& others);
 
-// What a node's kernel is given at that shape, without workspace.
+// The arguments of a node's kernel at that shape, without workspace.
 KernelArgs make_args(const passes::Program& program, const ir::Node& node, const StepKey& step,
                      const Addresses& addresses);
 

@@ -1,5 +1,5 @@
-// Which pages hold the tokens of each sequence: a table on the device, a row a sequence, in the
-// order of the step's rows. It stays from one step to the next; only what changes is sent.
+// Keeps a table on the device of the pages that hold each sequence's tokens: a row a sequence, in
+// the order of the step's rows. It stays from one step to the next; only changes are sent.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace encore::runtime {
 
-// What `write_inputs` writes of a row, or of the step's inputs.
+// The part of a row, or of the step's inputs, that `write_inputs` writes.
 struct WrittenRange {
   int32_t first = 0;
   int32_t count = 0;
@@ -20,7 +20,8 @@ struct WrittenRange {
 // Threads: one. Lifetime: refers to the launch.
 class PageTable {
  public:
-  // `launch`: of `write_inputs`, which writes to `table`. A table without rows has none to set.
+  // `launch` is one of `write_inputs`, which writes to `table`. A table without rows has none to
+  // set.
   PageTable(HostLaunch& launch, const TensorView& table);
 
   // Row `row` holds these pages, in order, for the steps launched behind the next launch. The entry

@@ -36,12 +36,12 @@ class PersistentBuffers {
 
   // A persistent or a host-visible buffer; the latter is host memory.
   [[nodiscard]] TensorView view(ir::ValueId id) const { return views_[id.index]; }
-  // Without memory where the graph has no buffer of that name.
+  // The buffer of that name; without memory where the graph has none.
   [[nodiscard]] TensorView find(std::string_view name) const {
     const auto id = graph_.find_value(name);
     return id ? views_[id->index] : TensorView{};
   }
-  // On the device. Units: bytes.
+  // The bytes on the device.
   [[nodiscard]] int64_t bytes() const { return bytes_; }
 
  private:

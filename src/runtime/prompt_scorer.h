@@ -1,9 +1,4 @@
-// Log probabilities of tokens that are given, not sampled: those of prompts.
-//
-// A step leaves what the logits of each of its tokens would be computed from (kScoredOutputs in
-// model/graph.h). Where a request asks, runs of a small program of its own follow the step: gather 64
-// rows of that, the rest of the last layer, head, log_probs. One size serves every prompt, so a score
-// depends neither on how many rows are asked for nor on who asks.
+// Computes log probabilities of tokens that are given, not sampled: those of prompts.
 #pragma once
 
 #include <memory>
@@ -27,7 +22,7 @@ class PromptScorer {
     int32_t num_top = 0;   // likeliest tokens to name beside it
     int32_t adapter = -1;  // slot of the sequence's; -1: none
   };
-  // What was enqueued behind one step.
+  // The scores that were enqueued behind one step.
   struct InFlight {
     uint32_t first_run = 0;
     std::unique_ptr<Event> done;
@@ -52,7 +47,7 @@ class PromptScorer {
   // are launched.
   [[nodiscard]] const LogprobRow& score(const InFlight& scores, int64_t i) const;
 
-  // What it allocated on the device. Units: bytes.
+  // The bytes that it allocated on the device.
   [[nodiscard]] int64_t bytes() const;
   [[nodiscard]] bool is_recorded() const { return mode_ == Mode::kFull; }
 

@@ -16,8 +16,8 @@ namespace {
 
 constexpr double kWorthALine = 1;  // seconds
 
-// What tells a launch from those of other layers and sizes that run the same code: one kernel of
-// the table may stand for many functions of a library.
+// Names the code that a launch runs, so that launches of other layers and sizes with the same code
+// are recognized: one kernel of the table may stand for many functions of a library.
 std::string signature(const Launch& launch) {
   std::string text(launch.kernel->name);
   for (const auto* views : {&launch.args.inputs, &launch.args.outputs}) {
@@ -60,7 +60,7 @@ class Recorder {
     }
     record_steps(mixed_, coverage_.mixed_full, coverage_.mixed_pieces);
     if (sets_up_late) {
-      // The worst step as it is replayed.
+      // Runs the worst steps in the way in which they are replayed.
       run_on_padding(uniform_.front());
       run_on_padding(mixed_.front());
     }
@@ -70,7 +70,7 @@ class Recorder {
   }
 
  private:
-  // Every step that may ask for memory to scribble on.
+  // All steps whose launches may ask for scratch and counters.
   [[nodiscard]] std::vector<StepKey> all_steps() const {
     std::vector<StepKey> steps;
     for (const auto* some : {&uniform_, &mixed_, &above_})
@@ -142,7 +142,7 @@ class Recorder {
     loaded_.stream.synchronize();
   }
 
-  // What to record, once all steps are lowered. Errors: kUsage.
+  // Decides what to record, once all steps are lowered. Errors: kUsage.
   void plan_recordings() {
     const auto all = [&](const std::vector<StepKey>& steps) {
       return std::ranges::all_of(
@@ -186,7 +186,7 @@ class Recorder {
       if (full) {
         if (!record_or_drop(policy, [&] { recordings.record_full(step); }))
           coverage_.dropped_full.insert(step);
-        // Without its burst a size still has single steps.
+        // A size whose burst is dropped still has single steps.
         if (options_.bursts && step.q == 1)
           record_or_drop(policy, [&] { recordings.record_burst(step); });
       }
@@ -224,7 +224,7 @@ class Recorder {
   LoadedProgram& loaded_;
   Coverage& coverage_;
   const ExecutorOptions& options_;
-  // What ladders name, and what stands for the steps above them; the largest first.
+  // The sizes of the ladders, and sizes that stand for the steps above them; the largest first.
   std::vector<StepKey> uniform_;
   std::vector<StepKey> mixed_;
   std::vector<StepKey> above_;

@@ -8,7 +8,7 @@
 namespace encore::runtime {
 namespace {
 
-// What to do about a recording that failed, as the end of its message.
+// Says how to avoid a recording that failed, as the end of its message.
 std::string_view remedy(ErrorKind kind) {
   if (kind == ErrorKind::kMemory) {
     return "record fewer or smaller sizes (`encore graphs --estimate` says what they take; "
@@ -19,7 +19,7 @@ std::string_view remedy(ErrorKind kind) {
          "nothing (--graphs none)";
 }
 
-// Null where there is none.
+// The recording for a key; null where there is none.
 template <typename Made>
 const Recording* find(const Made& made, const typename Made::key_type& key) {
   const auto place = made.find(key);

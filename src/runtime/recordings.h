@@ -40,13 +40,13 @@ struct RecordingStats {
   int tables = 0;         // tables made for them, as shapes share the tables of segments
   double lower_ms = 0;    // kernels and algorithms chosen and bound
   double warm_up_ms = 0;  // each kernel launched once
-  // What the driver's figure grew by: for the code of kernels and libraries, for recordings.
+  // The growth of the driver's figure: by the code of kernels and libraries, and by recordings.
   int64_t library_bytes = 0;
   int64_t bytes = 0;
   int64_t replays = 0;  // since
 
   [[nodiscard]] int num_full() const { return full.recordings + mixed.recordings; }
-  // To make what there is at the start.
+  // The time to make the recordings of the start.
   [[nodiscard]] double ms() const { return full.ms() + mixed.ms() + pieces.ms() + bursts.ms(); }
 };
 
@@ -57,8 +57,8 @@ enum class RecordingErrors : uint8_t {
           // else eager, and are counted
 };
 
-// Does `record`. By policy, an error ends the start-up, with what to do about it, or leaves this
-// recording out: false. `what` begins the message.
+// Calls `record`. By policy, an error ends the start-up, with the remedy, or leaves this recording
+// out; then it returns false. `what` begins the message.
 bool record_or_drop(RecordingErrors policy, const std::function<void()>& record,
                     std::string_view what = "");
 
@@ -83,14 +83,14 @@ class Recordings {
   // Records one piece of a step. Errors: as record_full(), naming the segment.
   void record_piece(int segment, const StepKey& step);
 
-  // Null when there is none.
+  // The recording; null when there is none.
   [[nodiscard]] const Recording* full(const StepKey& step, StepPart part = StepPart::kWhole) const;
   [[nodiscard]] const Recording* burst(int64_t sequences) const;
   [[nodiscard]] const Recording* piece(int segment, const StepKey& step) const;
   // The segments of a part: [first, last).
   [[nodiscard]] std::pair<int, int> segments(StepPart part) const;
 
-  // What there is, by size.
+  // All recordings, by size.
   [[nodiscard]] const auto& all_full() const { return full_; }
   [[nodiscard]] const auto& all_bursts() const { return bursts_; }
   [[nodiscard]] const auto& all_pieces() const { return pieces_; }
@@ -99,7 +99,7 @@ class Recordings {
   [[nodiscard]] RecordingStats& stats() { return stats_; }
 
  private:
-  // What `work` launches as a recording; as a loop, when `again` is given. `what` names it in
+  // Records the launches of `work`; as a loop, when `again` is given. `what` names the recording in
   // errors; `like` as for Stream::end_recording().
   std::unique_ptr<Recording> record(const std::string& what, RecordingStats::Part& part,
                                     const std::function<void()>& work,

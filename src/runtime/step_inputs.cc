@@ -23,7 +23,7 @@ int64_t rows_of(const ir::Type& type, const ir::Sizes& sizes) {
   return type.dims.empty() ? 1 : type.dims[0].resolve(sizes);
 }
 
-// One without rows where the graph has none that stays from step to step.
+// The page table of the graph; without rows where the graph has none that stays from step to step.
 TensorView page_table_of(const PersistentBuffers& persistent) {
   const TensorView kept = persistent.find("page_table");
   return kept.data != nullptr ? kept : TensorView(nullptr, DType::kI32, {0, 0});

@@ -1,4 +1,4 @@
-// What the host sends in front of a step, in one launch: all inputs of the step in one packed
+// Sends data to the device in front of a step, in one launch: all inputs of the step in one packed
 // struct, at fixed addresses per bucket, and pages that are new to the device (page_table.h).
 //
 // Inputs over sequences lie below the middle of the region and those over tokens above it, each
@@ -23,7 +23,7 @@
 
 namespace encore::runtime {
 
-// Where each step input lies, relative to the region's start.
+// The places of the step inputs, relative to the region's start.
 class StepLayout {
  public:
   StepLayout(const ir::Graph& graph, const ir::Sizes& max_sizes);
@@ -77,7 +77,7 @@ class StepInputs {
   // without any.
   [[nodiscard]] PageTable& page_table() { return page_table_; }
   // Fills the padding rows and enqueues the launch that writes the inputs, and pages that changed.
-  // Without a begin() since the last, the same inputs once more.
+  // Without a begin() since the last call, it sends the same inputs once more.
   void send(Stream& stream);
   // Enqueues the launch for pages alone, if any changed and have not been sent.
   void send_pages(Stream& stream) { launch_.launch(stream); }

@@ -27,7 +27,8 @@ StepNumber StepOutput::wait_published(const AwaitedStep& step) {
     if (looks++ == 0 || looks % kLooksPerCheck > 0) return false;
     in_step(step.choice, [&] {
       loaded_.stream.check();
-      // What ran to its end has published before: looked at once more.
+      // A step that has run to its end has published its tokens before, so they are looked for once
+      // more.
       has_ended = step.end != nullptr && step.end->done();
     });
     return is_published();

@@ -1,4 +1,4 @@
-// What steps give: their tokens, which the host waits for without asking the device.
+// The output of steps: their tokens, which the host waits for without asking the device.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace encore::runtime {
 
-// Fails with an error of the device's, the step it came in, and what to do about it.
+// Throws an error of the device's, naming the step it came in, and the remedy.
 [[noreturn]] void fail_in_step(const Choice& choice, const Error& error);
 
 // Does some work of a step. Errors: the work's; the device's as above.
@@ -43,11 +43,11 @@ class StepOutput {
   // Waits until the step's tokens are in the ring, or the work before its `end` has run without it.
   // Returns the first step that is not published. Errors: kDevice when work failed instead.
   StepNumber wait_published(const AwaitedStep& step);
-  // How many steps like that one are published in `time`, as far as is known: 1 at least.
+  // The number of steps like that one that are published in `time`, as far as is known: 1 at least.
   [[nodiscard]] int64_t steps_in(const Choice& choice, StepWaiter::Clock::duration time) const {
     return waiter_.steps_in(kind(choice), time);
   }
-  // When to launch the step behind the only one that the device has, which is of that choice.
+  // The time to launch the step behind the only one that the device has, which is of that choice.
   [[nodiscard]] StepWaiter::Clock::time_point launch_time(const Choice& choice,
                                                           StepWaiter::Clock::time_point launched,
                                                           StepWaiter::Clock::duration host) const {
@@ -55,7 +55,7 @@ class StepOutput {
   }
 
  private:
-  // The same for steps that take about the same time.
+  // A key that is the same for steps that take about the same time.
   static int64_t kind(const Choice& choice) {
     return choice.key.is_uniform() ? choice.key.tokens : -choice.key.tokens;
   }

@@ -18,24 +18,24 @@ constexpr Duration kUnknown(0);
 constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
 constexpr Duration kShortestSleep = microseconds(5);
 
-// Between two looks for an end that is near, as parts of a step. A host that is a step ahead loses
-// nothing when it is late. Where the device waits for it, more looks pay.
+// The pause between two looks for an end that is near, as a part of a step. A host that is a step
+// ahead loses nothing when it is late. Where the device waits for it, more looks pay.
 constexpr int kLooksAStepAhead = 64;
 constexpr int kLooksAStepBehind = 512;
-// How many of those pauses before the expected end such a host begins to look.
+// A host that is behind begins to look so many of those pauses before the expected end.
 constexpr int kPausesBeforeEnd = 4;
 // Where ends scatter, looks are as far apart as this part of the scatter; behind the expected end, as
 // this part of the delay: a step that stalls costs few looks.
 constexpr int kLooksAScatter = 4;
 constexpr int kLooksADelay = 16;
 
-// How many times the average deviation a look or a launch comes before the expected end. More, and
-// hosts look more often, or launch before requests come that could have taken part; less, and ends
-// are slept through, or the device waits.
+// A look, or a launch, comes so many average deviations before the expected end. With more, hosts
+// look more often, or launch before requests come that could have taken part; with less, ends are
+// slept through, or the device waits.
 constexpr int kDeviationsBeforeLook = 2;
 constexpr int kDeviationsBeforeLaunch = 3;
 
-// How slowly averages follow. An error moves the time by a part in 4, so that one odd step matters
+// The inertia of averages. An error moves the time by a part in 4, so that one odd step matters
 // little, and the deviation by a part in 8.
 constexpr int64_t kTimeInertia = 3;
 constexpr int kDeviationInertia = 8;

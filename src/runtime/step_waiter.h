@@ -28,7 +28,7 @@ class StepWaiter {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // What time it is and how to let it pass: the machine's, or a test's.
+  // The clock, and a way to sleep: the machine's, or those of a test.
   struct Time {
     std::function<Clock::time_point()> now;
     std::function<void(Clock::time_point)> sleep_until;
@@ -37,12 +37,12 @@ class StepWaiter {
 
   explicit StepWaiter(Time time = real_time()) : time_(std::move(time)) {}
 
-  // So long the device is idle when a step ends early, at most: how long a host that waits for
-  // launch_time() may sleep between two looks at the step in flight.
+  // The longest time that the device is idle when a step ends early: a host that waits for
+  // launch_time() may sleep so long between two looks at the step in flight.
   static constexpr Clock::duration kBetweenLooks = std::chrono::milliseconds(1);
 
-  // What is waited for: the last of so many steps, of which nobody looks at the others. Steps with
-  // one key take about the same time.
+  // The step that is waited for: the last of `num_steps`, of which the others are not waited for
+  // one by one. Steps with one key take about the same time.
   struct Awaited {
     int64_t key = 0;
     int64_t num_steps = 1;
@@ -53,19 +53,20 @@ class StepWaiter {
   };
   // Returns once `done` says so; it may throw.
   void wait(const Awaited& awaited, const std::function<bool()>& done);
-  // So many more steps of that key have ended, too, and nobody saw when.
+  // Notes that so many more steps of that key have ended, at an unknown time.
   void pass(int64_t key, int64_t num_steps);
-  // How many steps of that key follow each other in `time`; 1 while that is not known, and at
-  // least.
+  // The number of steps of that key that follow each other in `time`; at least 1, and 1 while that
+  // is not known.
   [[nodiscard]] int64_t steps_in(int64_t key, Clock::duration time) const;
-  // When to plan and launch the next step, which takes the host so long, where a step of that key,
-  // launched at `launched`, is the only one that the device has: so late that what comes until then
-  // can take part, and so early that the device need not wait. In the past while it is not known how
-  // long such steps take. The step may end earlier, so look at it every kBetweenLooks.
+  // The time to plan and launch the next step, which takes the host so long, where a step of that
+  // key, launched at `launched`, is the only one that the device has: so late that requests which
+  // come until then can take part, and so early that the device need not wait. In the past while it
+  // is not known how long such steps take. The step may end earlier, so look at it every
+  // kBetweenLooks.
   [[nodiscard]] Clock::time_point launch_time(int64_t key, Clock::time_point launched,
                                               Clock::duration host) const;
-  // How long before the end of a step that is, where its end is known.
-  // Too short, and the device waits for the host; too long, and requests that come meanwhile wait
+  // The lead of that launch before the end of the step in flight, where its end is known. If it is
+  // too short, the device waits for the host; if it is too long, requests that come meanwhile wait
   // for a step more.
   static Clock::duration launch_lead(Clock::duration took, Clock::duration host) {
     constexpr int kPartOfStep = 16;
@@ -80,7 +81,8 @@ class StepWaiter {
     Clock::duration differs{};  // from that, on average
   };
 
-  // So many steps of that kind ended between the end of the one before them and now.
+  // Notes that so many steps of that kind ended at some time between the end of the one before them
+  // and now.
   void end_unseen(Kind& kind, int64_t num_steps);
 
   Time time_;

@@ -82,8 +82,8 @@ class Loop {
     launches_late_ = false;
     return ran;
   }
-  // As run_just_in_time(), of one key; `next(i)`: what the i-th step takes. Calls `launched(i, idle)`
-  // when it launches step i, which the device has waited for so long.
+  // Runs steps of one key just in time; `next(i)` is what the i-th step takes. Calls `launched(i,
+  // idle)` when it launches step i, for which the device has waited so long.
   void run_just_in_time(int steps, const std::function<StepWaiter::Clock::duration(int)>& next,
                         const std::function<void(int, StepWaiter::Clock::duration)>& launched) {
     launches_late_ = true;
@@ -92,11 +92,11 @@ class Loop {
     on_launch_ = nullptr;
     launches_late_ = false;
   }
-  // Of all steps together, from a launch until the step before it has ended.
+  // The time, over all steps, from a launch until the step before it has ended.
   StepWaiter::Clock::duration take_ahead() { return std::exchange(ahead_, {}); }
   void idle(StepWaiter::Clock::duration time) { now_ += time; }
   int take_sleeps() { return std::exchange(sleeps_, 0); }
-  // Of all steps together, from a step's end until the host has seen it.
+  // The time, over all steps, from a step's end until the host has seen it.
   StepWaiter::Clock::duration take_late() { return std::exchange(late_, {}); }
 
  private:
@@ -138,7 +138,7 @@ class Loop {
     return {work, launched_until - start - work};
   }
 
-  // As the serving loop does, while the only step that was launched ends at `end`.
+  // Waits as the serving loop does, while the only step that was launched ends at `end`.
   void wait_for_launch_time(int64_t key, StepWaiter::Clock::time_point launched_at,
                             StepWaiter::Clock::time_point end) {
     const auto launch_time = waiter_.launch_time(key, launched_at, kHost);
@@ -240,7 +240,8 @@ TEST(StepWaiter, KeepsUpWithStepsOfSeveralKinds) {
   }
 }
 
-// So many that their number squared, times what a step may differ, would be no duration any more.
+// The number of steps is such that its square, times what a step may differ, would overflow a
+// duration.
 TEST(StepWaiter, SeesAStepEndAfterAnyNumberThatItWasTooLateFor) {
   constexpr milliseconds kStep(20);
   Loop loop;
@@ -322,7 +323,7 @@ TEST(StepWaiter, HasTheDeviceWaitLittleHoweverOftenStepsChange) {
     SCOPED_TRACE(round);
     std::vector<Stretch> stretches(30);
     for (Stretch& stretch : stretches) {
-      // From 0.4 to 100 ms, as many of each size.
+      // Times from 0.4 to 100 ms, as many of each size.
       const double ms = 0.4 * std::pow(250.0, some(0, 1000) / 1000.0);
       stretch = {some(1, round % 2 == 0 ? 100 : 10), microseconds(static_cast<int>(ms * 1000))};
     }

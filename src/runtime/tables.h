@@ -1,4 +1,5 @@
-// What each segment launches at each step shape: lowered once, launched eagerly or recorded.
+// Keeps the launches of each segment at each step shape: lowered once, launched eagerly or
+// recorded.
 #pragma once
 
 #include <map>
@@ -14,15 +15,16 @@ namespace encore::runtime {
 // Lifetime: refers to the device, the program and the addresses. Threads: one.
 class Tables {
  public:
-  // A segment and the step as far as the segment depends on it: the rest is fixed, so that steps
-  // which differ only in that share its table and its recording.
+  // A segment, and those sizes of the step that the segment depends on. The other sizes are fixed,
+  // so that steps which differ only in those share its table and its recording.
   using Key = std::pair<int, StepKey>;
 
   Tables(Device& device, const passes::Program& program, const Addresses& addresses);
 
   [[nodiscard]] Key key(int segment, const StepKey& step) const;
-  // The table of one segment, lowered at first use. One of a step that lower_all() did not lower may
-  // make room for others at the next call. Errors: kUnsupported or kCompile naming the op.
+  // The table of one segment, lowered at first use. A table of a step that lower_all() did not
+  // lower may be dropped at the next call, to make room. Errors: kUnsupported or kCompile naming
+  // the op.
   const std::vector<Launch>& at(int segment, const StepKey& step);
   // Lowers every segment, and keeps the tables.
   void lower_all(const StepKey& step);
@@ -42,7 +44,7 @@ class Tables {
   [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }
 
  private:
-  // Of a segment's launches.
+  // The sizes that a segment's launches depend on.
   [[nodiscard]] passes::UsedSizes used_sizes(const passes::Segment& segment) const;
   // The launches of a segment.
   [[nodiscard]] std::vector<Launch> lower_segment(const Key& key) const;

@@ -1,6 +1,6 @@
-// The host's end of what a step publishes: its tokens, in memory that both sides see. Nothing is
-// copied and nothing waits for the device: the device writes the tokens, then counts the step.
-// See `advance` in ops.cc for the device's end.
+// Reads the tokens that steps publish, in memory that host and device both see. Nothing is copied
+// and nothing waits for the device: the device writes the tokens, then counts the step. See
+// `advance` in ops.cc for the device's end.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr bool is_before(StepNumber a, StepNumber b) {
 // Threads: any. Lifetime: refers to the memory of `persistent`.
 class TokenRing {
  public:
-  // Of a graph that ends with `advance`; of any other, nothing is ever published.
+  // Reads the ring of a graph that ends with `advance`; any other graph never publishes anything.
   explicit TokenRing(const PersistentBuffers& persistent)
       : ring_(persistent.find("token_ring")),
         logprobs_(persistent.find("logprob_ring")),
@@ -56,7 +56,7 @@ class TokenRing {
     ENCORE_CHECK(logprobs_.data != nullptr && is_before(step, published()));
     return logprobs_.as<const LogprobRow>()[step % logprobs_.shape[0] * logprobs_.shape[1] + row];
   }
-  // Bursts go on until this step is the next, or no sequence is left.
+  // Lets bursts go on until this step is the next, or no sequence is left.
   void run_until(StepNumber step) {
     ENCORE_CHECK(marks_ != nullptr, "a program that publishes nothing has no bursts");
     std::atomic_ref(marks_[advance_op::kRunUntil])

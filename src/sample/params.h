@@ -1,5 +1,5 @@
-// How one request's tokens are chosen. The choosing itself is the op `sample`; here are its
-// parameters and their rules.
+// Parameters by which one request's tokens are chosen, and their rules. The op `sample` does the
+// choosing.
 #pragma once
 
 #include <cstdint>
@@ -45,10 +45,11 @@ struct ForeignParameter {
 };
 std::span<const ForeignParameter> foreign_parameters();
 
-// Sets one; false where its field cannot hold the value: a fraction, or too large a number.
+// Sets a parameter; false where its field cannot hold the value: a fraction, or too large a number.
 bool set(const Parameter& parameter, double value, SamplingParams& params);
 
-// What is wrong with the parameters, naming the field and its range; nothing when they are good.
+// Says what is wrong with the parameters, naming the field and its range; nothing when they are
+// good.
 std::optional<std::string> problem(const SamplingParams& params);
 
 }  // namespace encore::sample

@@ -1,4 +1,5 @@
-// What the tokens of an answer may be: the engine asks, whoever knows grammars answers (grammar/).
+// The interface between the engine, which asks which tokens an answer may have next, and grammars
+// (grammar/), which tell.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace encore::sample {
 
-// Where one sequence is in a grammar. All sequences of a step wait for a call, so one that is too much
-// work, some 20 ms, gives up: is_exhausted() then. Threads: one at a time.
+// The state of one sequence in a grammar. All sequences of a step wait for a call, so a call that
+// is too much work, some 20 ms, gives up: is_exhausted() then. Threads: one at a time.
 class TokenMatcher {
  public:
   virtual ~TokenMatcher() = default;
@@ -30,7 +31,7 @@ class TokenGrammar {
  public:
   virtual ~TokenGrammar() = default;
 
-  // Before the first token of an answer.
+  // Returns the state in front of the first token of an answer.
   [[nodiscard]] virtual std::unique_ptr<TokenMatcher> start() const = 0;
 };
 

@@ -40,7 +40,8 @@ class CrowdedSchedule {
  private:
   static constexpr int64_t kStep = 100;
   static constexpr int64_t kBatch = 30;
-  // What fits every step's share: half of 40 tokens of prompts, or of those beside a full batch.
+  // A prompt of this length fits every step's share: half of 40 tokens of prompts, or of those
+  // beside a full batch.
   static constexpr int64_t kShort = 20;
 
   int64_t between(int64_t first, int64_t last) {

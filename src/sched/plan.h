@@ -1,4 +1,4 @@
-// The work of one step, and how it is cut to what a step may hold.
+// Plans the work of one step, and cuts it to the limits of a step.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace encore::sched {
 
-// One step's work, a row a sequence, in the order of the step's rows.
+// The work of one step: a row for each sequence, in the order of the step's rows.
 struct Plan {
   std::vector<ScheduledTokens> rows;
   bool has_new_pages = false;     // some sequence of it got pages that no earlier step knows
@@ -44,30 +44,30 @@ struct SchedulerLimits {
   bool preempts_by_priority = false;
 };
 
-// Does the row belong to a sequence that generates? A row as short as those counts as one.
+// Treats a row as decode if it has at most max_q tokens; a short last chunk of a prompt counts too.
 inline bool generates(const ScheduledTokens& row, const SchedulerLimits& limits) {
   return row.count <= limits.max_q;
 }
 
-// What a step has for prompts. Units: tokens
+// The room that a step has for prompts. Units: tokens
 struct PromptRoom {
   int64_t tokens = 0;  // none where generating rows fill a mixed step
   int64_t share = 0;   // of them, SchedulerLimits::prompt_share; at least 1
 };
-// Beside rows that generate `generating` tokens. `max_prompt_tokens`: of a step in which other
-// sequences generate, which wait for it; absent: as many as fit.
+// The room beside rows that generate `generating` tokens. `max_prompt_tokens` limits it in a step
+// in which other sequences generate, which wait for the step; absent: as many as fit.
 PromptRoom prompt_room(int64_t generating, const SchedulerLimits& limits,
                        std::optional<int64_t> max_prompt_tokens);
 
-// Does the prompt of a sequence fit a share, with all of it that is not in the prefix cache?
+// Does the uncached part of a sequence's prompt fit a share?
 inline bool is_short(const Sequence& sequence, const PromptRoom& room) {
   return sequence.num_to_compute <= room.share;
 }
 
-// The first tokens of `wanted`, as many as a step may hold. Its rows that generate come first, and
+// Cuts `wanted` to the first tokens that a step may hold. Its rows that generate come first, and
 // stay. Where they would fill a mixed step, every row keeps one token, which is a uniform step. A
 // prompt that does not fit is cut, a little shorter where that saves more padding than it cuts.
-// `max_prompt_tokens`: as of prompt_room().
+// `max_prompt_tokens`: as for prompt_room().
 Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits,
                 std::optional<int64_t> max_prompt_tokens);
 

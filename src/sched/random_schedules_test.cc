@@ -27,7 +27,7 @@ struct Totals {
   int64_t drafted = 0;  // tokens that were guessed right
 };
 
-// What events say that a cache holds.
+// Keeps the hashes that a cache holds by its events.
 class Mirror {
  public:
   explicit Mirror(const std::string& key) : hasher_(key) {}
@@ -72,7 +72,7 @@ class Schedule {
       if (next_id_ > 0 && chance(aborts_in_percent_)) abort(between(0, next_id_ - 1));
       if (chance(2)) sleep();
     }
-    // Nobody starves: a sequence alone takes a step a token at most, and is preempted by none.
+    // No sequence starves: a sequence alone takes a step a token at most, and is preempted by none.
     int64_t steps_left = 100 * next_id_ + 100;
     while (!has_failed() && (!scheduler_.idle() || device_.num_in_flight() > 0)) {
       step();
@@ -196,7 +196,7 @@ class Schedule {
     }
   }
 
-  // As for a burst: pages for many tokens, as long as there are any.
+  // Grants pages as for a burst: for many tokens, as long as there are any.
   void grant_ahead(Plan& plan) {
     scheduler_.for_each(plan, [&](const ScheduledTokens& row, Sequence& sequence) {
       const size_t before = sequence.pages.size();
@@ -253,8 +253,8 @@ class Schedule {
            std::equal(a.tokens.begin(), a.tokens.begin() + pool_.page_size(), b.tokens.begin());
   }
 
-  // Those who lost their pages come after all who run. Those who wait come after all who were
-  // admitted, but where they wait for pages of one that runs.
+  // Sequences that lost their pages come after all that run. Sequences that wait come after all
+  // that were admitted, unless they wait for pages of one that runs.
   void check_order(const std::set<SequenceId>& ran) {
     for (const Sequence* sequence : scheduler_.running()) {
       const bool is_new = !ran.contains(sequence->id);
@@ -302,7 +302,7 @@ class Schedule {
       }
       prompt_before = &sequence;
     }
-    // Nobody who generates is left out.
+    // No sequence that generates is left out.
     for (const Sequence* sequence : scheduler_.running()) {
       const int64_t ready = sequence->num_ready();
       ASSERT_TRUE(ready == 0 || ready > limits_.max_q || seen.contains(sequence->id));

@@ -30,13 +30,13 @@ void Scheduler::add(Sequence sequence) {
   ENCORE_CHECK(sequences_.emplace(id, std::move(kept)).second, "sequence {} added twice", id);
 }
 
-// Others pass those who wait for a prefix.
+// Admits sequences in their order. Sequences that wait for a prefix let others pass.
 bool Scheduler::admit(std::optional<int64_t> max_prompt_tokens) {
   bool has_admitted = false;
   for (auto next = queue_.begin(); next != queue_.end();) {
     Sequence& sequence = *find(next->second);
     if (num_running() >= limits_.max_batch_size && !outranks_some(sequence)) break;
-    // Looks nothing up while the page that it waits for is not there.
+    // The cache is not searched while the page that the sequence waits for is not there.
     if (sequence.awaited_page && is_underway(sequence, *sequence.awaited_page)) {
       ++next;
       continue;

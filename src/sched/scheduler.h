@@ -1,5 +1,5 @@
-// Which tokens run in the next step. There is no prefill and no decode here, only tokens that have
-// been computed and tokens that have not.
+// Decides which tokens run in the next step. There is no prefill and no decode here, only tokens
+// that have been computed and tokens that have not.
 #pragma once
 
 #include <cstdint>
@@ -42,23 +42,25 @@ class Scheduler {
   // tokens and for the one behind them, or all that may be with drafts.
   Plan plan(std::optional<int64_t> max_prompt_tokens = {});
   // Puts the rows of a plan in an order in which a sequence keeps the row that it had in the step
-  // before, if this one has as many: what the device holds by row is sent again for those that move.
+  // before, if this one has as many: data that the device holds by row is sent again for sequences
+  // that move.
   static void keep_rows(Plan& plan);
-  // The step was launched. Offers the pages that it fills to the cache.
+  // Notes that the step was launched, and offers the pages that it fills to the cache.
   void commit(const Plan& plan);
-  // The sequence ends, wherever it is; its pages are free again, or kept in the cache. Unknown ids
-  // are ignored.
+  // Ends a sequence, running or waiting; its pages are free again, or kept in the cache. Unknown
+  // ids are ignored.
   void remove(SequenceId id);
   // Grants pages for the tokens before position `end`, if as many are free.
   bool grow(Sequence& sequence, int64_t end);
 
-  // Null when it has ended.
+  // The sequence; null when it has ended.
   [[nodiscard]] Sequence* find(SequenceId id) const;
-  // The same of a row that plan() gave, without a look-up.
+  // The sequence of a row that plan() returned, without a look-up; null when it has ended.
   [[nodiscard]] static Sequence* find(const ScheduledTokens& row) {
     return row.place->id == row.sequence ? row.place : nullptr;
   }
-  // Calls `visit(row, sequence)` for each row whose sequence lives still. `visit` may not remove.
+  // Calls `visit(row, sequence)` for each row whose sequence still lives. `visit` may not remove
+  // any.
   template <typename Visit>
   void for_each(const Plan& plan, const Visit& visit) const {
     for (const ScheduledTokens& row : plan.rows) {
@@ -69,16 +71,16 @@ class Scheduler {
   // The pages that hold computed tokens of sequences, and so must be kept. A shared page is there
   // once for each of them.
   [[nodiscard]] std::vector<kv::Page> pages_in_use() const;
-  // Those who have pages, by arrival.
+  // The sequences that have pages, by arrival.
   [[nodiscard]] const std::vector<Sequence*>& running() const { return running_; }
   [[nodiscard]] bool idle() const { return sequences_.empty(); }
   [[nodiscard]] int64_t num_running() const { return std::ssize(running_); }
   [[nodiscard]] int64_t num_waiting() const { return std::ssize(queue_); }
-  // Does a step have room for one more than those who run and those who wait?
+  // Does a step have room for one more sequence than those that run and those that wait?
   [[nodiscard]] bool has_room() const {
     return num_running() + num_waiting() < limits_.max_batch_size;
   }
-  // How often a sequence lost its pages to an older one.
+  // The number of times that a sequence lost its pages to an older one.
   [[nodiscard]] int64_t num_preemptions() const { return num_preemptions_; }
 
  private:
@@ -91,19 +93,20 @@ class Scheduler {
   // Does the next step get to a sequence that waits, if it is admitted?
   [[nodiscard]] bool is_next(const Sequence& sequence,
                              std::optional<int64_t> max_prompt_tokens) const;
-  // Is there a row for one more, which finds `cached`, and are its other pages free?
+  // Is there a row for one more sequence, which finds `cached`, and are its other pages free?
   [[nodiscard]] bool has_room(const Sequence& sequence, const std::vector<kv::Page>& cached) const;
-  // Makes some, if need be and those who run may be preempted for it. False where that is not enough.
+  // Makes room, by preempting sequences where that is needed and allowed. False where that is not
+  // enough.
   bool make_room(const Sequence& sequence, const std::vector<kv::Page>& cached);
-  // May a sequence that waits take the place of some that runs?
+  // May a sequence that waits take the place of some that run?
   [[nodiscard]] bool outranks_some(const Sequence& sequence) const;
-  // Tokens that the next step computes for those who generate.
+  // The tokens that the next step computes for sequences that generate.
   [[nodiscard]] int64_t num_generating() const;
   [[nodiscard]] static int64_t first_pages_end(const Sequence& sequence);
   // Starts a sequence behind the tokens of `cached`. REQUIRES: room for it.
   void start(Sequence& sequence, const std::vector<kv::Page>& cached);
   [[nodiscard]] std::vector<kv::Page> find_prefix(Sequence& sequence) const;
-  // Does a sequence that runs and comes first still compute that page of `sequence`, too?
+  // Does a running sequence that comes earlier still compute that page of `sequence`?
   [[nodiscard]] bool is_underway(const Sequence& sequence, size_t page) const;
   [[nodiscard]] Plan choose(std::optional<int64_t> max_prompt_tokens) const;
   // Does each row generate, and take some of them drafts?
@@ -116,7 +119,7 @@ class Scheduler {
   kv::PrefixCache* cache_;
   SchedulerLimits limits_;
   boost::unordered_flat_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // all that live
-  // The memory of those that have ended, for others: rows of steps in flight still point to it.
+  // Keeps the memory of ended sequences for new ones: rows of steps in flight still point to it.
   std::vector<std::unique_ptr<Sequence>> vacant_;
   std::set<Order> queue_;           // who waits
   std::vector<Sequence*> running_;  // by arrival

@@ -1,4 +1,4 @@
-// Who comes first, and who starts with pages of others.
+// The order in which sequences are scheduled, and which of them start with pages of others.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -127,7 +127,7 @@ TEST_F(SchedulerOrderTest, WaitsForOneThatIsAboutToComputeItsPrefixAndLetsOthers
   plan = scheduler_.plan();
   EXPECT_EQ(plan.rows, (Rows{{3, 3, 1}, {1, 13, 8}}));
   run_step(scheduler_, plan);
-  // What the second has in common with the first is computed now.
+  // The prefix that the second sequence shares with the first is computed now.
   EXPECT_EQ(scheduler_.plan().rows, (Rows{{1, 21, 1}, {3, 4, 1}, {2, 16, 2}}));
 }
 

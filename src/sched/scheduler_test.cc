@@ -89,7 +89,7 @@ TEST(Scheduler, GivesALongPromptItsShareWhateverComes) {
   }
 }
 
-// Those that would have to wait for the step behind the next leave their places to others.
+// Prompts that would have to wait for the step behind the next leave their places to others.
 TEST(Scheduler, AdmitsAsManyShortPromptsAsAStepGetsTo) {
   kv::PagePool pool(100, 16);
   Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 8});
@@ -180,7 +180,7 @@ TEST(Scheduler, GrantsPagesAsSequencesGrowAndSaysSo) {
     const size_t num_before = scheduler.find(1)->pages.size();
     plan = scheduler.plan();
     EXPECT_EQ(plan.rows, (Rows{{1, first, 1}}));
-    // Those of the token behind the one that the step computes are there, too.
+    // The pages of the token behind the one that the step computes are there, too.
     EXPECT_GE(std::ssize(scheduler.find(1)->pages) * 4, std::min<int64_t>(first + 2, 19));
     EXPECT_EQ(plan.has_new_pages, scheduler.find(1)->pages.size() > num_before) << first;
     num_grants += plan.has_new_pages ? 1 : 0;

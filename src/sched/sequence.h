@@ -53,7 +53,7 @@ struct alignas(64) Sequence {
   int64_t collected = 0;        // those of them whose steps the host has collected
   std::vector<kv::Page> pages;  // of the first tokens, in order; none while it waits
   int64_t num_sent_pages = 0;   // of them, those that the device's page table has in its row
-  // Where it is behind the tokens that were collected, if a grammar says which may come.
+  // The grammar's state after the collected tokens. Null without a grammar.
   std::unique_ptr<sample::TokenMatcher> matcher = nullptr;
   std::vector<int32_t> stop_tokens;
   int64_t min_length = 0;    // tokens before which none of those ends it
@@ -84,13 +84,14 @@ struct alignas(64) Sequence {
     const bool is_sampled_in_flight = launched == known() && launched + 1 < max_length;
     return is_sampled_in_flight ? 1 : 0;
   }
-  // Tokens whose K and V every later step may read. Of those not packed by the host, a step in
-  // flight computes none behind a stop token, so they count when they are collected.
+  // Tokens whose K and V every later step may read. Tokens that the host did not pack count when
+  // they are collected, since a step in flight computes none behind a stop token.
   [[nodiscard]] int64_t num_readable() const {
     return std::min(known(), std::max(std::min(launched, given), collected));
   }
-  // Its first tokens that need not be computed where somebody else has their K and V. The last one
-  // is computed, as its step samples the next, and so are those whose followers must be scored.
+  // The number of first tokens that need not be computed if their K and V are in the prefix cache.
+  // The last token is computed, as its step samples the next, and so are those whose followers must
+  // be scored.
   [[nodiscard]] int64_t num_findable() const {
     return is_to_be_scored(num_scored) ? num_scored : known() - 1;
   }
@@ -126,7 +127,7 @@ struct alignas(64) Sequence {
     collected = std::min(collected, launched);
     token_state_row = -1;  // the device has counted a token that does not count
   }
-  // The pages are gone: all tokens are given to steps again, but for those whose pages are found in
+  // Gives up the pages: all tokens are given to steps again, except those whose pages are found in
   // the prefix cache by then. Tokens of steps in flight still count.
   void preempt() {
     launched = 0;

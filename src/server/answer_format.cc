@@ -61,7 +61,7 @@ std::optional<ApiError> read_choice(const json::value& value, const std::string&
   return std::nullopt;
 }
 
-// One member of structured_outputs.
+// Reads one member of structured_outputs.
 std::optional<ApiError> read_output(std::string_view key, const json::value& value,
                                     const std::string& param, Source& source) {
   if (key == "choice") return read_choice(value, param, source);

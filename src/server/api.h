@@ -1,4 +1,5 @@
-// What the APIs share: what they are given, and what they make of a request.
+// The input and output that all APIs share: the context they read, and what they turn a request
+// into.
 #pragma once
 
 #include <functional>
@@ -33,7 +34,7 @@ struct GenerationJob {
   std::unique_ptr<ReplyFormat> format;
 };
 
-// What a request comes to, before anything is generated.
+// A request that has been read and checked: an error, a response, or a generation that can start.
 struct Prepared {
   std::variant<ApiError, HttpResponse, GenerationJob> answer;
   std::vector<std::string> unknown;  // names of parameters that have no effect
@@ -42,7 +43,7 @@ struct Prepared {
 // Reads a request: parses, renders, encodes. Threads: any; it has no effect but its result.
 using Prepare = Prepared (*)(const HttpRequest& request, const ApiContext& context);
 
-// How a protocol writes an error.
+// Writes an error as a protocol does.
 using WriteError = HttpResponse (*)(const ApiError& error);
 
 // Reads the parameters in a request's body, and has `answer` made of them: from a `const

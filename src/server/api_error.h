@@ -10,7 +10,7 @@
 
 namespace encore::server {
 
-// Why a request is not answered as asked. A value: clients cause it.
+// Says why a request is not answered as asked. A value, since clients cause it.
 struct ApiError {
   int status = 400;
   std::string message;
@@ -21,13 +21,13 @@ struct ApiError {
 };
 
 ApiError bad_request(std::string message, std::string param = "", std::string code = "");
-// Of what the generator does not do.
+// The error for a request that the generator refuses.
 ApiError to_error(const engine::Refusal& refusal);
 
 // {"message": ..., "type": ..., "param": ..., "code": ...}
 json::object error_object(const ApiError& error);
 HttpResponse to_response(const ApiError& error);
-// null where it is empty.
+// A JSON string, or null for an empty text.
 json::value text_or_null(const std::string& text);
 // A response with a JSON body.
 HttpResponse json_response(const json::value& value, int status = 200);

@@ -29,7 +29,7 @@ class ApiTest : public ::testing::Test {
     model.max_seq_len = 100;
     start(std::move(model), std::move(options));
   }
-  // With the template of a model that reasons and calls tools.
+  // Starts a server with the template of a model that reasons and calls tools.
   void start_with_tools(const std::string& name = "qwen3", int64_t max_seq_len = 4096) {
     const auto dir =
         std::filesystem::path(ENCORE_SOURCE_DIR) / "src" / "text" / "testdata" / "chat_templates";
@@ -158,7 +158,7 @@ class ApiTest : public ::testing::Test {
     }
     posts_.notify_one();
   }
-  // Null when there is none and it does not wait.
+  // Takes the next posted call; null when there is none and it does not wait.
   std::function<void()> take_posted(bool waits) {
     std::unique_lock lock(mutex_);
     if (waits) posts_.wait(lock, [&] { return !posted_.empty(); });

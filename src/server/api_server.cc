@@ -221,7 +221,7 @@ void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder
     dispatch(request, responder);
   } catch (const std::exception& error) {
     log::warning("request {:?} failed: {}", id, escaped(error.what()));
-    // Without a responder it went with whoever had it, which closes the connection.
+    // If the responder is gone, it went with the code that had it, which closes the connection.
     if (responder) {
       responder->respond(error_response(request, {.status = 500, .message = "this failed"}));
     }

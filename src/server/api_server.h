@@ -22,11 +22,11 @@ struct ApiOptions {
   BuildInfo build;  // Encore's
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
   OtherTools other_tools = OtherTools::kLeaveOut;
-  // How long a request that generates may take; absent: as long as it asks for, or forever.
+  // The time that a request that generates may take; absent: as long as it asks for, or forever.
   std::optional<std::chrono::milliseconds> request_timeout;
   GateOptions gate;
   std::vector<MetricAlias> metric_aliases;
-  // Shared with who else answers on this thread; null: none.
+  // Objects that other handlers on this thread use as well, or null.
   RequestLog* request_log = nullptr;
   RequestCounts* request_counts = nullptr;
   // Larger requests are read beside the server's thread, so that streams go on meanwhile.
@@ -43,16 +43,18 @@ class ApiServer {
 
   // Writes an error as the protocol does that the request is in.
   static HttpResponse error_response(const HttpRequest& request, const ApiError& error);
-  // Probes, metrics and the page come often and tell nothing, unless they fail.
+  // Says which answers are logged. Probes, metrics and the page come often and tell nothing, so
+  // only their errors are.
   [[nodiscard]] static LoggedAnswers logged_answers(const HttpRequest& request);
   // The path of the route that a request's path belongs to, "/v1/models/*"; "other" where there is none.
   static std::string_view route_of(std::string_view path);
   // Says that the process answers.
   static HttpResponse live();
 
-  // From now on requests bring one of these; none: they need no key.
+  // From now on a request must bring one of these keys; without any, requests need no key.
   void set_api_keys(KeySet keys) { gate_.set_api_keys(std::move(keys)); }
-  // The same of what operators alone may do; none: nobody may.
+  // From now on requests that operators alone may make must bring one of these keys; without any,
+  // nobody may make them.
   void set_admin_keys(KeySet keys) { gate_.set_admin_keys(std::move(keys)); }
 
   // Answers a request, now or later. Never throws.
@@ -60,7 +62,7 @@ class ApiServer {
 
  private:
   using Answer = HttpResponse (*)(ApiServer& server);
-  // Has the generator do something, and answers once it is done.
+  // Has the generator sleep or wake, and answers once it is done.
   using Operate = void (*)(const HttpRequest& request, engine::Generator& generator,
                            const Post& post, std::unique_ptr<Responder> responder);
   // Changes what is served, beside the server's thread: it may take long.
@@ -86,7 +88,8 @@ class ApiServer {
   // Unpacks and reads the request.
   [[nodiscard]] Prepared prepare(const Route& route, HttpRequest& request);
   void prepare_aside(const Route& route, HttpRequest request, std::unique_ptr<Responder> responder);
-  // Compiles the grammar that the answer is held to beside the server's thread, and starts then.
+  // Compiles, beside the server's thread, the grammar that the answer must fit; then starts the
+  // generation.
   void start_held(const Route& route, GenerationJob job, std::unique_ptr<Responder> responder);
   void answer(const Route& route, Prepared prepared, std::unique_ptr<Responder> responder);
   void collect_metrics();
@@ -105,7 +108,7 @@ class ApiServer {
   GenerationService generation_;
   std::set<std::string> warned_;  // of unknown parameters
   AnswerGrammars grammars_;
-  // Last, as their threads use the others.
+  // The last members, because their threads use the others.
   Background background_;
   Background compilations_;  // which wait for the compiler's threads
 };

@@ -9,7 +9,7 @@ namespace encore::server {
 
 // Runs a function soon on the server's thread. Threads: any.
 using Post = std::function<void(std::function<void()>)>;
-// What time it is, and how the server waits: the machine's time, or a test's.
+// The clock of the server, and its timers: the machine's, or those of a test.
 struct Time {
   // Threads: any.
   std::function<std::chrono::steady_clock::time_point()> now;
@@ -21,7 +21,7 @@ struct Time {
 class Background {
  public:
   explicit Background(int num_threads);
-  // Finishes what has begun; what has not is dropped.
+  // Finishes work that has begun, and drops work that has not.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;

@@ -8,7 +8,7 @@
 namespace encore::server {
 namespace {
 
-// A call as it begins.
+// A call of a tool as it begins, without arguments.
 json::object call_object(std::string_view name) {
   return {{"id", random_id("call_")},
           {"type", "function"},

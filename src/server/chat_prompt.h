@@ -1,4 +1,4 @@
-// From a conversation, in whichever protocol it came, to the tokens of a prompt.
+// Turns a conversation, in whichever protocol it came, into the tokens of a prompt.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +30,16 @@ struct ChatPrompt {
   std::optional<AnswerFormat> required_calls;  // that the answer is
 };
 
-// Renders and encodes. Errors of the conversation and its tools name the parameter.
+// Renders and encodes a request. Errors of the conversation and its tools name the parameter.
 std::variant<ApiError, ChatPrompt> chat_prompt(ChatRequest request, const ServedModel& model);
-// Gives the plan its prompt and what belongs to it. Returns what is wrong: tools beside a format,
-// or what a format leaves no room for.
+// Gives the plan its prompt and what belongs to it. Returns an error for tools beside a format, or
+// where a format leaves no room for the rest.
 std::optional<ApiError> set_prompt(ChatPrompt prompt, const ServedModel& model,
                                    GenerationPlan& plan);
 
 // Rows of the parameters that a prompt of the chat API is made of, `own` in front.
 ParameterTable with_chat_prompt_parameters(ParameterTable own);
-// Reads them.
+// Reads those parameters.
 std::variant<ApiError, ChatRequest> read_chat_request(const Parameters& parameters,
                                                       const ServedModel& model);
 

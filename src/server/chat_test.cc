@@ -16,7 +16,7 @@ class ChatTest : public testing::ApiTest {
   std::shared_ptr<testing::Exchange> chat(const std::string& more = "") {
     return send("POST", "/v1/chat/completions", fmt::format("{{{}{}}}", kMessages, more));
   }
-  // What the template makes of the user's message.
+  // The ids of the prompt that the template makes of the user's message.
   std::vector<int32_t> prompt(bool add_generation_prompt = true) const {
     const text::Conversation conversation{
         .messages = json::parse(fmt::format("{{{}}}", kMessages), "").at("messages").as_array(),

@@ -186,7 +186,7 @@ Prepared prepare_health_check(const HttpRequest& /*request*/, const ApiContext& 
   GenerationJob job;
   job.plan.prompts.push_back({.ids = {0}});
   job.plan.max_tokens = 1;
-  // Ahead of all others: it asks whether tokens come, not how long the queue is.
+  // The check goes ahead of all others: it asks whether tokens come, not how long the queue is.
   job.plan.priority = std::numeric_limits<int32_t>::min();
   job.format = std::make_unique<CompletionFormat>(context.model.names.front(), StreamUsage::kNone);
   return {std::move(job), {}};

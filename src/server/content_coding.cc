@@ -46,7 +46,7 @@ class GzipReader {
     rest_.remove_prefix(num_bytes);
     return true;
   }
-  // Behind the next zero byte.
+  // Skips a text and the zero byte that ends it.
   bool skip_text() {
     const size_t end = rest_.find('\0');
     return end != std::string_view::npos && skip(end + 1);

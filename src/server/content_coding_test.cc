@@ -5,7 +5,7 @@
 namespace encore::server {
 namespace {
 
-// Of "hello hello hello hello", by Python's gzip with a file's name in the header.
+// "hello hello hello hello", compressed by Python's gzip with a file's name in the header.
 constexpr std::string_view kHello(
     "\x1f\x8b\x08\x08\x00\x00\x00\x00\x02\xff\x66\x00\xcb\x48\xcd\xc9\xc9\x57\xc8\x40\x27\x01\xe3"
     "\x51"

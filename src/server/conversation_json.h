@@ -1,4 +1,4 @@
-// What the protocols' ways of writing a conversation have in common.
+// Reads parts of a conversation that several protocols write alike.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace encore::server {
 
-// Of a request, at most.
+// The most messages and tools that a request may have.
 inline constexpr int64_t kMaxMessages = 1 << 16;
 inline constexpr int64_t kMaxTools = 1024;
 
@@ -24,14 +24,14 @@ ApiError wrong_message(const std::string& param, size_t index, std::string_view 
 // The string at a key of an object. Null when there is none, or `value` is no object.
 const boost::json::string* string_at(const json::value& value, std::string_view key);
 
-// The texts of a string, or of a list of objects of these types with a text. Nothing when `content`
-// is neither.
+// The texts of `content`: a string, or a list of objects of these types with a text. Nothing when
+// `content` is neither.
 std::optional<std::vector<std::string>> texts_of(const json::value& content,
                                                  std::initializer_list<std::string_view> types);
-// The texts, a line each, as most templates take one text only.
+// Joins the texts, a line each, as most templates take one text only.
 json::value joined_text(const std::vector<std::string>& texts);
 
-// The arguments of an earlier call as templates want them: an object. Text that is no object stays
+// The arguments of an earlier call as an object, which templates want. Text that is no object stays
 // text, as a model may have written it.
 json::value arguments_object(std::string_view arguments);
 
@@ -39,8 +39,8 @@ json::value arguments_object(std::string_view arguments);
 // ask for; the same id for the same. Ids that are so already stay.
 void shorten_call_ids(json::array& messages);
 
-// For templates that take the system ahead of all others alone: joins its first messages to one, and
-// makes later ones a part of what the user says there.
+// Serves templates that take a system message at the start only: joins the first system messages to
+// one, and makes later ones a part of what the user says there.
 void move_late_systems(json::array& messages);
 
 // Adds the variables of "chat_template_kwargs".

@@ -84,7 +84,7 @@ std::string damaged(std::string text, std::mt19937& random) {
   return text;
 }
 
-// What takes these requests.
+// The table of the parameters that requests on this path may have.
 const ParameterTable& table_of(std::string_view path) {
   if (path == "/v1/completions") return completion_parameters();
   if (path == "/v1/chat/completions") return chat_parameters();
@@ -190,7 +190,7 @@ class Mutator {
       }
     }
   }
-  // Some value within this one.
+  // Picks some value within this one.
   json::value& place_in(json::value& value, int depth) {
     if (depth == 0 || below(4) == 0) return value;
     if (value.is_array() && !value.get_array().empty())
@@ -227,7 +227,7 @@ class DamageTest : public testing::ApiTest {
   // The answer's status, once it is whole and well formed.
   int answered(std::string_view path, std::string body) {
     const auto exchange = send("POST", std::string(path), std::move(body));
-    // What is posted next may be the end of work for the request before.
+    // The task that is posted next may belong to the request before, so one turn may not be enough.
     while (!exchange->has_ended && generator_.live.empty())
       wait_and_pump();
     while (!generator_.live.empty())

@@ -52,7 +52,7 @@ TEST_F(DeadlineTest, AStreamWhoseTimePassesEndsWithAnError) {
   EXPECT_TRUE(stream->has_ended);
   EXPECT_EQ(error(events(*stream).back()).at("code"), "request_timeout");
   EXPECT_EQ(generator_.aborted, (std::vector<engine::RequestId>{1, 2}));
-  // What the engine still gives goes nowhere.
+  // Tokens that the engine delivers after the deadline are dropped.
   const std::string body = stream->body;
   generator_.end(1, engine::EndReason::kAborted);
   generator_.end(2, engine::EndReason::kAborted, ids("b"));

@@ -1,4 +1,4 @@
-// Both sides of a server without sockets and without a model: for tests.
+// Plays both sides of a server without sockets and without a model, for tests.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace encore::server::testing {
 
-// What the client of one request has got so far.
+// The part of its answer that the client of one request has got so far.
 struct Exchange {
   int status = 0;
   Headers headers;
@@ -21,7 +21,7 @@ struct Exchange {
   bool is_closed = false;  // without an answer, or by leave()
   std::function<void()> closed_call;
 
-  // As if the client left.
+  // Acts as a client that leaves.
   void leave() {
     is_closed = true;
     if (const auto call = std::exchange(closed_call, nullptr)) call();
@@ -62,7 +62,7 @@ class FakeResponder final : public Responder {
   std::shared_ptr<Exchange> exchange_;
 };
 
-// Gives what the test says, when the test says it.
+// Gives the tokens and endings that a test names, when the test asks for it.
 class FakeGenerator final : public engine::Generator {
  public:
   std::variant<std::vector<engine::RequestId>, engine::Refusal> submit(

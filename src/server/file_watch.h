@@ -1,4 +1,4 @@
-// Files that are read anew when they change.
+// Reads files anew when they change.
 #pragma once
 
 #include <filesystem>
@@ -11,18 +11,19 @@ namespace encore::server {
 // Threads: one.
 class FileWatch {
  public:
-  // Has `read` called when one of the files is another than now, so add them before they are read first;
-  // empty names stand for none. Where it throws Error, one line is logged, and what was read before is
-  // to stay.
+  // Has `read` called when one of the files differs from its present state, so add files before
+  // they are read first. Empty names are ignored. Where `read` throws Error, a line is logged, and
+  // what was read before must stay in use.
   void add(std::vector<std::filesystem::path> files, std::function<void()> read);
 
-  // Reads those that have changed, once they are the same in two looks: who writes them is done then.
+  // Reads the files that have changed, once they are the same in two calls: then they are written
+  // completely.
   void look();
-  // Reads all. False where one of them cannot be used.
+  // Reads all files. Returns false where one of them cannot be used.
   bool read_all();
 
  private:
-  // What changes when a file is written or replaced.
+  // The properties of a file that change when it is written or replaced.
   struct Stamp {
     int64_t device = 0;
     int64_t inode = 0;

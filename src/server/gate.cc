@@ -5,7 +5,7 @@
 namespace encore::server {
 namespace {
 
-// Without its port.
+// The host without its port.
 std::string_view host_name(std::string_view host) {
   if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
   return host.substr(0, host.find(':'));
@@ -44,7 +44,7 @@ const std::string* key_of(const HttpRequest& request, const KeySet& keys) {
   return name;
 }
 
-// Why there is none of `keys`, each of which is called an `what`.
+// Returns an error if the request brings none of `keys`; the error calls a key an `what`.
 std::optional<ApiError> look_for_key(const HttpRequest& request, const KeySet& keys,
                                      std::string_view what, std::string_view code) {
   if (key_of(request, keys) != nullptr) return std::nullopt;

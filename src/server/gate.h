@@ -1,4 +1,5 @@
-// Who may ask: keys, and what keeps a web page from reaching a server on its reader's machine.
+// Decides who may send requests: checks keys, and keeps web pages from reaching a server on their
+// reader's machine.
 #pragma once
 
 #include <optional>
@@ -28,19 +29,19 @@ class Gate {
  public:
   explicit Gate(GateOptions options) : options_(std::move(options)) {}
 
-  // From now on these are the keys.
+  // Replaces the keys from now on.
   void set_api_keys(KeySet keys) { options_.api_keys = std::move(keys); }
   void set_admin_keys(KeySet keys) { options_.admin_keys = std::move(keys); }
 
-  // Why a request may not pass, whatever it asks for.
+  // Returns an error if a request may not pass, whatever it asks for.
   [[nodiscard]] std::optional<ApiError> check(const HttpRequest& request) const;
-  // Looks at Authorization and at x-api-key, as clients of either protocol send it.
+  // Checks the key in Authorization or in x-api-key; clients of either protocol send one of these.
   [[nodiscard]] std::optional<ApiError> check_key(const HttpRequest& request) const;
-  // What the key that it brings is called; empty: it brings none that is known.
+  // The name of the key that a request brings; empty if it brings none that is known.
   [[nodiscard]] std::string key_name(const HttpRequest& request) const;
-  // As check_key(), for what operators alone may do.
+  // Checks the key as check_key() does, for requests that operators alone may make.
   [[nodiscard]] std::optional<ApiError> check_admin_key(const HttpRequest& request) const;
-  // What lets a page of an allowed origin see the answer.
+  // The headers that let a page of an allowed origin see the answer.
   [[nodiscard]] Headers cors_headers(const HttpRequest& request) const;
   // Answers a browser that asks, ahead of a page's request, whether the page may send it.
   [[nodiscard]] HttpResponse preflight(const HttpRequest& request) const;

@@ -33,7 +33,7 @@ json::value stop_reason_json(const text::OutputText& text) {
   return nullptr;
 }
 
-// How metrics call it when a request ends as it should, and when its deadline ends it.
+// The metrics' names for a request that ends as it should, and for one that its deadline ends.
 constexpr std::string_view kFinished = "finished";
 constexpr std::string_view kTimedOut = "timed_out";
 constexpr std::string_view kEnds[] = {kFinished, kTimedOut, "disconnected", "error"};
@@ -97,7 +97,7 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
     generation.prompt_tokens += std::ssize(prompt.ids);
     for (int64_t i = 0; i < plan.n; ++i) {
       ChoiceState& choice = generation.choices.emplace_back(plan.answer);
-      // Where the vocabulary has fewer tokens, the device names all.
+      // If the vocabulary has fewer tokens than are asked for, the device names all.
       const auto most = static_cast<int32_t>(std::min<int64_t>(model_.vocab_size, INT32_MAX));
       choice.num_top = std::clamp(plan.sampling.num_logprobs, 0, most);
       choice.num_prompt_top = std::min(plan.num_prompt_logprobs, most);
@@ -130,7 +130,7 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
     append(echo.parts, text::AnswerPart::Kind::kContent, plan.prompts[i / plan.n].echo);
     reply.add(std::move(echo));
   }
-  // Last, as a client that has gone already is told of at once, and then the reply is gone.
+  // This comes last: a client that has gone already is told of at once, and then the reply is gone.
   reply.responder().on_closed([this, id] { client_left(id); });
 }
 
@@ -328,7 +328,7 @@ void GenerationService::read_tokens(ChoiceState& choice, const Delivery& deliver
     return first;
   };
   ChoiceState::Undecided& undecided = choice.undecided;
-  // One by one, as each counts for the part that it is in.
+  // Tokens are read one by one, as each counts for the part that it is in.
   for (size_t i = 0; i < delivery.tokens.size(); ++i) {
     const int32_t token = delivery.tokens[i];
     if (choice.text->is_stopped() || choice.parser.has_ended()) break;

@@ -20,7 +20,7 @@
 
 namespace encore::server {
 
-// What a request asks for.
+// Everything that a request asks for.
 struct GenerationPlan {
   struct Prompt {
     std::vector<int32_t> ids;
@@ -29,7 +29,8 @@ struct GenerationPlan {
   std::vector<Prompt> prompts;
   int64_t n = 1;           // choices for each
   int64_t max_tokens = 0;  // 0: the prompt alone is of interest
-  // Of each prompt's tokens but the first, with so many of the likeliest; -1: none.
+  // Asks for log probabilities of each prompt's tokens but the first, with so many of the likeliest
+  // tokens; -1: none.
   int32_t num_prompt_logprobs = -1;
   sample::SamplingParams sampling;  // the seed is that of the first choice of each prompt
   std::vector<TokenBias> token_bias;
@@ -55,7 +56,7 @@ class GenerationService {
   GenerationService(engine::Generator& generator, const ServedModel& model, Metrics& metrics,
                     Post post, Time time);
 
-  // Answers with what the plan generates, or with why it cannot.
+  // Generates what the plan asks for and answers with it, or with an error.
   void start(GenerationPlan plan, std::unique_ptr<ReplyFormat> format,
              std::unique_ptr<Responder> responder);
 
@@ -118,31 +119,30 @@ class GenerationService {
   void receive_all();
   void receive(Delivery& delivery);
   void measure(Generation& generation, ChoiceState& choice, int64_t num_tokens);
-  // What is new of a choice and, where this is its end, why.
+  // Returns the new part of a choice and, where this is its end, why it ended.
   Choice piece_of(ChoiceState& choice, const Delivery& delivery);
   // Adds the prompt that was held back for its log probabilities.
   void read_prompt(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
-  // Adds the text of tokens to what is new.
+  // Adds the text of tokens to the new part.
   void read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
-  // Counts tokens as reasoning, or adds what is known of them to the content's, once it is clear
-  // which they are.
+  // Counts tokens as reasoning, or adds their log probabilities to the content's, once it is clear
+  // which of the two they are.
   static void decide(ChoiceState& choice, Choice& piece);
   [[nodiscard]] static Usage usage_of(const Generation& generation);
   void finish(GenerationId id, Generation& generation);
   void client_left(GenerationId id);
   // Ends a request that goes on, with an error.
   void fail(GenerationId id, const ApiError& error, std::string_view end);
-  // Takes it from those that go on, counts it by how it ended, and tells its responder.
+  // Removes a generation from those that go on, counts it by how it ended, and tells its responder.
   Generation take(GenerationId id, std::string_view end);
   [[nodiscard]] static GenerationOutcome outcome_of(const Generation& generation,
                                                     std::string_view end);
-  // Has the requests end whose deadline passes.
+  // Sets the timer for the next deadline.
   void watch_deadlines();
   void end_late();
-  // Stops what the request still has running.
+  // Aborts the sequences of the request that still run.
   void abort(const Generation& generation);
-  // Counts a request by how it ended.
-  // How many requests ended so.
+  // The metric that counts requests which ended so.
   double& ended(std::string_view end);
 
   engine::Generator& generator_;
@@ -154,7 +154,7 @@ class GenerationService {
   std::unordered_map<GenerationId, Generation> generations_;
 
   std::set<std::pair<Clock::time_point, GenerationId>> deadlines_;  // of those that go on
-  // When the deadlines are looked at next; others may follow.
+  // The next time at which deadlines are looked at; timers for later times may be set, too.
   Clock::time_point next_look_ = Clock::time_point::max();
 
   Histogram& queue_s_;

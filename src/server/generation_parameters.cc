@@ -16,7 +16,7 @@ constexpr size_t kMaxStopBytes = 1024;
 constexpr double kMostBias = 100;
 constexpr double kMostSeconds = 86400;
 
-// Of all protocols.
+// The parameters that all protocols have.
 const Parameter kShared[] = {
     {"model", Support::kHonoured, ParameterKind::kString, "",
      "A name of the served model, or of an adapter of it; absent: the model as it is"},
@@ -45,7 +45,7 @@ const Parameter kShared[] = {
      "Requests with different ones share no pages of the prefix cache"},
 };
 
-// Of those with choices.
+// The parameters of protocols whose answers may have several choices.
 const Parameter kChoices[] = {
     {"n", Support::kHonoured, ParameterKind::kInteger, "1", "Choices for each prompt", 1,
      kMaxChoices},

@@ -1,4 +1,4 @@
-// What an engine counts, as metrics.
+// Writes an engine's statistics as metrics.
 #pragma once
 
 #include "engine/generator.h"
@@ -6,7 +6,7 @@
 
 namespace encore::server {
 
-// Brings what a scrape is told of the engine up to `now`.
+// Brings the metrics of the engine up to `now`, before a scrape reads them.
 void write_metrics(const engine::GeneratorStatistics& now, Metrics& metrics);
 
 }  // namespace encore::server

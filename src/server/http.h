@@ -27,7 +27,7 @@ struct HttpRequest {
   bool is_url = false;      // it asked for a URL, http://HOST/PATH, in the place of a path
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 
-  // The first of that name, in lower case; null when there is none.
+  // The first header of that name, which is in lower case; null when there is none.
   [[nodiscard]] const std::string* header(std::string_view name) const;
 };
 
@@ -38,7 +38,7 @@ struct HttpResponse {
   std::string reason = {};  // of an error, for metrics; empty: the status says it
 };
 
-// What became of a request that generates.
+// The result of a request that generates, for the log.
 struct GenerationOutcome {
   using Duration = std::chrono::steady_clock::duration;
 
@@ -62,21 +62,21 @@ class Responder {
   virtual void begin_stream(HttpResponse head) = 0;
   virtual void write(std::string_view part) = 0;
   virtual void end_stream() = 0;
-  // Called once should the client go before the answer has ended; for slow readers too, who are cut
-  // off. At once where it has gone already.
+  // Has `call` called once if the client goes before the answer has ended, or is cut off because it
+  // reads too slowly. Calls it at once where the client has gone already.
   virtual void on_closed(std::function<void()> call) = 0;
-  // Ahead of the end of the answer: what is to be known of it besides.
+  // Tells, ahead of the end of the answer, facts that are not in it.
   virtual void describe(const GenerationOutcome& /*outcome*/) {}
 };
 
 // Answers a request now or later. Threads: the server's. It must not throw.
 using HttpHandler = std::function<void(HttpRequest request, std::unique_ptr<Responder> responder)>;
 
-// Text that may hold anything, quoted, escaped and cut for messages and logs.
+// Quotes, escapes and cuts a text that may hold anything, for messages and logs.
 std::string escaped(std::string_view text);
 // The names and values of "a=1&b=2", decoded.
 std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query);
-// "%2F" to "/". What is no escape stays as it is.
+// Turns "%2F" into "/". A percent sign that begins no escape stays.
 std::string percent_decoded(std::string_view text);
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 

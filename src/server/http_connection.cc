@@ -22,7 +22,7 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr auto kLinger = std::chrono::milliseconds(2000);
-// Of one read: while a request comes, and while there is little to expect.
+// The most bytes of one read: while a request comes, and while nothing much is expected.
 constexpr size_t kRead = size_t{16} << 10;
 constexpr size_t kGlance = 512;
 constexpr std::string_view kRequestId = "X-Request-Id";
@@ -44,7 +44,8 @@ std::string head_text(const HttpResponse& response, std::string_view request_id,
   return text + "\r\n";
 }
 
-// Behind the version, clients of HTTP/1.1 expect that it stays, and those of HTTP/1.0 that it ends.
+// The Connection header that says whether the connection stays open. Without one, clients of
+// HTTP/1.1 expect that it stays, and those of HTTP/1.0 that it ends.
 std::string_view connection_text(bool is_http11, bool keeps_alive) {
   if (!keeps_alive) return "close";
   return is_http11 ? "" : "keep-alive";
@@ -86,7 +87,7 @@ class ConnectionResponder final : public Responder {
 
 }  // namespace
 
-// What is parsed by Beast.
+// The state of Beast's parser, and the bytes that it has not read yet.
 struct Connection::Reader {
   explicit Reader(const HttpOptions& options) : buffer(2 * options.max_header_bytes) {}
 
@@ -219,7 +220,7 @@ void Connection::parse() {
     if (state_ != State::kReadingHeader && state_ != State::kReadingBody) return;  // refused
   }
   if (parser.is_done()) return dispatch();
-  // Of a body it is the description of a chunk that fills the buffer.
+  // While a body is read, only the description of a chunk can fill the buffer.
   if (buffer.size() == buffer.max_size())
     return refuse(400, "the request's body is not well formed");
   read_more();

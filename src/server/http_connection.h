@@ -21,7 +21,7 @@ enum class ServerPhase : uint8_t {
   kDraining,     // nothing more is read
 };
 
-// What connections share. Threads: the server's.
+// The state that all connections share. Threads: the server's.
 struct ConnectionContext {
   const HttpOptions& options;
   const HttpHandler& handler;
@@ -43,13 +43,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void drain();
   void close();
 
-  // For the responder:
+  // The responder calls these.
   void respond(HttpResponse response);
   void begin_stream(const HttpResponse& head);
   void write(std::string_view part);
   void end_stream();
   void on_closed(std::function<void()> call);
-  // The responder went without an answer.
+  // Called when the responder went without an answer.
   void abandon();
 
  private:
@@ -65,23 +65,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
 
   void read_next();
-  // Reads some bytes into the buffer, and goes on with them as the state is by then.
+  // Reads some bytes into the buffer, and goes on by the state at that time.
   void read_more();
   void take_more(size_t num_bytes);
   void begin_header();
   // Takes what the parser has of the request, which has no body yet.
   HttpRequest take_head();
-  // The head is there: has it refused, or goes on with the body.
+  // Checks the head, which is complete: refuses the request, or goes on with the body.
   void begin_body();
-  // Gives the parser what the buffer has, and reads on until the request is there.
+  // Feeds the parser the bytes in the buffer, and reads on until the request is complete.
   void parse();
   void dispatch();
-  // Has a request answered that could not be read, and closes.
+  // Answers a request that could not be read with an error, and closes.
   void refuse(int status, std::string why);
   void refuse(const ApiError& error);
   void send(std::string_view bytes);
   void send_queued();
-  // Everything of the answer is sent.
+  // Ends an answer of which everything is sent.
   void finish();
   // Reads on for a moment, so that the client gets the answer before it learns of the closing.
   void linger();
@@ -98,7 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   HttpRequest request_;  // whose head has been read
 
-  // Of the answer in hand:
+  // The fields below describe the answer that is being sent.
   std::string request_id_;  // of its request
   bool is_head_ = false;
   bool is_http11_ = false;  // so that streams come in chunks

@@ -80,7 +80,8 @@ struct HttpServer::Impl {
     });
   }
 
-  // Such as for lack of file descriptors: others end, and then there are some.
+  // Waits before it accepts again, for instance when file descriptors ran out: some connections end
+  // meanwhile.
   void pause_accepting(const error_code& error) {
     if (!std::exchange(has_warned, true))
       log::warning("a connection could not be taken: {}", error.message());

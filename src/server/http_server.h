@@ -12,7 +12,7 @@
 
 namespace encore::server {
 
-// Files in PEM, both or none.
+// Files in PEM format. Both are given, or none.
 struct TlsOptions {
   std::string certificate;  // with those that it rests on
   std::string key;          // without a password
@@ -22,7 +22,7 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: one that is free
   TlsOptions tls;        // none: plain HTTP
-  // What one client may take of the server's memory and time.
+  // Limits of the server's memory and time that one client may take.
   uint32_t max_header_bytes = 32 << 10;
   uint64_t max_body_bytes = 16 << 20;
   uint64_t max_unsent_bytes = 1 << 20;               // of a stream, before its reader is cut off
@@ -30,7 +30,7 @@ struct HttpOptions {
   std::chrono::milliseconds header_timeout{10'000};  // from the first byte; of a TLS handshake too
   std::chrono::milliseconds body_timeout{60'000};
   std::chrono::milliseconds send_timeout{30'000};  // without any progress
-  // Answers a request that could not be read, of which it gets what could.
+  // Answers a request that could not be read; `request` has the parts of it that could be.
   std::function<void(const HttpRequest& request, const ApiError& error,
                      std::unique_ptr<Responder> responder)>
       refuse = [](const HttpRequest&, const ApiError& error, std::unique_ptr<Responder> responder) {
@@ -62,8 +62,8 @@ class HttpServer {
   void run();
   void post(std::function<void()> call);
   void after(std::chrono::milliseconds delay, std::function<void()> call);
-  // Calls `call` at each of these signals, such as SIGTERM, instead of what they do elsewhere. Once
-  // for each signal.
+  // Calls `call` at each of these signals, such as SIGTERM, in place of the default action. Call
+  // this once for each signal.
   void on_signals(const std::vector<int>& numbers, std::function<void()> call);
   // Reads the files of TLS anew, for connections from now on. Errors: kUsage as the constructor; what
   // was read before stays.

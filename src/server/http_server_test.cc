@@ -39,7 +39,7 @@ class Client {
       text.remove_prefix(sent);
     }
   }
-  // Until `end` has come, or the server closes.
+  // Receives until `end` has come, or the server closes.
   std::string receive(std::string_view end = "") const {
     std::string text;
     char part[65536];
@@ -109,7 +109,7 @@ class HttpServerTest : public ::testing::Test {
     held_->write(std::string(1 << 16, '.'));
     server_->post([this] { flood(); });
   }
-  // Of the server's thread.
+  // Waits, on the test's thread, until the server's thread has set the flag.
   void wait_for(const std::atomic<bool>& flag) const {
     for (int i = 0; i < 2000 && !flag; ++i)
       std::this_thread::sleep_for(milliseconds(5));

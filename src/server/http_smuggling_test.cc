@@ -62,7 +62,7 @@ struct Seen {
   std::string output;
 };
 
-// What a server sees of these bytes, and what it answers.
+// Returns the requests that a server reads from these bytes, and the bytes it answers with.
 Seen read_by_connection(const std::string& bytes, std::mt19937& random) {
   Seen seen;
   asio::io_context io;
@@ -126,7 +126,8 @@ class Rules {
   }
 
  private:
-  // Up to the end of a line, which is taken too. Nothing: it does not end, or holds what no line may.
+  // Reads up to the end of a line, which is taken too. Nothing where it does not end, or holds what
+  // no line may.
   std::optional<std::string> line() {
     const size_t end = rest_.find("\r\n");
     if (end == std::string_view::npos) return std::nullopt;
@@ -253,7 +254,7 @@ class Generated {
     return std::string(list[random_() % std::size(list)]);
   }
 
-  // Any byte there may become another, or go, or come twice.
+  // Damages a text: any byte may become another, or go, or come twice.
   std::string damaged(std::string text) {
     constexpr std::string_view kBytes("\r\n\t \0,;:0x+-\x0b\x7f\xff_A", 17);
     const size_t at = random_() % text.size();
@@ -336,7 +337,8 @@ class Generated {
     ++num_requests;
   }
 
-  // Fields that say it twice, wrongly, or in a way that servers have read differently.
+  // Fields that give the body's length twice, wrongly, or in a way that servers have read
+  // differently.
   std::string unclear(size_t size) {
     is_damaged = true;
     const std::string length = fmt::format("Content-Length: {}\r\n", size);

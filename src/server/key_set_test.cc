@@ -9,7 +9,7 @@
 namespace encore::server {
 namespace {
 
-// Of "one", as sha256sum prints it.
+// The hash of "one", as sha256sum prints it.
 constexpr std::string_view kHashOfOne =
     "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
 

@@ -1,4 +1,4 @@
-// What the server answers until the model is loaded.
+// Answers requests until the model is loaded.
 #pragma once
 
 #include <memory>

@@ -54,7 +54,8 @@ std::vector<TokenLogprobs> read_prompt_logprobs(const text::Tokenizer* tokenizer
   for (size_t i = 0; i < rows.size(); ++i)
     tokens.push_back(read_logprobs(tokenizer, prompt[i + 1], rows[i], num_top));
   if (tokenizer == nullptr) return tokens;
-  // As the prompt's text has them: its special tokens add nothing, its first perhaps no space.
+  // Characters are counted as the prompt's text has them: special tokens add none, and the first
+  // token may lose its space.
   text::Detokenizer detokenizer(*tokenizer);
   for (size_t i = 0; i < tokens.size(); ++i)
     tokens[i].num_characters = num_characters(detokenizer.push(prompt[i]));

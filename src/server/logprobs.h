@@ -14,7 +14,7 @@
 
 namespace encore::server {
 
-// Of one token.
+// The log probabilities of one token.
 struct TokenLogprobs {
   struct Entry {
     int32_t token = 0;
@@ -26,16 +26,16 @@ struct TokenLogprobs {
                                 // a log probability
   int64_t num_characters = 0;   // that the token adds to the text
   std::vector<Entry> top;       // the likeliest tokens, likeliest first
-  // Which part of the answer's new ones has its text; nothing while that is held back, and then it
-  // goes with the token behind it.
+  // The index of the answer's new part that has the token's text; nothing while the text is held
+  // back, and then it goes with the next token.
   std::optional<size_t> part = {};
 };
 
-// What the engine gave for `token`, of which `num_top` alternatives were asked for. Without a
-// tokenizer a token is its id.
+// Reads the row that the engine gave for `token`, of which `num_top` alternatives were asked for.
+// Without a tokenizer a token's text is its id.
 TokenLogprobs read_logprobs(const text::Tokenizer* tokenizer, int32_t token, const LogprobRow& row,
                             int32_t num_top);
-// Of all tokens of a prompt, of which `rows` has those behind the first.
+// Reads the rows of all tokens of a prompt; `rows` has none for the first token.
 std::vector<TokenLogprobs> read_prompt_logprobs(const text::Tokenizer* tokenizer,
                                                 std::span<const int32_t> prompt,
                                                 std::span<const LogprobRow> rows, int32_t num_top);
@@ -45,13 +45,14 @@ json::object logprobs_of(const TokenLogprobs& token);
 // {"content": [those objects], "refusal": null}.
 json::object chat_logprobs(std::span<const TokenLogprobs> tokens);
 
-// [null, {"ID": {"logprob", "rank", "decoded_token"}, ...}, ...]: of each token of a prompt that one
-// first, then `num_top` of the likeliest. Source: vLLM, OpenAI-compatible server, prompt_logprobs.
+// Writes [null, {"ID": {"logprob", "rank", "decoded_token"}, ...}, ...]: for each token of a prompt
+// the token itself, then `num_top` of the likeliest. Source: vLLM, OpenAI-compatible server,
+// prompt_logprobs.
 json::array prompt_logprobs(std::span<const TokenLogprobs> prompt, int32_t num_top);
 
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, with `num_top` of the likeliest.
-// `offset`: of the first token in the
-// text, and behind the call that of the token behind the last. Units: characters.
+// Writes {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, with `num_top` of the
+// likeliest. `offset` is where the first token lies in the text; the call moves it behind the last
+// token. Units: characters.
 json::object completion_logprobs(std::span<const TokenLogprobs> tokens, int32_t num_top,
                                  int64_t& offset);
 

@@ -27,7 +27,7 @@ json::object error_json(const ApiError& error) {
            json::object{{"type", anthropic_type_of(error.status)}, {"message", error.message}}}};
 }
 
-// A block as it begins.
+// A block of the answer as it begins, without content.
 json::object empty_block(const text::AnswerPart& part) {
   switch (part.kind) {
     case Kind::kReasoning:

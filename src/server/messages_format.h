@@ -36,7 +36,7 @@ class MessagesFormat final : public ReplyFormat {
   bool has_calls_ = false;
   json::value stop_reason_;
   json::value stop_sequence_;
-  // Of a stream:
+  // The fields below are used for a stream only.
   int64_t num_blocks_ = 0;  // the last one may be open
   bool is_open_ = false;
   text::AnswerPart::Kind open_kind_ = text::AnswerPart::Kind::kContent;

@@ -87,7 +87,7 @@ class MessageReader {
     return is_user ? read_user(*blocks) : read_assistant(*blocks);
   }
 
-  // What the system says in the midst of a conversation.
+  // Reads a message of the system in the midst of a conversation.
   std::optional<ApiError> read_system(const json::value* content) {
     std::vector<std::string> texts;
     if (content != nullptr && content->is_string()) {

@@ -9,7 +9,7 @@ namespace encore::server {
 
 // Rows of the parameters that a prompt is made of, `own` in front.
 ParameterTable with_message_prompt_parameters(ParameterTable own);
-// Reads them: system, messages with their blocks, tools, tool_choice, thinking.
+// Reads the prompt of a request: system, messages with their blocks, tools, tool_choice, thinking.
 std::variant<ApiError, ChatRequest> read_message_request(const Parameters& parameters,
                                                          const ServedModel& model);
 

@@ -5,7 +5,7 @@
 namespace encore::server {
 namespace {
 
-// What counts the same thing in the same unit, and nothing else.
+// vLLM's names for those of our metrics that count the same thing in the same unit.
 constexpr MetricAlias kVllm[] = {
     {"vllm:num_requests_running", "encore_sequences_running"},
     {"vllm:num_requests_waiting", "encore_sequences_waiting"},

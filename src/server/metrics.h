@@ -14,7 +14,7 @@ namespace encore::server {
 
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-// How often a value fell below each of some bounds. Threads: one.
+// Counts how often a value fell below each of some bounds. Threads: one.
 class Histogram {
  public:
   // `bounds`: ascending.
@@ -34,7 +34,7 @@ class Histogram {
 // hands out lives as long as it does.
 class Metrics {
  public:
-  // Only ever grows.
+  // A counter, which only ever grows.
   double& counter(std::string_view name, std::string_view help, const Labels& labels = {});
   double& gauge(std::string_view name, std::string_view help, const Labels& labels = {});
   Histogram& histogram(std::string_view name, std::string_view help, std::vector<double> bounds);

@@ -1,4 +1,4 @@
-// What the answers of /v1/completions and /v1/chat/completions have in common.
+// Writes the parts of answers that /v1/completions and /v1/chat/completions have in common.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ json::object to_json(const Usage& usage);
 // Objects with a list of choices and, at the end, usage.
 class OpenAiFormat : public ReplyFormat {
  public:
-  // What the answer, and an event of a stream, call themselves.
+  // The names that the answer, and an event of a stream, have in their "id" and "object".
   struct Names {
     std::string_view id_prefix;
     std::string_view object;
@@ -31,9 +31,9 @@ class OpenAiFormat : public ReplyFormat {
 
  protected:
   [[nodiscard]] virtual json::object choice_object(const Choice& choice) = 0;
-  // What a whole answer has besides its choices.
+  // Adds the keys that a whole answer has beside its choices.
   virtual void add_to_reply(const std::vector<Choice>& /*choices*/, json::object& /*reply*/) {}
-  // The choices of the events that say what is new, at least one.
+  // The choices of the events that carry the new part, at least one.
   [[nodiscard]] virtual std::vector<json::object> choice_events(const Choice& choice) = 0;
   // The choice of the first event, ahead of all text; nothing where there is no such event.
   [[nodiscard]] virtual std::optional<json::object> opening(int64_t index) = 0;

@@ -11,10 +11,10 @@
 
 namespace encore::server {
 
-// Which key a route asks for.
+// The kind of key that a route demands.
 enum class Access : uint8_t { kOpen, kKey, kAdminKey };
 
-// What of a route its description is made of.
+// The facts of a route that its description is written from.
 struct DescribedRoute {
   std::string_view method;
   std::string_view path;  // "/*" at the end stands for anything
@@ -23,7 +23,7 @@ struct DescribedRoute {
   const ParameterTable* parameters = nullptr;  // null: it takes no body
 };
 
-// An OpenAPI 3.1 document.
+// Writes an OpenAPI 3.1 document.
 json::object openapi_document(std::span<const DescribedRoute> routes, const std::string& version);
 
 }  // namespace encore::server

@@ -141,7 +141,7 @@ std::variant<Parameters, ApiError> Parameters::parse(std::string_view body,
     if (!value.is_object()) return bad_request("the request's body must be a JSON object");
     parameters.values_ = std::move(value.get_object());
   } catch (const Error& error) {
-    // It may quote a number of any length.
+    // The message may quote a number of any length.
     return bad_request(std::string(error.what()).substr(0, kLongestShownError), "", "invalid_json");
   }
   for (const auto& [key, value] : parameters.values_) {

@@ -39,13 +39,13 @@ struct Parameter {
   ParameterKind kind = ParameterKind::kAny;
   std::string_view fallback;  // as JSON: what holds when it is absent; empty: said in the doc
   std::string_view doc;       // of a refused one: why
-  // Of numbers, and of the length of lists.
+  // Limits of a number's value, or of a list's length.
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
 };
 using ParameterTable = std::vector<Parameter>;
 
-// What becomes of parameters that the table does not have.
+// Decides what is done about parameters that the table does not have.
 enum class UnknownParameters : uint8_t { kRefuse, kWarn };
 
 // The parameters of one request: of a known name, the right kind and in range. null counts as
@@ -58,14 +58,14 @@ class Parameters {
                                                   UnknownParameters unknown);
 
   [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
-  // Null when it is absent.
+  // The value, or null when the parameter is absent.
   [[nodiscard]] const json::value* find(std::string_view name) const;
   // The value, or else the table's fallback. REQUIRES: the table has it, with that kind and with a
   // fallback.
   [[nodiscard]] bool boolean(std::string_view name) const;
   [[nodiscard]] int64_t integer(std::string_view name) const;
   [[nodiscard]] double number(std::string_view name) const;
-  // Empty when it is absent.
+  // The value; empty when the parameter is absent.
   [[nodiscard]] std::string string(std::string_view name) const;
   [[nodiscard]] std::vector<std::string> strings(std::string_view name) const;
   [[nodiscard]] std::vector<int32_t> integers(std::string_view name) const;

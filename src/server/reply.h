@@ -23,7 +23,7 @@ struct Usage {
   int64_t drafted_tokens = 0;    // of those, drafts that were right
 };
 
-// Where a stream says it.
+// Says where a stream gives its usage.
 enum class StreamUsage : uint8_t {
   kNone,
   kAtEnd,         // in an event of its own
@@ -45,7 +45,7 @@ struct Choice {
 class Events {
  public:
   void add(const json::object& data);
-  // With a type of its own.
+  // Adds an event with a type of its own.
   void add(std::string_view type, const json::object& data);
   // The event that ends streams of the OpenAI protocol.
   void add_done();
@@ -55,22 +55,22 @@ class Events {
   std::string bytes_;
 };
 
-// How a protocol writes the answer to one request. Either reply() is called, or the others are, in
-// order: begin(), add(), end() or fail(). Threads: the server's.
+// Writes the answer to one request as a protocol does. Either reply() is called, or the others are,
+// in order: begin(), add(), end() or fail(). Threads: the server's.
 class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
 
-  // The whole answer.
+  // Writes the whole answer.
   virtual json::object reply(const std::vector<Choice>& choices, const Usage& usage) = 0;
 
-  // The events ahead of all text. What is known of `usage` then is the prompt's.
+  // Writes the events ahead of all text. `usage` has only the prompt's numbers then.
   virtual void begin(int64_t num_choices, const Usage& usage, Events& events) = 0;
   virtual void add(const Choice& piece, Events& events) = 0;
   virtual void end(const Usage& usage, Events& events) = 0;
   virtual void fail(const ApiError& error, Events& events) = 0;
 
-  // The answer where nothing has been sent yet.
+  // Writes an error as the answer, where nothing has been sent yet.
   [[nodiscard]] virtual HttpResponse error(const ApiError& error) const;
 };
 
@@ -86,12 +86,12 @@ class Reply {
   };
   Reply(std::unique_ptr<Responder> responder, std::unique_ptr<ReplyFormat> format, bool streams);
 
-  // Before all else. `usage`: the prompt's.
+  // Begins the answer, before anything else. `usage` is the prompt's.
   void begin(int64_t num_choices, const Usage& usage);
-  // More text of a choice, or its end. The client may be found to have gone, and the reply
+  // Adds more text of a choice, or its end. The client may be found to have gone, and the reply
   // destroyed with what its on_closed() does.
   void add(Choice piece);
-  // All choices have ended.
+  // Ends the answer, once all choices have ended.
   void finish(const Usage& usage);
   void fail(const ApiError& error);
   [[nodiscard]] Responder& responder() { return *responder_; }

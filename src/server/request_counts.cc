@@ -9,7 +9,7 @@ constexpr std::string_view kUsualReasons[] = {"invalid_request", "invalid_api_ke
                                               "too_large",       "queue_full",      "draining",
                                               "loading"};
 
-// Of an answer whose error has no code of its own.
+// The reason that is counted for an answer whose error has no code of its own.
 std::string reason_of(int status) {
   switch (status) {
     case 401:

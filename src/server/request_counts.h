@@ -1,4 +1,4 @@
-// How many requests were answered, by route and status code, and why others were refused.
+// Counts how many requests were answered, by route and status code, and why others were refused.
 #pragma once
 
 #include <cstdint>

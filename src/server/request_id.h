@@ -1,4 +1,4 @@
-// What a request is called in its answer and in logs.
+// Names a request in its answer and in logs.
 #pragma once
 
 #include <string>

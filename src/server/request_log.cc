@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestText = 128;
 
-// Of what a client sent.
+// Shortens a text that a client sent.
 std::string cut(std::string_view text) {
   return text::to_valid_utf8(text.substr(0, kLongestText));
 }

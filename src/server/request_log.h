@@ -8,13 +8,14 @@
 
 namespace encore::server {
 
-// What it is asked to write: of some requests only errors are of interest.
+// Says which answers are logged: for some requests only errors are of interest.
 enum class LoggedAnswers : uint8_t { kAll, kErrors };
 
 // Threads: the server's. Lifetime: outlives the responders that it hands out.
 class RequestLog {
  public:
-  // `responder` with a line written as its answer ends, or as it goes: the client has left then.
+  // Wraps `responder` so that a line is written when the answer ends, or when the responder goes
+  // because the client has left.
   std::unique_ptr<Responder> watch(const HttpRequest& request, LoggedAnswers answers,
                                    std::unique_ptr<Responder> responder);
 
@@ -24,7 +25,8 @@ class RequestLog {
 
   void write(const Line& line);
 
-  // Since the last line: what stderr would not take at once. The server's thread waits for nobody.
+  // Counts the lines since the last one that stderr would not take at once. The server's thread
+  // waits for no reader.
   int64_t num_unwritten_ = 0;
 };
 

@@ -11,7 +11,7 @@ class RequestLogTest : public testing::ApiTest {
  protected:
   void SetUp() override { start({.request_log = &log_}); }
 
-  // What the log gets while `call` runs.
+  // Returns the lines that are logged while `call` runs.
   template <typename Call>
   static std::string logged(const Call& call) {
     ::testing::internal::CaptureStderr();

@@ -11,7 +11,7 @@ namespace {
 
 using Answer = std::variant<ApiError, HttpResponse, GenerationJob>;
 
-// In `include`.
+// The word in `include` that asks for log probabilities.
 constexpr std::string_view kLogprobs = "message.output_text.logprobs";
 
 // Parameters that an answer repeats, and what it says where they are absent.
@@ -79,7 +79,8 @@ std::optional<ApiError> read_logprobs(const Parameters& parameters, GenerationPl
   return std::nullopt;
 }
 
-// Where the turns of a conversation begin, but for the first: with what the user says.
+// Returns the places where the turns of a conversation begin, which is with what the user says,
+// except the first.
 std::vector<size_t> later_turns(const json::array& messages) {
   std::vector<size_t> turns;
   for (size_t i = 0; i < messages.size(); ++i)

@@ -32,7 +32,7 @@ json::object new_item(const text::AnswerPart& part) {
           {"name", part.text}};
 }
 
-// What an item of text consists of, so far.
+// The content of an item of text, as far as it has come.
 json::object content_part(Kind kind, const std::string& text, const json::array& logprobs) {
   if (kind == Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
   return {{"type", "output_text"},
@@ -49,7 +49,7 @@ std::string text_event(Kind kind, std::string_view what) {
   return fmt::format("response.{}.{}", subject, what);
 }
 
-// What the delta and done events of a kind have besides.
+// The fields of a delta or done event that depend on the kind of its item.
 json::object text_data(Kind kind, const json::array& logprobs) {
   if (kind == Kind::kCall) return {};
   json::object data{{"content_index", 0}};
@@ -171,7 +171,8 @@ void ResponsesFormat::add(const Choice& piece, Events& events) {
     add_text(part.text, logprobs[i], events);
   }
   if (piece.finish_reason.empty()) return;
-  // Of tokens at the end that the text does not show.
+  // Log probabilities that are still held back belong to tokens at the end that the text does not
+  // show.
   const bool shows_held = item_ && item_->kind == Kind::kContent && !held_logprobs_.empty();
   if (shows_held) add_text("", held_logprobs_, events);
   is_cut_ = piece.finish_reason == "length";

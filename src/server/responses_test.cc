@@ -31,7 +31,7 @@ class ResponsesTest : public testing::ApiTest {
     EXPECT_EQ(exchange->status, 400) << parameters << exchange->body;
     EXPECT_EQ(error(parsed(*exchange)).at("param"), json::value(param)) << exchange->body;
   }
-  // Without what is random.
+  // Removes what is random.
   static json::value without_ids(json::value value) {
     if (auto* list = value.if_array()) {
       for (json::value& item : *list)
@@ -166,7 +166,7 @@ TEST_F(ResponsesTest, GivesLogProbabilitiesOfTheTextsTokensWithTheText) {
   }
   EXPECT_EQ(json::value(bytes), message.at("content").at(0).at("text"));
 
-  // However many tokens come at once.
+  // The result does not depend on how many tokens come at once.
   for (const size_t tokens_at_once : {size_t{1}, size_t{3}, size_t{1000}}) {
     json::array streamed;
     for (const json::value& event : typed_events(*run(true, tokens_at_once))) {
@@ -329,7 +329,7 @@ TEST_F(ResponsesTest, LeavesOutTheOldestTurnsWhereItMay) {
   EXPECT_EQ(error(parsed(*hopeless)).at("code"), "context_length_exceeded");
 }
 
-// As Codex asks.
+// Tools as Codex offers them.
 constexpr const char* kOtherTools = R"("tools": [
     {"type": "function", "name": "shell", "parameters": {"type": "object", "properties": {}}},
     {"type": "web_search"}, {"type": "custom", "name": "apply_patch"}, {"type": "web_search"},

@@ -1,4 +1,4 @@
-// How a model's authors want it sampled where a request does not say.
+// Reads how a model's authors want it sampled where a request does not say.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace encore::server {
 
-// As made: what the protocols have for a model that says nothing.
+// The defaults of a model; as made, those that the protocols have for a model that says nothing.
 struct SamplingDefaults {
   sample::SamplingParams params = {.temperature = 1};
   std::optional<int64_t> max_tokens;  // of chats; nothing: as many as there is room for

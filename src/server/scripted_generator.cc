@@ -29,7 +29,7 @@ Script Script::load(const std::filesystem::path& path) {
 
 namespace {
 
-// What is due within this time is given together, so that many requests are few steps.
+// Tokens that are due within this time are given in one step, so that many requests take few steps.
 constexpr auto kTogether = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -49,7 +49,7 @@ void ScriptedGenerator::run() {
       call.sink({call.tokens, call.ending});
     lock.lock();
     while (state_ != State::kStopped && !due_.empty() && due_.begin()->first > Clock::now()) {
-      // By value: whoever is due first may be aborted meanwhile.
+      // This is a copy, as the request that is due first may be aborted meanwhile.
       const Clock::time_point first = due_.begin()->first;
       wakes_.wait_until(lock, first);
     }

@@ -15,7 +15,7 @@
 
 namespace encore::server {
 
-// What a script says. As JSON:
+// The content of a script. As JSON:
 //   {"token_ms": 20,
 //    "answers": [{"when": "weather", "text": "It rains."}, {"text": "I do not know."}]}
 struct Script {
@@ -31,8 +31,9 @@ struct Script {
 };
 
 // Gives every request the tokens of its answer and then the model's end token, the first at once
-// and each of the others `token_time` behind the one before it. Where no token ends the request, the answer begins anew until its length is reached.
-// Threads: as Generator. Lifetime: the tokenizer must outlive it.
+// and each of the others `token_time` behind the one before it. Where no token ends the request,
+// the answer begins anew until its length is reached. Threads: as Generator. Lifetime: the
+// tokenizer must outlive it.
 class ScriptedGenerator final : public engine::Generator {
  public:
   struct Limits {
@@ -75,11 +76,11 @@ class ScriptedGenerator final : public engine::Generator {
   };
 
   [[nodiscard]] std::vector<int32_t> answer_to(const engine::Request& request) const;
-  // Of closed(), with the mutex held.
+  // Returns what closed() returns. REQUIRES: the mutex is held.
   [[nodiscard]] std::optional<engine::Refusal> refusal() const;
-  // The next token, or the ending, of all that are due by then.
+  // Returns the next token, or the ending, of all requests that are due by then.
   std::vector<Call> step(Clock::time_point until);
-  // The next token or ending of one.
+  // Returns the next token or the ending of one request.
   Call next(Live& live);
 
   Script script_;

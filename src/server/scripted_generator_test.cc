@@ -32,7 +32,7 @@ class ScriptedGeneratorTest : public ::testing::Test {
                    }});
     return std::get<std::vector<engine::RequestId>>(generator_.submit(std::move(one))).at(0);
   }
-  // What a request gets until the generator is drained.
+  // Returns everything that a request gets, after draining the generator.
   Answer ask(const std::string& prompt, int64_t max_tokens = 100) {
     submit(prompt, max_tokens, {end_});
     generator_.drain();

@@ -1,4 +1,4 @@
-// What the protocols know of the model that is served.
+// Describes the served model to the protocols.
 #pragma once
 
 #include <algorithm>

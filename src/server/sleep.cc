@@ -16,7 +16,7 @@ HttpResponse state(bool sleeps) {
   return json_response(json::object{{"is_sleeping", sleeps}});
 }
 
-// Answers from the server's thread, whichever is told.
+// Returns a function that answers on the server's thread, whatever thread calls it.
 engine::Done answer_with(std::unique_ptr<Responder> responder, const Post& post, bool sleeps) {
   // Shared, as a function must be copyable; one thread has it at a time.
   auto held = std::make_shared<std::unique_ptr<Responder>>(std::move(responder));

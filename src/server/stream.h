@@ -1,5 +1,5 @@
-// What a connection reads its bytes from and writes them to. Includes Asio: for the server's own
-// files only.
+// Carries the bytes of a connection in both directions. Includes Asio: for the server's own files
+// only.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,9 @@
 
 namespace encore::server {
 
-// Both directions between this server and one client. Threads: the server's. Lifetime: whoever waits
-// for a call keeps it until the call; close() makes pending ones come soon, with an error.
+// Both directions between this server and one client. Threads: the server's. Lifetime: a caller
+// that waits for a call keeps the stream until the call; close() makes pending calls come soon,
+// with an error.
 class Stream {
  public:
   using Done = std::function<void(const boost::system::error_code& error)>;
@@ -19,9 +20,10 @@ class Stream {
 
   virtual ~Stream() = default;
 
-  // First of all: agrees with the client on how bytes are sent.
+  // Agrees with the client on how bytes are sent. It comes before all other calls.
   virtual void open(Done done) = 0;
-  // One of each at a time. The buffer stays until `done`.
+  // Reads or writes some bytes. One read and one write may be pending at a time. The buffer must
+  // stay until `done`.
   virtual void read_some(boost::asio::mutable_buffer buffer, DoneSome done) = 0;
   virtual void write_some(boost::asio::const_buffer buffer, DoneSome done) = 0;
   // Tells the client that nothing more comes, while it may still be read.
@@ -29,7 +31,7 @@ class Stream {
   virtual void close() = 0;
 };
 
-// The socket's own bytes.
+// A stream that sends and receives the socket's bytes as they are.
 std::unique_ptr<Stream> plain_stream(boost::asio::ip::tcp::socket socket);
 
 }  // namespace encore::server

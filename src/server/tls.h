@@ -8,7 +8,7 @@
 
 namespace encore::server {
 
-// What the server shows to clients: TLS 1.2 and 1.3. Threads: the server's.
+// The certificate that the server shows to clients, for TLS 1.2 and 1.3. Threads: the server's.
 class Tls {
  public:
   // Errors: kUsage, naming the file and the remedy.
@@ -17,10 +17,10 @@ class Tls {
   Tls(const Tls&) = delete;
   Tls& operator=(const Tls&) = delete;
 
-  // Reads the files anew, for connections that come from now on. Errors: as the constructor; what it
-  // had stays.
+  // Reads the files anew, for connections that come from now on. Errors: as the constructor; then
+  // the old files stay in use.
   void reload();
-  // open() is the handshake.
+  // A stream whose open() is the handshake.
   [[nodiscard]] std::unique_ptr<Stream> stream(boost::asio::ip::tcp::socket socket) const;
 
  private:

@@ -55,7 +55,7 @@ std::optional<ApiError> add_function(const FunctionFields& function, const std::
       return wrong_tool(where, " has parameters that are no JSON schema: an object");
     copy["parameters"] = *function.parameters;
   } else {
-    // Templates read them without asking.
+    // Templates read the parameters without asking whether there are any.
     copy["parameters"] = json::object{{"type", "object"}, {"properties", json::object{}}};
   }
   use.tools.emplace_back(json::object{{"type", "function"}, {"function", std::move(copy)}});
@@ -103,7 +103,7 @@ std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use) 
                                   where, use)) {
       return error;
     }
-    // What some templates know besides, such as what the function returns.
+    // Keeps further keys of the function that some templates read, such as what it returns.
     json::object& taken = use.tools.back().as_object()["function"].as_object();
     for (const auto& [key, value] : given) {
       if (key != "strict" && !taken.contains(key)) taken[key] = value;

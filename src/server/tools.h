@@ -29,35 +29,36 @@ struct ToolUse {
   std::vector<std::string> left_out;  // the types of tools that are no functions
 };
 
-// What becomes of tools that are no functions, which the server has none of: clients offer them
-// beside others, such as a search of the web.
+// Decides about tools that are no functions. The server has none of these, but clients offer them
+// beside functions, such as a search of the web.
 enum class OtherTools : uint8_t { kLeaveOut, kRefuse };
 
-// What a request says of a function, in whichever protocol. Null: it is not said.
+// The fields with which a protocol describes a function. Null: the request does not give it.
 struct FunctionFields {
   const json::value* name = nullptr;
   const json::value* description = nullptr;
   const json::value* parameters = nullptr;  // a JSON schema
 };
-// Adds the function to `use`. `where` names it in messages: "tools[0]". Returns what is wrong.
+// Adds the function to `use`. `where` names it in messages: "tools[0]". Returns an error if it is
+// wrong.
 std::optional<ApiError> add_function(const FunctionFields& function, const std::string& where,
                                      ToolUse& use);
 
-// Notes that a tool of the type is left out. `where`: as above. Returns what is wrong.
+// Notes that a tool of the type is left out. `where`: as above. Returns an error if it is wrong.
 std::optional<ApiError> leave_out(const json::value* type, const std::string& where, ToolUse& use);
-// Adds to `warnings` what was left out, or returns why it may not be.
+// Adds the tools that were left out to `warnings`, or returns an error if none may be.
 std::optional<ApiError> check_left_out(const ToolUse& use, OtherTools other_tools,
                                        std::vector<std::string>& warnings);
 
-// "tools" of the chat API: functions within objects. Returns what is wrong.
+// Reads "tools" of the chat API: functions within objects. Returns an error if one is wrong.
 std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use);
-// "tool_choice" of the APIs of OpenAI. Returns what is wrong.
+// Reads "tool_choice" of OpenAI's APIs. Returns an error if it is wrong.
 std::optional<ApiError> read_tool_choice(const json::value& choice, ToolUse& use);
 // The names of the tools.
 std::vector<std::string> names_of(const ToolUse& use);
 
-// The answer that the choice requires, in the format of the model's calls. REQUIRES: kRequired.
-// Errors: there is no tool that it may call.
+// The format of an answer with the calls that the choice requires, as the model writes calls.
+// REQUIRES: kRequired. Errors: there is no tool that it may call.
 std::variant<ApiError, AnswerFormat> required_calls(const ToolUse& use,
                                                     text::ToolCallFormat format);
 

@@ -1,4 +1,4 @@
-// What the help calls the default of an option is what a start uses.
+// Tests that a start uses the value that the help calls the default of an option.
 #include <functional>
 #include <map>
 #include <string>
@@ -15,7 +15,7 @@
 namespace encore::setup {
 namespace {
 
-// A default that the help says in words: the words, and whether a start without the option does so.
+// A default that the help says in words, and whether a start without the option does what they say.
 struct SaidDefault {
   std::string_view text;
   std::function<bool()> holds;
@@ -33,7 +33,7 @@ class DefaultsOfTheHelp : public ::testing::Test {
     return sizes.sizes() == planning::named_or_list(schedule, max).sizes();
   }
 
-  // By the option's name.
+  // The defaults that the help says in words, by the name of the option.
   const std::map<std::string_view, SaidDefault> said_ = {
       {"model", {"stories", [&] { return source_.checkpoint->filename() == "stories"; }}},
       {"threads",

@@ -51,13 +51,12 @@ fs::path own_file() {
   link_map* file = nullptr;
   const int found =
       dladdr1(&kBundledModel, &info, reinterpret_cast<void**>(&file), RTLD_DL_LINKMAP);
-  // The executable's has no name.
+  // The entry of the executable has no name.
   if (found != 0 && file->l_name[0] != '\0') return fs::canonical(file->l_name, ignored);
   return fs::read_symlink("/proc/self/exe", ignored);
 }
 
-// Where a bundled model of that name lies: installed beside this code, or in the source tree around
-// it.
+// Finds a bundled model of that name: installed beside this code, or in the source tree around it.
 std::optional<fs::path> find_bundled(const std::string& name) {
   const fs::path own = own_file();
   const fs::path installed = own.parent_path() / ".." / "share" / "encore" / "models" / name;
@@ -68,7 +67,7 @@ std::optional<fs::path> find_bundled(const std::string& name) {
   return std::nullopt;
 }
 
-// Why KV holds no more: ", a quarter of the memory that is free (...)".
+// Says why KV holds no more: ", a quarter of the memory that is free (...)".
 std::string bound_text(loader::KvBound bound) {
   switch (bound) {
     case loader::KvBound::kWanted:
@@ -84,7 +83,8 @@ std::string bound_text(loader::KvBound bound) {
   return "";
 }
 
-// Which products have weights in FP8, and from how many rows on activations are.
+// Logs how many products have weights in FP8, and from how many rows on their activations are
+// rounded to FP8.
 void log_fp8(const loader::LoadedModel& model) {
   int num_products = 0;
   int num_fp8 = 0;
@@ -109,7 +109,8 @@ void log_fp8(const loader::LoadedModel& model) {
                   : fmt::format("in FP8 in steps of {} rows or more (--activations)", *rows));
 }
 
-// What a GGUF file's weights take more than they do there, where they lie in blocks of few bits.
+// Logs how much more a GGUF file's weights take than in the file, where they lie in blocks of few
+// bits.
 void log_widened(const fs::path& path, const loader::LoadedModel& model, int64_t weight_bytes) {
   const model::gguf::File file(path);
   std::set<std::string_view> formats;

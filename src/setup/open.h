@@ -1,4 +1,4 @@
-// From the names in settings to the things they name: a device, a model, its tokenizer.
+// Opens what settings name: a device, a model, its tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -16,13 +16,13 @@
 
 namespace encore::setup {
 
-// Where measured kernel choices are kept: `option`, as --tuning-cache gives it, else
+// The directory of measured kernel choices: `option`, as --tuning-cache gives it, else
 // $ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore. Nothing when it is "off" or none of
 // these is set.
 std::optional<std::filesystem::path> tuning_directory(const std::string& option);
 
-// Where Hugging Face's tools keep models: $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or
-// ~/.cache/huggingface/hub.
+// The directory in which Hugging Face's tools keep models: $HF_HUB_CACHE, $HF_HOME/hub,
+// $XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub.
 std::filesystem::path hub_cache();
 
 // The directory of a checkpoint named on the command line; the bundled model when the name is
@@ -45,8 +45,8 @@ model::ModelSource open_source(const config::Settings& settings);
 // tokenizer.json. Errors: those of Tokenizer::load.
 std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source);
 
-// Why a checkpoint's text cannot be read or written, with the remedy; nothing where open_tokenizer() finds
-// one, and for synthetic models.
+// Says why a checkpoint's text cannot be read or written, with the remedy; nothing where
+// open_tokenizer() finds one, and for synthetic models.
 std::optional<std::string> missing_tokenizer(const model::ModelSource& source);
 
 // Tokens of which any ends an answer: those of generation_config.json, of config.json, and the

@@ -8,7 +8,7 @@
 namespace encore::setup {
 namespace {
 
-// What a start on the device writes to stderr.
+// Returns the lines that a start on the device writes to stderr.
 std::string lines_of_a_start(Device& device) {
   loader::LoadOptions load;
   load.limits = {.max_num_tokens = 4, .max_batch_size = 2, .max_q = 1, .max_seq_len = 16};

@@ -1,4 +1,4 @@
-// What the engine takes, made of settings.
+// Turns settings into the options of the loader and the engine.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace encore::setup {
 
-// How a model is loaded: in the modes that --graphs names, else in auto's. The verb sets the limits and
-// ladders.
+// Says how a model is loaded: with recordings in the modes that --graphs names, else in those of
+// `auto`. The verb sets the limits and ladders.
 loader::LoadOptions load_options(const config::Settings& settings);
 // Has the adapter that --adapter names be loaded, and called so: one of --lora's, or a directory. Nothing
 // where it is empty. Errors: kUsage when it is neither.
@@ -19,9 +19,9 @@ void use_adapter(const std::string& adapter, loader::AdapterOptions& options);
 // What the loop is told; `step_log` may be null.
 engine::EngineOptions engine_options(const config::Settings& settings,
                                      planning::StepLogWriter* step_log);
-// The ladders that were asked for, up to the limits in `load`; others stay as they are. Under
-// --above-ladder split the limits then end where the ladders do.
-// Errors: those of Ladder::named_or_list, naming the flag, and of split_limits.
+// Sets the ladders that the settings name, up to the limits in `load`, and leaves others as they
+// are. Under --above-ladder split the limits then end where the ladders do. Errors: those of
+// Ladder::named_or_list, naming the flag, and of split_limits.
 void set_ladders(const config::Settings& settings, loader::LoadOptions& load);
 // Ends the limits where the ladders do, under --above-ladder split.
 void split_if_asked(const config::Settings& settings, loader::LoadOptions& load);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kDefaultMaxNumTokens = 2048;
 constexpr int64_t kDefaultMaxTokens = 200;
-// The rest is for whoever else uses the machine.
+// Leaves the rest of the memory to other programs on the machine.
 constexpr double kHostFraction = 0.25;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the verbs that serve, chat or generate together have in common: how a model is loaded for
-// requests that are not known yet, and the loop.
+// Loads a model, and sets up the engine's loop, for the verbs that serve, chat or generate: they do
+// not know their requests beforehand.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@
 
 namespace encore::setup {
 
-// Sequences in a step, where nothing else is asked for.
+// The most sequences in a step, where no flag says otherwise.
 inline constexpr int64_t kServingMaxBatchSize = 256;
 
-// Limits and ladders for requests that nobody knows yet, of at most `max_batch_size` sequences in a step
-// where --max-batch-size does not say. Errors: those of set_ladders(); kUsage when --max-seq-len is
-// more than the model takes.
+// Limits and ladders for requests that are not known yet, with at most `max_batch_size` sequences
+// in a step unless --max-batch-size says otherwise. Errors: those of set_ladders(); kUsage when
+// --max-seq-len is more than the model takes.
 loader::LoadOptions serving_load_options(const config::Settings& settings,
                                          const model::ModelConfig& config,
                                          int64_t max_batch_size = kServingMaxBatchSize);
 
-// Tokens of prompt and generated text at most.
+// The most tokens that a prompt and its generated text have together.
 int64_t longest_text(const config::Settings& settings, const model::ModelConfig& config);
-// Tokens to generate where nothing is asked for: 200, or what there is room for behind the prompt.
+// The number of tokens to generate where a request does not say: 200, or as many as there is room
+// for behind the prompt.
 int64_t default_max_tokens(int64_t prompt_tokens, int64_t longest_text);
 
 // The template in `file`; the checkpoint's where that is empty. Errors: those of ChatTemplate::load().

@@ -12,7 +12,7 @@ namespace encore::text {
 
 namespace {
 
-// Up to here the quadratic scan wins over the heap.
+// For so many symbols the quadratic scan is faster than the heap.
 constexpr size_t kMaxScannedSymbols = 48;
 
 constexpr std::string_view kWordStart = "\xe2\x96\x81";  // U+2581, SentencePiece's space
@@ -214,7 +214,8 @@ void BpeModel::merge_few(std::vector<int32_t>& symbols, size_t begin) const {
   symbols.resize(begin + n);
 }
 
-// The same by a heap of candidate merges over a linked list: n log n.
+// Does the same merges as merge_few(), with a heap of candidates over a linked list, in n log n
+// steps.
 void BpeModel::merge_many(std::vector<int32_t>& symbols) const {
   constexpr int32_t kGone = -1;
   constexpr uint32_t kNone = UINT32_MAX;

@@ -94,7 +94,7 @@ class BpeModel {
 
   void encode_long(std::string_view word, std::vector<int32_t>& out) const;
   void encode_part(std::string_view part, std::vector<int32_t>& out) const;
-  // Whether some merge could join the characters on both sides of word[at].
+  // Could some merge join the characters on both sides of word[at]?
   [[nodiscard]] bool may_cross(std::string_view word, size_t at) const;
   void encode_stretch(std::string_view word, std::vector<int32_t>& out) const;
   void append_symbols(std::string_view word, std::vector<int32_t>& symbols) const;

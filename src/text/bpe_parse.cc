@@ -145,7 +145,7 @@ void BpeModel::index_symbols(bool has_unk, const std::string& where) {
   if (!is_total && has_unk && unk_ < 0) {
     fail(ErrorKind::kModel, "{}: 'unk_token' is not in the vocabulary", where);
   }
-  // Where a character can vanish or become the unknown token, its neighbours may meet across it.
+  // A character that vanishes or becomes the unknown token lets its neighbours meet across it.
   can_cut_ = is_total && !merges_fallback_;
 }
 

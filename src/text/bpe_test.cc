@@ -113,7 +113,7 @@ TEST(Bpe, GivesShortLongAndCutWordsTheSameTokensAsTheDefinition) {
     for (int i = 0; i < 40; ++i) {
       std::string word;
       const size_t length = random() % (i % 4 == 0 ? 300 : 40);
-      // Few foreign letters leave long stretches, many are places to cut.
+      // A few foreign letters leave long stretches; many give many places to cut.
       const size_t foreign = random() % 8 + 1;
       while (word.size() < length) {
         word.push_back(random() % (foreign * 3) == 0 ? 'x' : static_cast<char>('a' + random() % 3));

@@ -107,7 +107,7 @@ std::optional<std::string_view> token_text(const json::value& token) {
   return view(content->get_string());
 }
 
-// Those that are not there yet.
+// Adds the special tokens that the file names, without changing those that are there already.
 void add_special_tokens(const json::object& file, json::object& tokens) {
   for (const auto& [name, token] : file) {
     if (!view(name).ends_with("_token") || tokens.contains(name)) continue;
@@ -133,7 +133,7 @@ ChatError error(ChatError::Kind kind, std::string message) {
   return {kind, std::move(message)};
 }
 
-// How a template wants the content of messages.
+// The form in which a template wants the content of messages.
 enum class ContentForm : uint8_t {
   kText,   // a text; of a list of parts it shows nothing, or the list's brackets too
   kParts,  // a list of parts; of a text it shows nothing
@@ -295,10 +295,11 @@ struct ChatTemplate::Impl {
   ContentForms forms;
 
   [[nodiscard]] ChatPrompt render(const Conversation& conversation) const;
-  // What comes of a probed conversation; nothing where the template refuses it.
+  // Renders a conversation of kProbedConversations with `probed` for PROBE and `user` for USER;
+  // returns "" where the template refuses it.
   [[nodiscard]] std::string probe(std::string source, const json::value& probed,
                                   const json::value& user) const;
-  // Tries them.
+  // Tries each role with a text and with a list of parts.
   [[nodiscard]] ContentForms find_forms() const;
   [[nodiscard]] const NamedTemplate* find(std::string_view name) const {
     const auto found =

@@ -29,11 +29,11 @@ struct Conversation {
   // Further variables of the template, such as enable_thinking. They hide special tokens of the
   // same name.
   json::object variables;
-  // What the template's strftime_now shows, in local time. nullopt: the current time.
+  // The time that the template's strftime_now shows, in local time. nullopt: the current time.
   std::optional<std::chrono::system_clock::time_point> now;
 };
 
-// Why a conversation has no prompt. A value, not an exception: clients cause it.
+// Says why a conversation has no prompt. A value, not an exception: clients cause it.
 struct ChatError {
   enum class Kind {
     kNoTemplate,    // the checkpoint has none
@@ -58,9 +58,9 @@ class ChatTemplate {
   // directory without a template gives a ChatTemplate that does not exist().
   // Errors: kModel when a file is malformed or a template does not parse, naming file and line.
   static ChatTemplate load(const std::filesystem::path& dir);
-  // The same of what tokenizer_config.json would hold. `where`: what messages name in its place.
+  // Parses the content that tokenizer_config.json would have. `where` names it in messages.
   static ChatTemplate parse(const json::value& tokenizer_config, const std::string& where);
-  // The same with the template of another file: Jinja text, whatever the file's name.
+  // Loads the template from `file` instead, which holds Jinja text, whatever its name.
   static ChatTemplate load(const std::filesystem::path& dir, const std::filesystem::path& file);
 
   ChatTemplate(ChatTemplate&&) noexcept;
@@ -68,9 +68,9 @@ class ChatTemplate {
   ~ChatTemplate();
 
   [[nodiscard]] bool exists() const;
-  // What to tell users who need a template where there is none: the cause and the remedy.
+  // The message for users who need a template where there is none: the cause and the remedy.
   [[nodiscard]] const std::string& missing() const;
-  // The source of the template that a conversation without tools gets. Empty where there is none.
+  // The source of the template for conversations without tools. Empty where there is none.
   [[nodiscard]] std::string_view source() const;
 
   // The text of the prompt. It has all special tokens that belong there, so it is encoded without

@@ -34,7 +34,8 @@ Conversation conversation_of(const json::value& json) {
   return conversation;
 }
 
-// What differs between a prompt and what transformers makes of the conversation; empty: nothing.
+// Describes how a prompt differs from what transformers writes for the conversation; returns "" if
+// it does not.
 std::string difference(const ChatPrompt& prompt, const json::value& outcome) {
   const auto* error = std::get_if<ChatError>(&prompt);
   if (outcome.is_string()) {

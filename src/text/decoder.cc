@@ -190,7 +190,8 @@ class Strip final : public DecoderStage {
       ++trailing;
     }
     text_.clear();
-    // Behind other text, what was held back was no end; within a run of `content` it grows.
+    // Characters held back from the token before were not at the end of the text if other text
+    // follows them. If the token is nothing but `content`, they and it form one longer run.
     const int64_t run = token.empty() ? held_ + trailing : trailing;
     if (!token.empty()) append(held_);
     text_ += token;
@@ -198,7 +199,8 @@ class Strip final : public DecoderStage {
     append(run - held_);
     emit(text_);
   }
-  // Of one fused text only its ends are taken.
+  // Strips each token by itself. In one fused text only the text's own ends are stripped, so a
+  // token in its midst stays as it is.
   void to_bytes(std::string& token) const override {
     if (is_fused_) return;
     for (int64_t i = 0; i < start_ && token.starts_with(content_); ++i)

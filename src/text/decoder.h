@@ -22,7 +22,8 @@ class DecoderStage {
   virtual void push(std::string_view token, const Emit& emit) = 0;
   // Emits what is held back. The stage is not used afterwards.
   virtual void finish(const Emit& emit) { static_cast<void>(emit); }
-  // What it makes of a token in the midst of a text, as bytes, which need not be whole characters.
+  // Changes `token` to the bytes that the stage makes of it in the midst of a text. They need not
+  // be whole characters.
   virtual void to_bytes(std::string& token) const { static_cast<void>(token); }
 };
 
@@ -42,7 +43,7 @@ class DecoderStream {
   std::vector<std::unique_ptr<DecoderStage>> stages_;
 };
 
-// A list of steps. Threads: immutable after parse.
+// A decoder is a list of stages. Threads: immutable after parse.
 class Decoder {
  public:
   // `json` is the file's "decoder"; null joins tokens by spaces. `where` names it in messages.

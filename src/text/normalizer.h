@@ -16,7 +16,7 @@ enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
 // Rewrites valid UTF-8 to a Unicode normalization form. Time: linear but for sorting runs of marks.
 void normalize_unicode(UnicodeForm form, std::string& text);
 
-// Each character to its lower case, without regard to its neighbours.
+// Turns each character to lower case, without regard to its neighbours.
 void lowercase(std::string& text);
 
 // A list of rewrites. Threads: immutable after parse.
@@ -38,8 +38,8 @@ class Normalizer {
   std::vector<Step> steps_;
 };
 
-// What Replace does, also as a decoder: each match of a literal or a regular expression becomes
-// `content`. Errors: as Normalizer::parse.
+// Parses an entry of kind Replace, of a normalizer or a decoder: each match of a literal or a
+// regular expression becomes `content`. Errors: as Normalizer::parse.
 std::function<void(std::string&)> parse_replace(const boost::json::value& json,
                                                 const std::string& where);
 

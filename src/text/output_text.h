@@ -1,4 +1,4 @@
-// The text of a request's tokens as they come, and where it ends.
+// Turns a request's tokens into text as they come, and finds where the text ends.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace encore::text {
 
-// What ends a text besides its length. A string or token within the first `min_tokens` tokens does
-// not.
+// The strings and tokens that end a text, beside its length. A string or token within the first
+// `min_tokens` tokens does not end it.
 struct StopRules {
   std::vector<std::string> strings;
   std::vector<int32_t> tokens;      // that the request names: the text shows none of them
@@ -33,18 +33,18 @@ class OutputText {
 
   // The text that can be shown now. Tokens behind the end are ignored.
   std::string push(std::span<const int32_t> ids);
-  // What is still held back, where the text ends for another reason than a stop.
+  // Returns the text that is still held back, where the text ends for another reason than a stop.
   std::string finish();
 
-  // A stop string or token has ended the text.
+  // Has a stop string or token ended the text?
   [[nodiscard]] bool is_stopped() const { return is_stopped_; }
-  // The last token ended the text and is no part of it.
+  // Has the last token ended the text without being part of it?
   [[nodiscard]] bool hides_last() const { return hides_last_; }
   // The string or token of the request that ended the text; nothing where a token of the model did.
   [[nodiscard]] const std::variant<std::monostate, std::string, int32_t>& stop_reason() const {
     return stop_reason_;
   }
-  // That count: up to the end.
+  // The tokens that count as generated: those up to the end.
   [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }
 
  private:

@@ -57,8 +57,8 @@ class PreTokenizer {
   // Errors: kModel on a bad entry, kUnsupported on a kind that Encore does not have.
   static PreTokenizer parse(const boost::json::value& json, const std::string& where);
 
-  // Whether the last step is ByteLevel. Words are then left as raw bytes, and the model must read
-  // its vocabulary as bytes: the same result as writing each byte as a character, without the cost.
+  // Is the last step ByteLevel? Words are then left as raw bytes, and the model must read its
+  // vocabulary as bytes: the same result as writing each byte as a character, without the cost.
   [[nodiscard]] bool yields_bytes() const { return yields_bytes_; }
   [[nodiscard]] bool empty() const { return steps_.empty(); }
   void split(Words& words) const;

@@ -35,7 +35,8 @@ using MatchContext =
     std::unique_ptr<pcre2_match_context, Deleter<pcre2_match_context, pcre2_match_context_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Deleter<pcre2_jit_stack, pcre2_jit_stack_free>>;
 
-// What one thread needs to match; only the whole match is kept, so any pattern can share it.
+// The memory that one thread needs to match. Only the whole match is kept, so any pattern can share
+// it.
 struct Workspace {
   JitStack stack{pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr)};
   MatchContext context{pcre2_match_context_create(nullptr)};
@@ -139,7 +140,8 @@ class Translator {
                : 0;
   }
 
-  // Behind an interval, + is no possessive mark but repeats once more.
+  // Copies an interval. A + behind it repeats the interval once more, where PCRE2 would take it for
+  // a possessive mark.
   void interval() {
     const size_t length = interval_length();
     if (rest_[1] == ',') {
@@ -155,7 +157,8 @@ class Translator {
     copy(1);
   }
 
-  // Of \p{...} and \x{...}; the last character when there is none, for PCRE2 to complain.
+  // The position of the brace that closes \p{...} or \x{...}; the position of the last character
+  // when there is none, and PCRE2 then reports the mistake.
   [[nodiscard]] size_t closing_brace() const { return std::min(rest_.find('}'), rest_.size() - 1); }
 
   void escape() {
@@ -196,7 +199,7 @@ class Translator {
     copy(2);
   }
 
-  // Of the name in \p{Lu} or \p{L}; 0 for another property.
+  // The length of a general category's name, as in \p{Lu} or \p{L}; 0 for another property.
   [[nodiscard]] size_t category_length() const {
     const size_t length = closing_brace() - std::min<size_t>(closing_brace(), 3);
     return rest_.starts_with("\\p{^") || length > 2 ? 0 : length;
@@ -246,7 +249,7 @@ Regex::Regex(std::string_view pattern, const std::string& where) {
     fail(ErrorKind::kModel, "{}: the regular expression '{}' does not compile: {}", where, pattern,
          message_of(error));
   }
-  // Where there is no JIT, pcre2_match interprets.
+  // Without JIT, pcre2_match interprets.
   pcre2_jit_compile(impl->code.get(), PCRE2_JIT_COMPLETE);
   impl_ = std::move(impl);
 }

@@ -51,7 +51,7 @@ class Matcher {
     return p;
   }
 
-  // [^\s\p{L}\p{N}]*
+  // Skips what [^\s\p{L}\p{N}]* matches.
   [[nodiscard]] const char* skip_other(const char* p) const {
     for (Char c = at(p); c.num_bytes > 0 && (c.classes & kAnyClass) == 0; c = at(p)) {
       p += c.num_bytes;

@@ -127,7 +127,7 @@ DelimiterSplit::Find find_literal(std::string literal) {
   };
 }
 
-// \w+|[^\w\s]+
+// Finds the words that \w+|[^\w\s]+ matches.
 void find_whitespace_words(std::string_view text, Span range, std::vector<Span>& matches) {
   const uint8_t* classes = char_classes();
   int previous = 0;  // 0 space, 1 word, 2 other

@@ -1,4 +1,4 @@
-// The pre-tokenizer steps that only cut: delimiters found in a word, and what becomes of them.
+// The pre-tokenizer steps that only cut a word at delimiters, and keep or drop these.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class value;
 
 namespace encore::text {
 
-// What becomes of the parts of a word that a pattern matched.
+// Decides where the parts of a word go that a pattern matched.
 enum class DelimiterBehavior {
   kRemoved,
   kIsolated,            // each is a word

@@ -17,9 +17,9 @@ class StopStrings {
   // than in front of it.
   explicit StopStrings(std::vector<std::string> strings, bool include_in_output = false);
 
-  // The text that can be shown now. Behind the end, nothing more comes.
+  // Returns the text that can be shown now. Behind the end, nothing more comes.
   std::string push(std::string_view text);
-  // What is still held back. REQUIRES: nothing is pushed afterwards.
+  // Ends the text and returns what is still held back. REQUIRES: nothing is pushed afterwards.
   std::string finish();
   // The stop string that ended the text.
   [[nodiscard]] const std::optional<std::string>& matched() const { return matched_; }
@@ -27,7 +27,7 @@ class StopStrings {
  private:
   struct Pattern {
     std::string text;
-    // For each length of a prefix: of the longest shorter prefix that ends as it does.
+    // For each length of a prefix: the length of the longest shorter prefix that ends as it does.
     std::vector<size_t> fallback;
     size_t length = 0;  // of the prefix that the text so far ends with
 

@@ -1,5 +1,5 @@
-// What the files beside tokenizer.json say of tokens. transformers reads them all, so checkpoints
-// have tokens, and flags of tokens, in any of them.
+// Reads the files beside tokenizer.json that say something of tokens. transformers reads them all,
+// so checkpoints have tokens, and flags of tokens, in any of them.
 #pragma once
 
 #include <filesystem>

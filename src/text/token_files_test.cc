@@ -8,7 +8,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// Of letters, a word with an id of the vocabulary, and one added token.
+// A vocabulary of letters and a word, and one added token.
 constexpr const char* kLetters = R"({
     "added_tokens": [{"id": 3, "content": "</s>", "special": true, "normalized": false}],
     "model": {"type": "BPE", "vocab": {"a": 0, " ": 1, "<x>": 2, "</s>": 3}, "merges": []}})";
@@ -16,7 +16,7 @@ constexpr const char* kLetters = R"({
 class TokenFilesTest : public ::testing::Test {
  protected:
   TokenFilesTest() { dir_.write("tokenizer.json", kLetters); }
-  // What the files make of a text.
+  // Encodes a text with the files that the test has written, and keeps the warnings.
   Tokens ids(std::string_view text) {
     testing::internal::CaptureStderr();
     const Tokenizer tokenizer = Tokenizer::load(dir_.path());

@@ -28,7 +28,8 @@ class Tokenizer {
   // or malformed, kUnsupported when it names a component that Encore does not have; the message
   // names file and component.
   static Tokenizer load(const std::filesystem::path& path);
-  // The same of what tokenizer.json and tokenizer_config.json would hold. `where`: what messages name in their place.
+  // Parses the contents that tokenizer.json and tokenizer_config.json would have. `where` names
+  // them in messages.
   static Tokenizer parse(const json::value& tokenizer, const json::value& config,
                          const std::string& where);
 
@@ -53,10 +54,11 @@ class Tokenizer {
   // The token as the file spells it. Lifetime: the tokenizer's.
   [[nodiscard]] std::optional<std::string_view> token(int32_t id) const;
   [[nodiscard]] bool is_special(int32_t id) const;
-  // What a token adds in the midst of a text, half a character perhaps; nothing for special tokens
-  // and ids without one. Errors: kUnsupported where tokens are joined by spaces.
+  // The bytes that a token adds in the midst of a text, which may be half a character; none for
+  // special tokens and for ids without a token. Errors: kUnsupported where tokens are joined by
+  // spaces.
   [[nodiscard]] std::string token_bytes(int32_t id) const;
-  // Named by tokenizer_config.json.
+  // The tokens that tokenizer_config.json names as begin and end.
   [[nodiscard]] std::optional<int32_t> bos_id() const;
   [[nodiscard]] std::optional<int32_t> eos_id() const;
 
@@ -84,7 +86,7 @@ class Detokenizer {
   // The text that can be shown now; an incomplete character waits, and so does a run of byte tokens
   // until it ends, as only then it is known whether it is text.
   std::string push(int32_t id);
-  // What is still held back. The detokenizer is not used afterwards.
+  // Ends the text and returns what is still held back. The detokenizer is not used afterwards.
   std::string finish();
 
  private:

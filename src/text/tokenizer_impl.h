@@ -36,7 +36,8 @@ struct Tokenizer::Impl {
 
   void add_tokens(std::vector<AddedToken> tokens, const std::string& where);
   [[nodiscard]] std::optional<int32_t> id_of(std::string_view token) const;
-  // What the decoder gets for an id; nothing for an unknown one or a special one to skip.
+  // The text that the decoder is fed for an id; nothing for an unknown id, or a special one to
+  // skip.
   [[nodiscard]] std::optional<std::string_view> text_to_decode(int32_t id, bool skip_special) const;
 };
 

@@ -44,7 +44,7 @@ void read_template(const json::Object& object, std::vector<int32_t>& prefix,
   suffix.insert(suffix.end(), behind.begin(), behind.end());
 }
 
-// Whether it has a template.
+// Reads the post-processor. Returns whether it has a template.
 bool read_post_processor(const json::value& json, const std::string& where,
                          std::vector<int32_t>& prefix, std::vector<int32_t>& suffix) {
   bool has_template = false;
@@ -59,7 +59,8 @@ bool read_post_processor(const json::value& json, const std::string& where,
   return has_template;
 }
 
-// What add_bos_token or add_eos_token makes of the tokens that the template puts at that end.
+// Puts `token` in the place of the tokens that the template adds at that end of a text, or removes
+// these, as add_bos_token or add_eos_token says. Warns where the two disagree.
 void apply_add_token(const json::Object& config, std::string_view key, std::optional<int32_t> token,
                      bool has_template, std::vector<int32_t>& ids) {
   if (!config.has(key)) return;

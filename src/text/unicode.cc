@@ -91,7 +91,7 @@ void Utf8Stream::push(std::string_view bytes, std::string& out) {
     } else {
       pending_[num_pending_++] = byte;
       num_missing_ = byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
-      // No overlong forms, no surrogates, nothing above U+10FFFF.
+      // Overlong forms, surrogates and everything above U+10FFFF are refused.
       lowest_ = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
       highest_ = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
     }

@@ -100,14 +100,13 @@ class Utf8Stream {
 
 bool is_valid_utf8(std::string_view bytes);
 
-// `bytes` through a Utf8Stream.
+// Repairs `bytes` as Utf8Stream does.
 std::string to_valid_utf8(std::string_view bytes);
 
-// The mapping of bytes to printable characters that byte-level vocabularies are written in.
-// A token's text in such a vocabulary, back to bytes; false when a character is not of that
-// alphabet.
+// Byte-level vocabularies are written in printable characters, one for each byte. This appends the
+// bytes of such a token's text, and returns false when a character is not of that alphabet.
 bool append_byte_level_bytes(std::string_view token, std::string& out);
-// The other way: each byte as its character.
+// Appends the character of each byte, which is the other way.
 void append_byte_level_text(std::string_view bytes, std::string& out);
 
 }  // namespace encore::text

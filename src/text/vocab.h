@@ -54,7 +54,7 @@ class Vocab {
   // first is its text. REQUIRES: 0 <= id < kMaxIds.
   void add(std::string_view token, int32_t id);
 
-  // The id, or -1.
+  // The id of a token, or -1.
   [[nodiscard]] int32_t find(std::string_view token) const;
   // The text of an id; a null view for an id without one.
   [[nodiscard]] std::string_view text(int32_t id) const {

@@ -62,7 +62,7 @@ struct Task {
   int64_t seen_offset = 0;
 };
 
-// How many tokens a row sees.
+// The number of tokens that a row sees.
 int64_t num_seen(const Task& task, int64_t row) {
   return std::max<int64_t>(0, row + task.seen_offset + 1);
 }
@@ -159,8 +159,8 @@ void attend_page(const Attention& a, const Task& task, int64_t head, int64_t sta
   const int64_t entry = start / page_size;
   const int64_t page = std::clamp<int64_t>(a.page_table.row<int32_t>(task.sequence)[entry], 0,
                                            a.k_cache.shape[0] - 1);
-  // Rows see more the later they come: the last row decides what is read, the first that sees
-  // anything where to begin.
+  // A later row sees more: the last row decides where reading ends, the first that sees anything
+  // where it begins.
   const int64_t most = std::min(page_size, num_seen(task, task.last - 1) - start);
   int64_t first = task.first;
   while (num_seen(task, first) <= start)
@@ -219,7 +219,7 @@ void run_task(const Attention& a, const Task& task, int64_t head) {
   std::fill_n(state.maximum, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.total, rows, 0.0F);
   if (a.sinks != nullptr) {
-    // A sink is a key without a value, and every row's first.
+    // A sink is a key without a value, which every row sees first.
     for (int64_t r = 0; r < rows; r += group)
       simd().load(row_bytes(*a.sinks, 0, head * group), a.sinks->dtype, group, state.maximum + r);
     std::fill_n(state.total, rows, 1.0F);

@@ -1,4 +1,5 @@
-// How fast the CPU device reads memory (all its threads add up one large buffer) and multiplies.
+// Measures how fast the CPU device reads memory (all its threads add up one large buffer) and
+// multiplies.
 #include <algorithm>
 #include <array>
 #include <atomic>

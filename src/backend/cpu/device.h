@@ -26,13 +26,13 @@ class CpuDevice : public Device {
   [[nodiscard]] bool sets_up_late() const override { return options_.sets_up_late; }
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
   double read_bandwidth() override;
-  // The same of so many bytes, read again and again: what fits the caches is read from them.
+  // The bandwidth of reading `bytes` bytes again and again: what fits the caches is read from them.
   double read_bandwidth(int64_t bytes);
-  // What all threads together multiply and add a second, of numbers that lie in their caches: the
+  // The operations per second of all threads together, on numbers that lie in their caches: the
   // most that a product of matrices can reach.
   double flops_per_s();
   [[nodiscard]] Tuner& tuner() override { return tuner_; }
-  // Of a device that shuffles, only replays and what runs at once.
+  // A tracer. On a device that shuffles, it sees only replays and launches that run at once.
   std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;
 
   [[nodiscard]] Rank rank() const override { return rank_; }

@@ -49,7 +49,7 @@ void drop_groups(const RoutingRule& rule, float* choices) {
     std::fill_n(choices + group->second * size, size, -std::numeric_limits<float>::infinity());
 }
 
-// Experts drawn in the place of those that the row chose. `taken`: a number for each expert.
+// Draws experts in the place of those that the row chose. `taken` has a number for each expert.
 void draw_experts(const RoutingRule& rule, int64_t row, float* taken, int32_t* chosen,
                   float* weights) {
   std::fill_n(taken, rule.num_experts, 0.0F);
@@ -116,8 +116,8 @@ void route(Pool& pool, const KernelArgs& args) {
   });
 }
 
-// The operands, and the scratch of one part of the rows: pairs of a row and one of its experts,
-// sorted by expert.
+// Holds the operands, and the scratch of one part of the rows: pairs of a row and one of its
+// experts, sorted by expert.
 struct ExpertMlp {
   const TensorView& x;
   const TensorView& experts;
@@ -165,7 +165,8 @@ void sort_by_expert(const ExpertMlp& m, int64_t row, int64_t num_rows) {
   }
 }
 
-// The products of an expert's widened rows with rows [out, out + count) of its matrix, 16 apart.
+// Computes the products of an expert's widened rows with rows [out, out + count) of its matrix. The
+// products of a row begin 16 floats behind those of the row before.
 void expert_products(const ExpertMlp& m, const TensorView& weight, int64_t expert, int64_t out,
                      int64_t count, float* sums) {
   const int64_t columns = weight.shape[2];
@@ -276,7 +277,8 @@ void combine(Pool& pool, const ExpertMlp& m, int64_t row, int64_t num_rows) {
   });
 }
 
-// The scratch in its parts. Addresses count from zero where there is no scratch yet.
+// Places the parts of the scratch one behind the other. Addresses count from zero where there is no
+// scratch yet, so that bytes() is known before it is allocated.
 class ExpertScratch {
  public:
   explicit ExpertScratch(void* start) : start_(reinterpret_cast<uintptr_t>(start)) {}

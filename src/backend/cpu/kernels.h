@@ -15,13 +15,13 @@
 
 namespace encore::cpu {
 
-// What one launch of a kernel does, once its turn has come.
+// The function that does a launch's work when its turn comes.
 using Run = void (*)(Pool& pool, const KernelArgs& args);
 
-// A bound launch that runs `run` on the device's pool. `kernel` is what nodes() shows.
+// Binds a launch that runs `run` on the device's pool. nodes() shows it as `kernel`.
 BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view kernel, Run run);
 
-// Text as a template's argument.
+// A text that can be a template's argument.
 template <size_t kSize>
 struct Literal {
   // NOLINTNEXTLINE(google-explicit-constructor): rows read as text
@@ -59,7 +59,7 @@ inline int64_t rows_of_each(const KernelArgs& args) {
          std::max<int64_t>(1, args.inputs["sampling"].num_rows());
 }
 
-// Float elements of a view's row from element `first` on, as bytes.
+// The address of a view's row, from element `first` on. The elements are floats.
 inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first = 0) {
   return view.as<std::byte>() + (row * view.row_stride + first) * size_of(view.dtype);
 }
@@ -68,17 +68,17 @@ inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first =
 enum class Buffer : uint8_t { kFirst, kSecond, kThird, kFourth, kFifth, kCount };
 float* thread_buffer(Buffer slot, int64_t count);
 
-// `n` elements as those of another float dtype or fp8, rounded once. Uses Buffer::kSecond.
+// Converts `n` elements to another float dtype or fp8, rounded once. Uses Buffer::kSecond.
 void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, DType to_dtype);
 
-// x = x / (1 + exp(-x)) of so many elements at most.
+// Replaces each x by x / (1 + exp(-x)), for at most kMaxSilu elements.
 constexpr int64_t kMaxSilu = 512;
 void apply_silu(float* x, int64_t count);
 
-// One head's normalization and rotation, shared by rope and the fused kernel.
-// x *= scale * weight, with scale = 1 / sqrt(mean(x^2) + eps).
+// Normalizes one head, for rope and the fused kernel: x *= scale * weight, with scale = 1 /
+// sqrt(mean(x^2) + eps).
 void normalize(float* x, const float* weight, int64_t n, float eps);
-// The weight of a norm in f32, the attribute `offset` added where there is one.
+// The weight of a norm in f32, with the attribute `offset` added where there is one.
 const float* widened_weight(const TensorView& weight, const ir::Attrs& attrs, Buffer slot);
 
 }  // namespace encore::cpu

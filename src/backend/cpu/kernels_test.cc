@@ -87,7 +87,7 @@ TEST(CpuDevice, TakesNoKernelThatDoesNotKnowAnOptionalOperand) {
   EXPECT_EQ(table.choose("linear", args).name, "linear.scaled");
 }
 
-// A process of its own: what faults must not take the test along.
+// A process of its own reads the address, as the fault ends it.
 TEST(CpuDevice, FaultsOnAddressesThatAreNotMapped) {
   const auto device = create_cpu_device();
   const auto range = device->reserve(1 << 20);

@@ -42,7 +42,7 @@ struct Linear {
   [[nodiscard]] bool has_block_scales() const {
     return scale != nullptr && scale->shape.rank() == 2;
   }
-  // What sums over a group of columns are multiplied with.
+  // The factor of a sum over a group of columns.
   [[nodiscard]] float group_scale(int64_t packed_row, int64_t out, int64_t group) const {
     const float of_x = fp8_activations ? x_scales[packed_row * num_groups() + group] : 1;
     return has_block_scales() ? of_x * scale->row<const float>(out / kScaleBlock)[group] : of_x;
@@ -95,7 +95,8 @@ void finish(const Linear& l, float* sums, int64_t row, int64_t num_rows, int64_t
   }
 }
 
-// The dot products as sums of groups, each scaled; the first row of w is row `out` of the weight.
+// Computes the dot products as sums of groups of columns, each scaled. The first row of w is row
+// `out` of the weight.
 void grouped_dot_products(const Linear& l, const DotProducts& dots, int64_t out) {
   float* partial = thread_buffer(Buffer::kThird, dots.num_x * dots.y_stride);
   std::fill_n(dots.y, dots.num_x * dots.y_stride, 0.0F);

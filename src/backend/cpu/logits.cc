@@ -1,5 +1,5 @@
-// What happens to logits around the choice of a token: penalties and biases before it, log
-// probabilities behind it.
+// Kernels around the choice of a token: penalties and biases before it, log probabilities behind
+// it.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -94,7 +94,7 @@ class Range final : public AddressRange {
   }
 
  private:
-  // With room to align within.
+  // The size of the mapping, with room to align within.
   [[nodiscard]] size_t mapping_bytes() const {
     return static_cast<size_t>(bytes_ + alignment_ - granularity_);
   }

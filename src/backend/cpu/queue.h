@@ -1,4 +1,5 @@
-// What the CPU device records, and the queue in which tests run it out of order.
+// Defines the nodes that the CPU device records, and the queue in which tests run them out of
+// order.
 #pragma once
 
 #include <functional>
@@ -25,8 +26,7 @@ struct Entry {
   std::vector<Task> tasks;                // run one after the other
 };
 
-// Launches that nobody has looked at yet. They run in a random order that the given dependencies
-// allow:
+// Launches that have not run yet. They run in a random order that the given dependencies allow:
 //
 //   - Ids name launches of one round. A round ends where an id comes a second time and at barrier();
 //     whatever is appended later waits for the whole round.
@@ -44,7 +44,8 @@ class ShuffledQueue {
   void append(Entry entry);
   // Everything appended later waits for everything appended so far.
   void barrier();
-  // Runs all; the round goes on. Errors: the first that a task throws; what had not run is dropped.
+  // Runs all; the round goes on. Errors: the first that a task throws; tasks that have not run by
+  // then are dropped.
   void run_all();
   [[nodiscard]] bool empty() const { return pending_.empty(); }
 

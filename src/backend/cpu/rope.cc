@@ -48,7 +48,7 @@ HeadNorm head_norm(const TensorView* weight, const ir::Attrs& attrs, Buffer slot
   return {widened_weight(*weight, attrs, slot), static_cast<float>(attrs.get_double("eps"))};
 }
 
-// The head at `from` normalized and rotated to `to`, rounded once.
+// Normalizes and rotates the head at `from`, and writes it to `to`, rounded once.
 void rope_head(const std::byte* from, DType dtype, const HeadNorm& norm, const Angles& angles,
                std::byte* to) {
   const int64_t n = 2 * angles.half;

@@ -26,7 +26,7 @@ int32_t first_index_of(const float* logits, int64_t n, float value) {
   return found == logits + n ? 0 : static_cast<int32_t>(found - logits);
 }
 
-// A token that may be kept. Those of the smallest keys are.
+// A token that may be kept. Tokens with the smallest keys are kept.
 struct Candidate {
   float key;
   float likelihood;  // exp(z)
@@ -38,7 +38,7 @@ double sum_of_likelihoods(std::span<const Candidate> candidates) {
       [](double sum, const Candidate& candidate) { return sum + candidate.likelihood; });
 }
 
-// The tokens of at least that z, with -z for their keys. In Buffer::kSecond.
+// The tokens of at least that z, with -z for their keys, in Buffer::kSecond.
 std::span<Candidate> candidates_from(const float* z, int64_t n, float least) {
   auto* const first = reinterpret_cast<Candidate*>(thread_buffer(Buffer::kSecond, 2 * n));
   Candidate* end = first;
@@ -81,7 +81,7 @@ float key_reaching(std::span<Candidate> candidates, float share) {
   }
 }
 
-// Which z are kept.
+// The values of z that are kept: those of at least `least` and within `reach` of the center.
 struct Kept {
   float least = kLowest;
   float center = 0;
@@ -98,8 +98,8 @@ float kth_largest(const float* z, int64_t n, int32_t k) {
   return copy[k - 1];
 }
 
-// Of the tokens kept so far, those whose z is nearest to the expected one: as far from it as -log p is
-// from the entropy.
+// Keeps, of the tokens kept so far, those whose z is nearest to the expected one: their distance is
+// that of -log p from the entropy.
 void keep_typical(const float* z, int64_t n, float typical_p, Kept& kept) {
   const std::span<Candidate> candidates = candidates_from(z, n, kept.least);
   double moment = 0;

@@ -15,8 +15,8 @@
 
 namespace encore::cpu {
 
-// How the elements of a widened row lie. Even-odd: of each 32, the even ones first, which is how
-// bf16 splits with one shift and one mask.
+// The order of the elements of a widened row. Even-odd: of each 32, the even ones first, which is
+// how bf16 splits with one shift and one mask.
 enum class Arrangement : uint8_t { kNatural, kEvenOdd };
 
 // Widened rows are padded with zeros to a multiple of this.
@@ -57,7 +57,7 @@ struct Simd {
   // `n` elements of a float dtype to f32, and back with rounding to nearest even; NaN stays NaN.
   void (*load)(const void* from, DType dtype, int64_t n, float* to);
   void (*store)(const float* from, int64_t n, DType dtype, void* to);
-  // As load, arranged and padded.
+  // Does what load() does, then arranges and pads.
   void (*pack)(const void* from, DType dtype, int64_t n, Arrangement arrangement, float* to);
   void (*dot_products)(const DotProducts& args);
   void (*weighted_sum)(const WeightedSum& args);

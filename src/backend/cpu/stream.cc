@@ -11,8 +11,8 @@
 namespace encore::cpu {
 namespace {
 
-// Which stream each thread records on. Shared by all streams of the process, so that memory calls,
-// which know no stream, can tell.
+// Knows the stream that each thread records on. All streams of the process share it, so that memory
+// calls, which know no stream, can tell whether their thread records.
 class RecordingThreads {
  public:
   void add(const CpuStream* stream) {

@@ -24,7 +24,7 @@ void refuse_while_recording(std::string_view did);
 
 class CpuRecording final : public Recording {
  public:
-  // `again`: of a loop, says after each iteration whether there is another.
+  // `again` belongs to a loop: after each iteration it says whether there is another.
   explicit CpuRecording(std::vector<Entry> entries, const int32_t* again = nullptr)
       : entries_(std::move(entries)), again_(again) {}
   [[nodiscard]] int num_nodes() const override;
@@ -45,7 +45,7 @@ class CpuEvent final : public Event {
   [[nodiscard]] double milliseconds_since(const Event& start) const override;
 
   void set_now() { *time_ = std::chrono::steady_clock::now(); }
-  // Work of that queue which sets it.
+  // The work that sets the event's time when that queue comes to it.
   [[nodiscard]] std::function<void()> reached_in(const std::shared_ptr<ShuffledQueue>& queue);
   // Runs what lies in front of it.
   void look() const;

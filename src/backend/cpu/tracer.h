@@ -13,7 +13,7 @@ namespace encore::cpu {
 
 class CpuTracer final : public Tracer {
  public:
-  // Where a device's streams find the tracer that runs, if one does.
+  // The tracer that runs, where a device's streams find it; null if none runs.
   using Running = std::atomic<CpuTracer*>;
 
   CpuTracer(Running& running, TraceDetail detail) : running_(running), detail_(detail) {}
@@ -26,7 +26,7 @@ class CpuTracer final : public Tracer {
   Trace stop() override;
 
   [[nodiscard]] TraceDetail detail() const { return detail_; }
-  // Later spans are of the next launch.
+  // Counts later spans to the next launch.
   void next_launch() { ++launch_; }
   void add(TraceKind kind, std::string_view op, std::string_view name, int64_t start_ns);
   // The host's call that has begun is a span up to its work on the device, which it also runs, or

@@ -16,7 +16,7 @@ class CpuTrace : public testing::Test {
         [kernel](Stream& stream, const StepLengths&) { cpu::enqueue(stream, kernel, [] {}); }, {});
   }
 
-  // Without the host's calls.
+  // Removes the host's calls from a trace.
   static Trace device_work(Trace trace) {
     std::erase_if(trace.spans, [](const TraceSpan& span) { return !span.on_device(); });
     return trace;

@@ -1,4 +1,4 @@
-// What the tests of the CUDA backend share: a device, memory, and ways to launch one kernel.
+// Fixture for tests of the CUDA backend: a device, memory, and ways to launch one kernel.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@
 
 namespace encore {
 
-// Numbers of multiprocessors: an H200's, an H100 PCIe's, an H20's.
+// Numbers of multiprocessors: those of an H200, an H100 PCIe and an H20.
 constexpr int kH200 = 132;
 constexpr int kChips[] = {kH200, 114, 78};
 
@@ -22,7 +22,7 @@ inline float of_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16U);
 }
 
-// Of a product: x [rows, columns], weight [outputs, columns].
+// The sizes of a product: x [rows, columns], weight [outputs, columns].
 struct ProductShape {
   int64_t rows;
   int64_t outputs;
@@ -66,7 +66,7 @@ class CudaTest : public testing::Test {
   void fill(const TensorView& view, float value) {
     stream_->fill(view.data, std::bit_cast<uint32_t>(value), view.num_bytes());
   }
-  // Elements as they lie there: T has their size.
+  // Copies the elements to the host as they are. T has their size.
   template <typename T>
   std::vector<T> read_as(const TensorView& view) {
     std::vector<T> host(static_cast<size_t>(view.shape.num_elements()));
@@ -116,7 +116,7 @@ class CudaTest : public testing::Test {
   void launch(std::string_view label, const BoundLaunch& bound) {
     stream_->launch({.label = label, .id = -1, .after = {}}, bound, {});
   }
-  // The error that recording `bound` under `label` gives; the stream must be usable afterwards.
+  // Records `bound` under `label` and returns the error; the stream must be usable afterwards.
   Error error_of_recording(std::string_view label, const BoundLaunch& bound) {
     try {
       RecordingScope scope(*stream_);

@@ -1,4 +1,4 @@
-// What only a CUDA device does; everything all devices do is in the conformance suite.
+// Tests what a CUDA device alone does; the conformance suite tests what all devices do.
 #include <optional>
 #include <string>
 #include <thread>

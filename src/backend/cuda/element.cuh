@@ -146,7 +146,8 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return result;
 }
 
-// For results of type T: what 16 bits do not show is not worth its instructions (launch.h).
+// SiLU for results of type T: precision that 16 bits do not show is not worth its instructions
+// (launch.h).
 template <typename T>
 __device__ __forceinline__ float silu(float x) {
   if constexpr (std::is_same_v<T, float>) return x / (1.0F + expf(-x));

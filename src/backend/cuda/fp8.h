@@ -48,7 +48,8 @@ __device__ __forceinline__ float to_float(Float8 x) {
   return __low2float(reinterpret_cast<const __half2&>(low));
 }
 
-// As pairs of T, of 16 bits. A half holds every fp8 number, and so does a bf16.
+// Widens four fp8 numbers to two pairs of T, a type of 16 bits. A half holds every fp8 number, and
+// so does a bf16.
 template <typename T>
 __device__ __forceinline__ void widen(uint32_t four, uint32_t& low, uint32_t& high) {
   widen_to_half(four, low, high);

@@ -1,6 +1,6 @@
-// What Hopper has beyond ordinary loads and stores, one function an instruction: barriers in shared
-// memory that count bytes, copies of boxes of a tensor, and stores to the blocks of a cluster. And
-// what is named by its address in shared memory.
+// Wraps instructions that Hopper has beyond ordinary loads and stores, one function each: barriers
+// in shared memory that count bytes, copies of boxes of a tensor, and stores to the blocks of a
+// cluster. Also wraps instructions that take addresses in shared memory.
 //
 // A box is 64 columns of 16 bits by some rows. It lies in shared memory row by row, 128 bytes each,
 // with the 16-byte pieces of a row permuted by the row's number modulo 8, as the tensor cores read
@@ -88,7 +88,7 @@ __device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity
       "r"(parity)
       : "memory");
 }
-// The same; sees what the cluster wrote, too.
+// Waits as wait_for_phase() does, and also sees what the cluster wrote.
 __device__ __forceinline__ void wait_for_phase_of_cluster(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -106,7 +106,7 @@ template <int kThreads>
 __device__ __forceinline__ void meet_at(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
-// The same, and: did any of the threads say so?
+// Waits as meet_at() does, and returns whether `mine` is true in any of the threads.
 template <int kThreads>
 __device__ __forceinline__ bool meet_any_at(int barrier, bool mine) {
   uint32_t any;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// What this thread has read and written in shared memory comes before what the copy engine and the
+// Orders this thread's reads and writes of shared memory before those that the copy engine and the
 // tensor cores do there after a barrier.
 __device__ __forceinline__ void publish_to_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -167,7 +167,7 @@ __device__ __forceinline__ void copy_box(uint32_t target, const CUtensorMap& map
       "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier)
       : "memory");
 }
-// The same for memory that is read once: caches should drop it first.
+// Copies a box that is read only once: caches should drop it first.
 __device__ __forceinline__ void copy_box_once(uint32_t target, const CUtensorMap& map, int3 at,
                                               uint32_t barrier) {
   asm volatile(
@@ -204,7 +204,7 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// This block's shared address, seen in the block of that rank.
+// Turns a shared address of this block into that of the same place in the block of that rank.
 __device__ __forceinline__ uint32_t address_at(uint32_t address, uint32_t rank) {
   uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));

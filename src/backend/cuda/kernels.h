@@ -23,7 +23,7 @@ std::span<const Kernel> sample_kernels();   // sampling/sample.cu: sample
 std::span<const Kernel> advance_kernels();  // sampling/advance.cu: advance, write_inputs
 std::span<const Kernel> lookup_drafts_kernels();  // sampling/lookup_drafts.cu: lookup_drafts
 
-// All of the above.
+// Returns the kernels of all tables above.
 std::vector<Kernel> all_kernels();
 
 }  // namespace encore::cuda

@@ -1,4 +1,5 @@
-// What every .cu file needs: checked calls, launches; and with it elements (element.cuh), rounding.
+// Included by every .cu file: checked calls and launches; and with it elements (element.cuh),
+// rounding.
 //
 // A kernel of ours may start while the one before it on the stream still runs (programmatic
 // dependent launch). So it calls begin_kernel() before it touches memory that another launch writes
@@ -67,7 +68,7 @@ std::string_view current_op();
 
 cudaStream_t handle(Stream& stream);
 
-// What bind() needs to know of the chip. Units: bytes, per multiprocessor or block.
+// The properties of the chip that bind() needs. Units: bytes, per multiprocessor or block.
 struct Chip {
   int num_multiprocessors = 0;
   int max_shared_bytes_per_block = 0;  // with allow_shared_memory()
@@ -76,7 +77,8 @@ struct Chip {
 };
 const Chip& chip(Device& device);
 
-// Of an H200: work is cut for so many, whatever the chip, where how it is cut shows in the bits.
+// The multiprocessors of an H200. Where the way in which work is cut shows in the bits, it is cut
+// for so many, whatever the chip.
 inline constexpr int kMultiprocessors = 132;
 
 // The variable of the environment that keeps launches apart, for tools that watch memory and do not
@@ -111,10 +113,10 @@ void launch(Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&.
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
   }
-  // The same division of L1 and shared memory for all that use much of the latter: a multiprocessor
-  // changes it only when no block is left there, so launches that want different ones do not
-  // overlap. Left to the driver, a step of a 0.6B model takes 3 % longer. The others fit any
-  // division, and may want the L1 cache.
+  // All launches that use much shared memory ask for the same division of it with the L1 cache: a
+  // multiprocessor changes the division only when no block is left there, so launches that want
+  // different ones do not overlap. Left to the driver, a step of a 0.6B model takes 3 % longer. The
+  // others fit any division, and may want the L1 cache.
   constexpr size_t kMuchShared = 16 * 1024;
   if (grid.shared_bytes >= kMuchShared) {
     cudaLaunchAttribute& attribute = attributes[num_attributes++];
@@ -146,7 +148,7 @@ void allow_shared_memory(void (*kernel)(Params...), int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
-// Clusters of such a launch that the chip has at once, with nothing beside them.
+// The number of such clusters that the chip runs at once, with nothing beside them.
 template <typename... Params>
 int max_active_clusters(const Grid& grid, void (*kernel)(Params...)) {
   cudaLaunchAttribute attribute{};
@@ -169,7 +171,7 @@ struct TypeTag {
   using type = T;
 };
 
-// What is added to a norm's weight: the attribute `offset`.
+// The attribute `offset`, which is added to a norm's weight.
 inline float norm_offset(const ir::Attrs& attrs) {
   return attrs.find("offset") == nullptr ? 0.0F : static_cast<float>(attrs.get_double("offset"));
 }
@@ -216,7 +218,8 @@ __device__ __forceinline__ void compute_now(int& value) {
 __device__ __forceinline__ void compute_now(float& value) {
   asm volatile("" : "+f"(value));
 }
-// What it points to is no longer known to be in global memory: load_global() and store_global().
+// Has the pointer computed here, too. The compiler then no longer knows that it points to global
+// memory: use load_global() and store_global().
 template <typename U>
 __device__ __forceinline__ void compute_now(U*& value) {
   asm volatile("" : "+l"(value));

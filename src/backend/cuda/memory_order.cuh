@@ -23,10 +23,11 @@
 
 namespace encore::cuda {
 
-// Who must agree: the block, its cluster, the GPU, or the GPU and the host and other GPUs.
+// The threads that must agree: those of the block, of its cluster, of the GPU, or of the GPU, the
+// host and other GPUs.
 enum class Scope : uint8_t { kBlock, kCluster, kDevice, kSystem };
 
-// What PTX calls it.
+// PTX's name for the scope.
 template <Scope S>
 struct ScopeName;
 template <>
@@ -179,12 +180,12 @@ __device__ __forceinline__ uint32_t atom_cas_acquire(uint32_t* address, uint32_t
   return before;
 }
 
-// With the relaxed store after it, a release.
+// A fence that is a release together with the relaxed store after it.
 template <Scope S>
 __device__ __forceinline__ void fence_release() {
   asm volatile("fence.release.%0;" ::"C"(ScopeName<S>::kText) : "memory");
 }
-// With the relaxed load before it, an acquire.
+// A fence that is an acquire together with the relaxed load before it.
 template <Scope S>
 __device__ __forceinline__ void fence_acquire() {
   asm volatile("fence.acquire.%0;" ::"C"(ScopeName<S>::kText) : "memory");

@@ -1,4 +1,4 @@
-// What the build knows of its own kernels.
+// Identifies the sources that the build made the kernels from.
 #pragma once
 
 #include <string_view>

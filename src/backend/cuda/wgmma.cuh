@@ -21,7 +21,8 @@ constexpr uint32_t kRowLayout = 1U << 30U | 1024 / 16;
 constexpr uint32_t kNextColumns = 16 * 2 / 16;
 constexpr uint32_t kNextRow = 128 / 16;
 
-// Before the first product that uses registers or shared memory written by ordinary instructions.
+// Comes before the first product that uses registers or shared memory written by ordinary
+// instructions.
 __device__ __forceinline__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -82,7 +83,8 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 #define ENCORE_EACH_128(f) ENCORE_EACH_124(f) f(124) f(125) f(126) f(127)
 #define ENCORE_SUM(i) , "+f"(sums[i])
 #define ENCORE_NAME(i) ", %" #i
-// Where products have so many rows: `count` sums, and the numbers of the operands behind them.
+// Multiplies if products have `rows` rows: it has `count` sums, then come the numbers of the
+// operands behind them.
 #define ENCORE_PRODUCT(rows, count, second, layout, type, old)                                \
   if constexpr (kRows == rows) {                                                              \
     asm volatile("{\n.reg .pred adds;\n.reg .b64 a, b;\nsetp.ne.u32 adds, %" #old             \
@@ -131,7 +133,7 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
   ENCORE_PRODUCT(256, 128, 129, 130, 131, 132);
 }
 
-// As ENCORE_PRODUCT, where the first operand is in registers.
+// Does what ENCORE_PRODUCT does, with the first operand in registers.
 #define ENCORE_REGISTER_PRODUCT(rows, count, a0, a1, a2, a3, second, layout, type, old)            \
   if constexpr (kRows == rows) {                                                                   \
     asm volatile("{\n.reg .pred adds;\n.reg .b64 b;\nsetp.ne.u32 adds, %" #old                     \
@@ -156,7 +158,7 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], const ui
   ENCORE_REGISTER_PRODUCT(64, 32, 32, 33, 34, 35, 36, 37, 38, 39);
 }
 
-// As ENCORE_PRODUCT, of 8-bit operands.
+// Does what ENCORE_PRODUCT does, for 8-bit operands.
 #define ENCORE_FP8_PRODUCT(rows, count, second, layout, old)                            \
   if constexpr (kRows == rows) {                                                        \
     asm volatile("{\n.reg .pred adds;\n.reg .b64 a, b;\nsetp.ne.u32 adds, %" #old       \

@@ -1,4 +1,4 @@
-// What tests ask of errors that are thrown.
+// Lets tests check the message of an error that is thrown.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace encore {
 
-// The message of the error that `call` ends in, which is of this kind; "" when it ends in none.
+// Returns the message of the error that `call` throws, and expects it to be of this kind; "" when
+// it throws none.
 template <typename Call>
 std::string message_of(ErrorKind kind, Call&& call) {
   try {

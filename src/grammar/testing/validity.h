@@ -1,4 +1,5 @@
-// What answers must be that a grammar holds, asked of other code: for tests.
+// Checks, by other code than the grammar's, whether an answer is what its grammar demands: for
+// tests.
 #pragma once
 
 #include <algorithm>

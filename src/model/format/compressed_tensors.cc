@@ -48,7 +48,7 @@ WeightScheme read_scheme(const json::Object& group) {
   const json::Object inputs = group.object_at("input_activations");
   require_fp8(inputs);
   scheme.fp8_activations = true;
-  // It is true, false, or "local".
+  // The value of "dynamic" is true, false, or "local".
   scheme.static_activations =
       inputs.has("dynamic") && inputs.at("dynamic").is_bool() && !inputs.at("dynamic").get_bool();
   return scheme;
@@ -69,7 +69,7 @@ Quantization::Group read_group(const json::Object& group) {
   return read;
 }
 
-// Transforms and sparsity that an object under this key asks for.
+// Refuses what a non-empty object under this key asks for: transforms or sparsity.
 void require_empty(const json::Object& object, std::string_view key) {
   if (!object.has(key)) return;
   const json::Object inner = object.object_at(key);

@@ -43,7 +43,7 @@ bool matches_wildcard(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-// As Python's re.match: from the name's start on, to anywhere.
+// Matches as Python's re.match does: from the name's start on, to anywhere.
 bool matches_regex(const std::string& pattern, std::string_view name) {
   constexpr uint32_t kMatchLimit = 1'000'000;
   const auto bytes = [](std::string_view text) {

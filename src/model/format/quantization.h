@@ -1,4 +1,4 @@
-// What a checkpoint's configuration says of weights that are stored in fewer bits.
+// Reads from a checkpoint's configuration which weights are stored in fewer bits, and how.
 //
 // A file per family of spellings reads it: compressed_tensors.cc; fp8.cc (`fp8`, `fbgemm_fp8`);
 // modelopt.cc (config.json and hf_quant_config.json).
@@ -17,10 +17,11 @@ class Object;
 
 namespace encore::model {
 
-// What shares a scale: a weight, one of its rows, a block of 128 x 128.
+// The elements that share a scale: those of a weight, of one of its rows, or of a block of 128 x
+// 128.
 enum class ScaleLayout : uint8_t { kTensor, kRow, kBlock };
 
-// How the weight of a projection in FP8 is stored, and how it was made to be used.
+// The way in which the weight of a projection in FP8 is stored, and how it was made to be used.
 struct WeightScheme {
   ScaleLayout scales = ScaleLayout::kRow;
   std::string scale = "weight_scale";  // the tensor beside `weight`
@@ -54,7 +55,7 @@ class ModulePattern {
   std::string text_;
 };
 
-// The whole configuration, as every spelling comes to.
+// The whole configuration, in one form for all spellings.
 struct Quantization {
   struct Group {
     std::vector<ModulePattern> targets;
@@ -70,19 +71,20 @@ struct Quantization {
 
   // The pattern that says that a module stays as it is. Null: none.
   [[nodiscard]] const ModulePattern* ignoring(std::string_view module) const;
-  // The first group's that has the module. Null: it stays a float.
+  // The scheme of the first group that has the module. Null: the module stays a float.
   [[nodiscard]] const WeightScheme* find(std::string_view module) const;
 
   bool operator==(const Quantization&) const = default;
 };
 
-// FP8 with a scale for each row and activations in FP8, as it is made out of floats at load.
+// The scheme of weights that are quantized at load: FP8 with a scale for each row and activations
+// in FP8.
 Quantization quantized_at_load();
 
-// From the object `config.json`, and from `hf_quant_config.json` beside it where there is one.
-// Nothing: weights are floats (what concerns K and V alone is read elsewhere, kv_scales.h).
-// Errors: kUnsupported, naming the key, on a scheme that Encore lacks; kModel on what contradicts
-// itself.
+// Reads the object `config.json`, and `hf_quant_config.json` beside it where there is one. Returns
+// nothing where weights are floats (settings for K and V alone are read elsewhere, kv_scales.h).
+// Errors: kUnsupported, naming the key, on a scheme that Encore lacks; kModel on a configuration
+// that contradicts itself.
 std::optional<Quantization> read_quantization(const json::Object& config,
                                               const json::Object* hf_quant_config);
 

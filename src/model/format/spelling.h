@@ -1,4 +1,4 @@
-// What the readers of spellings share.
+// Helpers that the readers of all spellings share.
 #pragma once
 
 #include "base/json.h"
@@ -13,10 +13,10 @@ Quantization read_fbgemm(const json::Object& object);
 // `object`: that of config.json, or `quantization` of hf_quant_config.json.
 std::optional<Quantization> read_modelopt(const json::Object& object);
 
-// Errors: kUnsupported saying that the key's value is not supported, and what would be.
+// Throws kUnsupported, saying that the key's value is not supported, and what would be.
 [[noreturn]] void refuse(const json::Object& object, std::string_view key,
                          std::string_view supported);
-// The same unless `holds`, of a key that is there.
+// Refuses the value of a key, which is there, unless `holds`.
 void require(bool holds, const json::Object& object, std::string_view key,
              std::string_view supported);
 // Module names under a key, which may be absent or null. Errors: kModel when it holds something

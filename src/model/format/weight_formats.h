@@ -1,5 +1,5 @@
-// How each projection's weight comes, tensor by tensor: a file may mix what is stored in FP8 with
-// floats, and the layers of a model may differ.
+// Finds the format of each projection's weight, tensor by tensor: a file may mix weights in FP8
+// with floats, and the layers of a model may differ.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ struct WeightFormat {
   bool fp8_activations = false;  // x may be rounded to FP8
 };
 
-// Whether x is rounded to FP8 in front of a weight in FP8.
+// Decides whether x is rounded to FP8 in front of a weight in FP8.
 enum class Activations : uint8_t {
   kAsMade,  // where the checkpoint was made for it, or the weight was quantized at load
   kFp8,     // always

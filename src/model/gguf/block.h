@@ -17,7 +17,7 @@ struct BlockFormat {
   void (*widen)(const std::byte* block, float* to) = nullptr;
 };
 
-// Null for a number that no format has.
+// Returns the format of that number, or null when no format has it.
 const BlockFormat* find_format(uint32_t type);
 
 // Elements [first, first + count) of a tensor whose blocks begin at `data`.

@@ -36,7 +36,7 @@ class Block {
   [[nodiscard]] std::vector<float> widened() const {
     std::vector<float> to(static_cast<size_t>(format_.num_elements));
     widen(format_, bytes_.data(), 0, format_.num_elements, to.data());
-    // In parts too.
+    // Widening in parts gives the same numbers.
     std::vector<float> parts(to.size());
     for (int64_t i = 0; i < format_.num_elements; i += 7)
       widen(format_, bytes_.data(), i, std::min<int64_t>(7, format_.num_elements - i),

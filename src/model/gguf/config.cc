@@ -59,7 +59,7 @@ json::object rope_scaling(const File& file, double theta, int64_t head_dim) {
           {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
 }
 
-// Of most of the weights: what activations are kept in where nobody says.
+// The dtype that activations are kept in where no option says: that of most of the weights.
 std::string_view dtype_of(const File& file) {
   int64_t halves = 0;
   int64_t floats = 0;

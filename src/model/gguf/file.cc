@@ -114,7 +114,7 @@ fs::path split_path(const fs::path& first, int64_t number, int64_t count) {
 
 }  // namespace
 
-// What is left of one file, read from front to back.
+// Reads one file from front to back.
 class File::Reader {
  public:
   Reader(const fs::path& path, const MappedFile& file) : path_(path), file_(file) {}

@@ -24,7 +24,8 @@
 
 namespace encore::model::gguf {
 
-// Of arrays, the elements as they lie in the file; of strings, where they begin and end.
+// An array of the metadata: its elements as they lie in the file or, for strings, where each of
+// them lies.
 struct Array {
   uint32_t type = 0;
   int64_t count = 0;

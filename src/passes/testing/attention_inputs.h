@@ -1,11 +1,11 @@
-// What tests of fusions around attention begin with.
+// Inputs with which tests of fusions around attention begin.
 #pragma once
 
 #include <string>
 
 namespace encore::passes {
 
-// Where tokens are, of one KV head of 32.
+// Inputs that say where tokens are, for one KV head of 32.
 inline const std::string kPlaces = R"(
   input %pos: i32[T]
   input %slots: i32[T] pad -1
@@ -16,7 +16,7 @@ inline const std::string kPlaces = R"(
   state %kc: bf16[4,1,16,32]
   state %vc: bf16[4,1,16,32]
 )";
-// And two query heads.
+// Adds two query heads, and one of K and of V.
 inline const std::string kInputs = R"(
   input %q: bf16[T,64]
   input %k: bf16[T,32]

@@ -13,14 +13,14 @@
 
 namespace encore::sched::testing {
 
-// What stands for all tokens of a sequence up to one of them.
+// Stands for all tokens of a sequence up to one of them.
 using Chain = uint64_t;
 inline Chain extend(Chain chain, int32_t token) {
   chain = (chain ^ static_cast<uint32_t>(token)) * 0x9E3779B97F4A7C15U + 1;
   return chain ^ (chain >> 29);
 }
 
-// The rules of a language: which token follows, and which ends a sequence.
+// The rules of a language: they say which token follows, and which one ends a sequence.
 constexpr int32_t kVocab = 40;
 inline int32_t next_token(Chain chain) {
   return static_cast<int32_t>((chain >> 33) % kVocab);
@@ -98,7 +98,7 @@ class FakeDevice {
     return num_in_flight_ > 0 && steps_.back().plan.num_drafts > 0;
   }
 
-  // What is in other pages is lost.
+  // Clears all other pages.
   void keep_only(std::vector<kv::Page> pages) {
     std::sort(pages.begin(), pages.end());
     for (size_t slot = 0; slot < slots_.size(); ++slot) {

@@ -4,7 +4,8 @@
 
 namespace encore::sched::testing {
 
-// As an engine that has collected a step before it plans the next: the tokens it sampled are known.
+// Runs a step as an engine does that has collected it before it plans the next: the tokens it
+// sampled are known.
 inline void run_step(Scheduler& scheduler, const Plan& plan) {
   scheduler.commit(plan);
   scheduler.for_each(

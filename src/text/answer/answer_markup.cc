@@ -33,7 +33,7 @@ std::string rendered(const ChatTemplate& chat_template, std::string_view message
   return text == nullptr ? "" : *text;
 }
 
-// How the template shows a call that the model made before.
+// Finds out how the template shows a call that the model made before.
 ToolCallFormat find_tool_calls(const ChatTemplate& chat_template) {
   const std::string text = rendered(chat_template, kCallMessages, kCallTools);
   std::string call;

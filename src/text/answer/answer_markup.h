@@ -1,4 +1,4 @@
-// How a model marks the parts of its answers, found by what its chat template does.
+// Finds out how a model marks the parts of its answers, by what its chat template does.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ AnswerParts AnswerParser::push(std::string_view text) {
 
 void AnswerParser::push_content(std::string_view text, AnswerParts& out) {
   if (!calls_) return append(out, AnswerPart::Kind::kContent, text);
-  // Byte by byte, as nothing behind the last call counts.
+  // Text goes byte by byte, as nothing behind the last call counts.
   for (const char& byte : text) {
     if (has_ended()) return;
     calls_->push(std::string_view(&byte, 1), out);

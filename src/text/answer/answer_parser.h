@@ -1,4 +1,4 @@
-// From the text of a model's answer to its parts.
+// Divides the text of a model's answer into its parts.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace encore::text {
 
-// What to look for in an answer. As it is made: nothing, all text is content.
+// Says what to look for in an answer. By default nothing is, and all text is content.
 struct AnswerRules {
   bool has_reasoning = false;
   bool starts_in_reasoning = false;  // as the prompt has opened it
@@ -27,15 +27,15 @@ class AnswerParser {
  public:
   explicit AnswerParser(const AnswerRules& rules);
 
-  // The parts that are certain now. Text behind the end is ignored.
+  // Returns the parts that are certain now. Text behind the end is ignored.
   AnswerParts push(std::string_view text);
-  // What is still held back, at the end of the text.
+  // Ends the text and returns the parts that are still held back.
   AnswerParts finish();
 
   // Has a call ended the answer, as the rules allow one only?
   [[nodiscard]] bool has_ended() const;
-  // Where the text ends that was pushed so far; at its start it may be in neither, as it may become
-  // a marker. Calls count as content.
+  // Say where the text that was pushed so far ends. At the start of an answer both may be false, as
+  // the text may become a marker. Calls count as content.
   [[nodiscard]] bool is_in_reasoning() const { return reasoning_ && reasoning_->is_in_reasoning(); }
   [[nodiscard]] bool is_in_content() const { return !reasoning_ || reasoning_->is_in_content(); }
 

@@ -36,7 +36,7 @@ class CallScanner::Handler {
   // Is the parser within arguments that are an object?
   [[nodiscard]] bool is_in_arguments() const { return is_in_arguments_; }
   [[nodiscard]] bool has_arguments() const { return has_arguments_; }
-  // Of arguments that are a string.
+  // The arguments, where they are written as a string.
   [[nodiscard]] const std::string& arguments_text() const { return arguments_text_; }
 
   bool on_document_begin(bj::error_code& /*ec*/) { return true; }

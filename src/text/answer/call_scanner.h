@@ -9,10 +9,10 @@
 
 namespace encore::text {
 
-// What an object must be to count as a call.
+// Decides which objects count as calls.
 struct CallRules {
   std::function<bool(std::string_view name)> accepts;
-  // An object with keys that calls do not have is none.
+  // If set, an object with keys that calls do not have is no call.
   bool refuses_other_keys = false;
 };
 

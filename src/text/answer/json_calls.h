@@ -9,7 +9,7 @@
 
 namespace encore::text {
 
-// How a model writes calls as JSON.
+// The way in which a model writes calls as JSON.
 struct JsonCallStyle {
   std::string_view marker;      // in front of a call; it belongs to the call and is not shown
   std::string_view separators;  // what may stand around and between calls, besides white space
@@ -23,7 +23,7 @@ inline constexpr JsonCallStyle kLlama3Calls = {"<|python_tag|>", ",;", true};
 // [TOOL_CALLS] [{"name": "f", "arguments": {...}}, ...]
 inline constexpr JsonCallStyle kMistralCalls = {"[TOOL_CALLS]", ",[]", false};
 
-// Any number of calls, and content in front of them and behind them.
+// Finds any number of calls, and content in front of them and behind them.
 class JsonCalls final : public ToolCallParser {
  public:
   JsonCalls(const JsonCallStyle& style, std::vector<std::string> tools)
@@ -45,7 +45,7 @@ class JsonCalls final : public ToolCallParser {
   void push_content(char byte, AnswerParts& out);
   void push_call(char byte, AnswerParts& out);
   void begin_call(char byte, AnswerParts& out);
-  // What was held back as a call is content.
+  // Treats the text that was held back as a possible call as content.
   void give_up(AnswerParts& out);
   void show(std::string_view text, AnswerParts& out);
   [[nodiscard]] bool is_separator(char byte) const;

@@ -6,7 +6,7 @@
 
 namespace encore::text {
 
-// Space, tab and line breaks.
+// Is the byte a space, a tab or a line break?
 bool is_space(char byte);
 
 // Lets text through up to a marker. White space waits until it is known whether the marker follows,
@@ -21,7 +21,7 @@ class MarkerSearch {
   bool push(char byte, std::string& out);
   // Does what may be the marker's start wait?
   [[nodiscard]] bool is_within() const { return num_matched_ > 0; }
-  // The white space that waits, which it forgets.
+  // Returns the white space that waits, and forgets it.
   std::string take_spaces();
   // Appends all that waits to `out`.
   void flush(std::string& out);

@@ -22,15 +22,16 @@ class ReasoningSplitter {
     std::string content;  // it comes behind the reasoning
   };
   Texts push(std::string_view text);
-  // What is still held back. REQUIRES: nothing is pushed afterwards.
+  // Ends the text and returns the parts that are still held back. REQUIRES: nothing is pushed
+  // afterwards.
   Texts finish();
-  // Does the text so far end in what is no content, whatever follows? Markers and the white space
-  // around them are none.
+  // Is all text up to here known to be no content? Markers, and the white space around them, are no
+  // content.
   [[nodiscard]] bool is_in_reasoning() const {
     return state_ != State::kStart && state_ != State::kContent;
   }
-  // Is all that follows content, and what waited so? Where neither is, the text may still become
-  // a marker.
+  // Is everything that follows content, and the text that is held back too? Where this and
+  // is_in_reasoning() are both false, the text may still become a marker.
   [[nodiscard]] bool is_in_content() const { return state_ == State::kContent; }
 
  private:

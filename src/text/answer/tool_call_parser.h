@@ -11,7 +11,7 @@
 
 namespace encore::text {
 
-// How a model writes calls of tools.
+// The ways in which models write calls of tools.
 enum class ToolCallFormat : uint8_t {
   kNone,     // in no way that is known
   kHermes,   // <tool_call>{"name": ..., "arguments": {...}}</tool_call>; Hermes, Qwen 2.5 and 3
@@ -21,7 +21,7 @@ enum class ToolCallFormat : uint8_t {
 // "none", "hermes", "llama3" or "mistral".
 std::string_view name(ToolCallFormat format);
 
-// How an answer that is nothing but calls is spelled: the marker and the opening, calls with
+// The spelling of an answer that is nothing but calls: the marker and the opening, calls with
 // separators between them, the closing. The name and the arguments of a call stand in the gaps.
 struct ToolCallSyntax {
   std::string_view marker;
@@ -43,7 +43,7 @@ class ToolCallParser {
   virtual ~ToolCallParser() = default;
 
   virtual void push(std::string_view text, AnswerParts& out) = 0;
-  // The text has ended.
+  // Ends the text.
   virtual void finish(AnswerParts& out) = 0;
   // Calls whose arguments are complete.
   [[nodiscard]] virtual int64_t num_complete() const = 0;

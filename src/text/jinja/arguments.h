@@ -25,7 +25,7 @@ class Bound {
         std::initializer_list<std::string_view> parameters, size_t num_required = 0);
 
   [[nodiscard]] bool has(size_t parameter) const { return values_[parameter].has_value(); }
-  // Whether it is given and not None.
+  // Is the argument given and not None?
   [[nodiscard]] bool has_some(size_t parameter) const {
     return has(parameter) && !values_[parameter]->is_none();
   }

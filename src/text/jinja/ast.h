@@ -38,7 +38,7 @@ enum class BinaryOp : uint8_t {
 };
 enum class CompareOp : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
 
-// Of one kind of expression each.
+// Each of the structs below is one kind of expression.
 struct Constant {
   Value value;
 };
@@ -115,7 +115,7 @@ struct Expression {
       node;
 };
 
-// Where a value is stored: a name, a namespace's member, or several of these.
+// The place where a value is stored: a name, a namespace's member, or several of these.
 struct Target {
   std::string name;
   std::string member;  // empty: a plain name
@@ -128,7 +128,7 @@ struct Parameter {
   ExpressionPtr fallback;  // nullptr: none
 };
 
-// Of one kind of statement each.
+// Each of the structs below is one kind of statement.
 struct Data {
   std::string text;
 };

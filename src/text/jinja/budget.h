@@ -1,4 +1,5 @@
-// What one rendering may use up, so that no template takes more than its share of the machine.
+// Limits the time, memory and output of one rendering, so that no template takes more than its
+// share of the machine.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ enum class FailureKind {
   kLimit,    // a limit is exceeded
 };
 
-// Ends a rendering. Does not leave this module: Template::render returns it as a value.
+// Ends a rendering. It does not leave this module: Template::render returns it as a value.
 class RenderFailure : public std::runtime_error {
  public:
   RenderFailure(FailureKind kind, const std::string& message)

@@ -8,14 +8,14 @@
 
 namespace encore::text::jinja {
 
-// nullptr where there is none of that name. A filter and a test get what they are applied to as
-// `self`, a method what it is of; a test returns a boolean.
+// The built-in of that name; nullptr where there is none. A filter or a test gets the value that it
+// is applied to as `self`, a method its object; a test returns a boolean.
 Builtin find_filter(std::string_view name);
 Builtin find_test(std::string_view name);
 Builtin find_function(std::string_view name);
 // The methods of Python that change their object are not there, as in a sandbox.
 Builtin find_method(const Value& object, std::string_view name);
-// Whether Python's type of the object has an attribute that templates may not use.
+// Does Python's type of the object have an attribute of that name which templates may not use?
 bool is_forbidden_member(const Value& object, std::string_view name);
 
 // A table of built-ins.

@@ -36,7 +36,7 @@ class Evaluator {
   // The line of the template that is run; behind a RenderFailure, that which failed.
   [[nodiscard]] int line() const { return line_; }
 
-  // For built-ins.
+  // Built-ins use these.
   [[nodiscard]] Heap& heap() { return heap_; }
   [[nodiscard]] Budget& budget() { return heap_.budget(); }
   [[nodiscard]] std::chrono::system_clock::time_point now() const { return now_; }

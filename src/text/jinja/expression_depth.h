@@ -1,4 +1,4 @@
-// How deep the expressions within an expression nest.
+// Computes how deep the expressions within an expression nest.
 #pragma once
 
 #include "text/jinja/ast.h"

@@ -10,7 +10,8 @@ namespace {
 
 using ast::ExpressionPtr;
 
-// What is read and evaluated recursively nests no deeper, so that no template overflows the stack.
+// Expressions that nest deeper are refused, as parsing and evaluation recurse: no template may
+// overflow the stack.
 constexpr int kMaxNestedExpressions = 200;
 constexpr int kMaxDepth = 400;
 

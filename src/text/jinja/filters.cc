@@ -33,8 +33,8 @@ Value case_filter(Evaluator& evaluator, const Value& self, Arguments& arguments)
   return evaluator.heap().text(map(text.if_text()->bytes), text.if_text()->markup);
 }
 
-// Each word's first character to upper case, the others to lower case. A word begins behind spaces,
-// dashes and opening brackets.
+// Turns each word's first character to upper case, the others to lower case. A word begins behind
+// spaces, dashes and opening brackets.
 std::string title_words(std::string_view text) {
   std::string out;
   bool begins = true;
@@ -194,7 +194,7 @@ Value float_filter(Evaluator& /*evaluator*/, const Value& self, Arguments& argum
   return bound.value_or(0, Value(0.0));
 }
 
-// To the nearest, halves to even.
+// Rounds to the nearest, halves to even.
 double round_to(double number, int digits) {
   if (!std::isfinite(number) || digits > 300) return number;
   if (digits <= 0) {

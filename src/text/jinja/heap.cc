@@ -9,7 +9,8 @@ namespace encore::text::jinja {
 namespace {
 
 constexpr int kMaxValueDepth = 200;
-// What an allocation, its reference counts and its fields take beside the content.
+// An allocation, its reference counts and its fields are estimated to take this much beside the
+// content.
 constexpr size_t kOverheadBytes = 96;
 
 int depth_of(const std::vector<Value>& items) {

@@ -45,8 +45,8 @@ class Heap {
   // Strings that are not UTF-8 get U+FFFD in place of what is not.
   Value from_json(const json::value& json, int depth = 0);
 
-  // What Python's iteration gives; a generator is left empty. Errors: RenderFailure for what
-  // cannot be iterated.
+  // The items that Python's iteration over the value gives; a generator is left empty. Errors:
+  // RenderFailure for a value that cannot be iterated.
   std::vector<Value> items_of(const Value& value);
   // Errors: RenderFailure of kLimit when a list of so many items would be too large.
   void check_items(size_t num_items) { budget_.check_room(num_items * sizeof(Value)); }

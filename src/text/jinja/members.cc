@@ -36,7 +36,7 @@ std::optional<Value> loop_member(const Loop& loop, std::string_view name) {
   return std::nullopt;
 }
 
-// What Python's getattr finds; nullopt where there is no such attribute.
+// Finds the attribute that Python's getattr finds; nullopt where there is none.
 std::optional<Value> attribute(const Value& object, std::string_view name, Heap& heap) {
   if (const Namespace* space = object.if_namespace()) {
     const auto found = space->members.find(name);

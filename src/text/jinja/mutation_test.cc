@@ -97,7 +97,7 @@ Limits small_limits() {
   return limits;
 }
 
-// How many mutants of the sources render to a text.
+// The number of mutants of the sources that render to a text.
 int render_mutants(Mutator mutator, const std::vector<json::object>& variables) {
   int num_texts = 0;
   for (int i = 0; i < kNumMutants; ++i) {
@@ -107,7 +107,7 @@ int render_mutants(Mutator mutator, const std::vector<json::object>& variables) 
       const auto result = parsed.render(variables[mutator.below(variables.size())], small_limits());
       num_texts += std::holds_alternative<std::string>(result) ? 1 : 0;
     } catch (const Error&) {
-      // What does not parse is refused.
+      // A damaged template may be refused when it is parsed.
     }
   }
   return num_texts;

@@ -136,7 +136,7 @@ bool is_repeatable(const Value& value) {
          (value.if_sequence() != nullptr && is_joinable(*value.if_sequence()));
 }
 
-// Where a slice starts and how many items it takes of `size`.
+// The items that a slice takes: the first, the step, and how many.
 struct SliceRange {
   Int start;
   Int step;

@@ -25,9 +25,10 @@ class Parser {
 
   // Statements up to a tag of one of the names, which stays current. Without names: up to the end.
   ast::Body parse_body(Names ends);
-  // The same, and the tag itself, which has nothing but its name.
+  // Parses the rest of a tag, statements up to the tag `end`, and that tag, which has nothing but
+  // its name.
   ast::Body parse_body_and_end(std::string_view end);
-  // The end of a tag that has a body.
+  // Reads the end of a tag that has a body.
   void end_of_tag();
   ast::Statement parse_statement();
   ast::If parse_if();

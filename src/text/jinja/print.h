@@ -14,14 +14,15 @@ void append_str(const Value& value, TextBuilder& out);
 // Appends Python's repr(). Errors: RenderFailure of kLimit where values nest too deep.
 void append_repr(const Value& value, TextBuilder& out, int depth = 0);
 void append_repr(std::string_view text, TextBuilder& out);
-// The same as a string; for text without a copy.
+// These return the text as a value or as a string; to_text() does not copy a value that is text
+// already.
 Value to_text(const Value& value, Heap& heap);
 std::string str(const Value& value, Heap& heap);
 std::string repr(const Value& value, Heap& heap);
 std::string int_str(Int number);
 std::string float_repr(double number);
 
-// What json.dumps takes.
+// The parameters of json.dumps that templates can set.
 struct JsonStyle {
   bool ascii = false;  // escapes every other character
   bool sorts_keys = false;

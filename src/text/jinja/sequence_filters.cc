@@ -54,7 +54,8 @@ class Path {
   std::vector<Value> steps_;
 };
 
-// What items are ordered by: the member at a path, text in lower case unless case counts.
+// Computes the keys that items are sorted and grouped by: the member at a path, text in lower case
+// unless `case_sensitive`.
 std::vector<Value> keys_of(const std::vector<Value>& items, const Path& path, bool case_sensitive,
                            Heap& heap) {
   std::vector<Value> keys;

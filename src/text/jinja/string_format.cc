@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxDigits = 100;  // behind the point; a double has no more that tell anything
 
-// How one value is laid out.
+// The layout of one value.
 struct Layout {
   char align = '\0';  // '<', '>', '^', '=' or none
   std::string fill = " ";

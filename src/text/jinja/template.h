@@ -13,7 +13,7 @@
 
 namespace encore::text::jinja {
 
-// Why a template gives no text.
+// The reason why a template gives no text.
 struct Failure {
   FailureKind kind = FailureKind::kFailed;
   int line = 1;

@@ -105,7 +105,7 @@ TEST(JinjaTemplate, ReadsBytesThatAreNotUtf8AsReplacements) {
             "2");
 }
 
-// Each would take more time, memory or stack than there is.
+// Each of these would take more time, memory or stack than there is.
 TEST(JinjaTemplate, EndsHostileTemplatesByALimit) {
   const char* const hostile[] = {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -171,7 +171,7 @@ TEST(JinjaTemplate, RefusesTemplatesThatNestTooDeep) {
         "{% set " + repeat("(", deep), "{{ x" + repeat(" is defined", deep) + " }}"}) {
     EXPECT_NE(parse_error(source), "") << source.substr(0, 20);
   }
-  // What is wide is not deep.
+  // Long lists, concatenations and chains of elif are wide, not deep, and are accepted.
   EXPECT_EQ(parse_error("{{ [1" + repeat(", 1", deep) + "] }}"), "");
   EXPECT_EQ(parse_error("{{ 1" + repeat(" ~ 1", deep) + " }}"), "");
   EXPECT_EQ(parse_error("{% if x %}" + repeat("{% elif y %}", deep) + "{% endif %}"), "");

@@ -1,4 +1,4 @@
-// What stands behind `is`.
+// Implements the tests of the `is` operator.
 #include <cmath>
 
 #include "text/jinja/builtins.h"
@@ -63,7 +63,7 @@ bool is_iterable(const Value& value) {
          value.is(Kind::kLoop) || value.is_undefined();
 }
 
-// What has a length and items.
+// A value is a sequence if it has a length and items.
 bool is_sequence(const Value& value) {
   if (const Sequence* sequence = value.if_sequence())
     return sequence->kind == Sequence::Kind::kList || sequence->kind == Sequence::Kind::kTuple ||

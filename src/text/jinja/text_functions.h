@@ -1,4 +1,4 @@
-// What methods and filters of text have in common.
+// Text functions that both methods and filters of text use.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ Value replace_text(const Value& text, const std::string& old, const std::string&
 // The text filled up to `width` characters: '<' behind it, '>' in front, '^' on both sides.
 // Errors: RenderFailure when `fill` is not one character. REQUIRES: a text.
 Value align_text(const Value& text, Int width, const std::string& fill, char align, Heap& heap);
-// Whether the text has cased characters, all upper or all lower case.
+// Does the text have cased characters, and are all of them upper, or all lower case?
 bool has_case(const std::string& text, bool upper, Budget& budget);
 // dict.keys(), .values() or .items().
 Value view_of(const Mapping& mapping, Sequence::Kind kind, Heap& heap);

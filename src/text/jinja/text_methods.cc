@@ -63,7 +63,7 @@ std::string swap_case(std::string_view text) {
   return out;
 }
 
-// At white space; at most `limit` times.
+// Splits at white space; at most `limit` times.
 std::vector<std::string_view> split_spaces(std::string_view text, Int limit) {
   std::vector<std::string_view> parts;
   for (text = strip_left(text); !text.empty(); text = strip_left(text)) {
@@ -83,7 +83,7 @@ std::vector<std::string_view> split_spaces(std::string_view text, Int limit) {
   return parts;
 }
 
-// The same from the end.
+// Splits at white space from the end; at most `limit` times.
 std::vector<std::string_view> split_spaces_right(std::string_view text, Int limit) {
   std::vector<std::string_view> parts;
   for (text = strip_right(text); !text.empty(); text = strip_right(text)) {
@@ -104,8 +104,8 @@ std::vector<std::string_view> split_spaces_right(std::string_view text, Int limi
   return parts;
 }
 
-// Where `part` last is in `text`; npos where it is not. Searches the reversed text forward, since
-// only that is linear on adverse text.
+// The last place of `part` in `text`; npos where it is not. Searches the reversed text forward,
+// since only that is linear on adverse text.
 size_t rfind_part(std::string_view text, std::string_view part) {
   const std::string reversed_text(text.rbegin(), text.rend());
   const std::string reversed_part(part.rbegin(), part.rend());
@@ -321,7 +321,7 @@ bool is_alpha_or_digit(uint32_t code_point) {
   return is_alpha(code_point) || is_digit(code_point);
 }
 
-// Whether there are cased characters and all of them are of one case.
+// Are there cased characters, and are all of them of one case?
 template <bool upper>
 Value do_is_case(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   const Bound bound("str method", arguments, {});

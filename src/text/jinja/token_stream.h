@@ -20,7 +20,7 @@ class TokenStream {
     return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_];
   }
   [[nodiscard]] const std::string& where() const { return where_; }
-  // The token that was current.
+  // Moves on, and returns the token that was current.
   const Token& next() {
     const Token& token = tokens_[at_];
     if (token.kind != TokenKind::kEnd) ++at_;

@@ -43,7 +43,7 @@ struct None {};
 // generator's items.
 class Value {
  public:
-  // In the order of the variant.
+  // The kinds, in the order of the variant.
   enum class Kind : uint8_t {
     kUndefined,
     kNone,
@@ -93,12 +93,13 @@ class Value {
   [[nodiscard]] bool as_bool() const { return std::get<bool>(data_); }
   [[nodiscard]] Int as_int() const;
   [[nodiscard]] double as_double() const;
-  // Why an undefined value is undefined.
+  // Says why an undefined value is undefined.
   [[nodiscard]] std::string why_undefined() const;
 
-  // What shared content the value refers to; nullptr for others.
+  // The address of the shared content that the value refers to; nullptr for a value without any.
   [[nodiscard]] const void* identity() const;
-  // Containers within each other, this one included; 0 for what is no container.
+  // The depth of containers within each other, this one included; 0 for a value that is no
+  // container.
   [[nodiscard]] int depth() const;
 
  private:

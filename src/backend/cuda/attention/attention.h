@@ -1,4 +1,5 @@
-// What the attention kernels share: their parameters, and who may write what when.
+// Declares the parameters that the attention kernels share, and the rule of who may write what
+// when.
 //
 // In place: the output may be written over q. A (token, head) row is written by one block alone,
 // and only after every block that reads that row of q has read it: the plain and prefill kernels
@@ -17,8 +18,8 @@
 
 namespace encore::cuda {
 
-// What fused_attention has besides: the step's queries, keys and values as they left the
-// projection. The decode kernel turns them where it uses them, and writes keys and values to the
+// The operands that only fused_attention has: the step's queries, keys and values as they left the
+// projection. The decode kernel rotates them where it uses them, and writes keys and values to the
 // caches.
 template <typename T, typename KvType = T>
 struct NewTokens {
@@ -78,7 +79,7 @@ struct AttentionParams {
   NewTokens<T, Kv> fresh;  // only for the decode kernel
 
 #ifdef __CUDACC__
-  // Of a query row of a kv head; there are less than 65536 / group of them.
+  // The token of a query row of a kv head; there are less than 65536 / group rows.
   [[nodiscard]] __device__ int token_of(int row) const {
     return row * group_reciprocal >> 16;
   }
@@ -90,7 +91,7 @@ struct AttentionParams {
 #endif
 };
 
-// The same as numbers, for choosing and sizing.
+// The sizes of a launch as plain numbers, for choosing a kernel and its grid.
 struct AttentionShape {
   int64_t sequences = 0;
   int64_t tokens = 0;
@@ -179,7 +180,8 @@ decltype(auto) visit_tensor_core_types(const KernelArgs& args, Visitor&& visitor
                                                : with_type(TypeTag<__nv_bfloat16>{});
 }
 
-// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{}, std::integral_constant<int, C>{})` for both.
+// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{}, std::integral_constant<int, C>{})` for the types and
+// head sizes together.
 template <int kMaxHeadSize, typename Visitor>
 decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor) {
   return visit_head_size<kMaxHeadSize>(args, [&](auto head_size) {
@@ -188,12 +190,13 @@ decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor
   });
 }
 
-// Of the kernels whose grid has a block for every few tokens of the longest run of a mixed step.
+// `reads_lengths` of the kernels whose grid has a block for every few tokens of the longest run of
+// a mixed step.
 inline bool follows_longest_run(const KernelArgs& args) {
   return !args.step.is_uniform();
 }
 
-// Of the kernels that take what accepts_tensor_cores() does not.
+// `slow` of the kernels that take launches which accepts_tensor_cores() refuses.
 inline constexpr std::string_view kSlowAttention =
     "attention is fast with 16-bit activations, heads of 64, 96, 128 or 256 and at most 16 query "
     "heads for each of K and V; this model's runs on the plain kernel";
@@ -202,7 +205,7 @@ inline constexpr std::string_view kSlowAttention =
 // attention op. Units: bytes.
 int64_t attention_decode_shared_bytes(const KernelArgs& args);
 
-// decode.cu, prefill.cu, plain.cu, varlen.cu
+// The kernels of decode.cu, prefill.cu, plain.cu and varlen.cu.
 Kernel attention_decode_kernel();
 Kernel fused_attention_decode_kernel();
 Kernel attention_prefill_kernel();

@@ -31,7 +31,7 @@ void expect_close(const std::vector<uint16_t>& got, const std::vector<uint16_t>&
 
 constexpr DType kFP8 = DType::kFP8;
 
-// Of a batch with short sequences, none at all, and a long one.
+// Lengths of a batch with short sequences, empty ones, and a long one.
 std::vector<int64_t> uneven_lengths(int q) {
   std::vector<int64_t> lengths(67, 0);
   for (size_t i = 0; i < lengths.size(); ++i)
@@ -70,7 +70,7 @@ TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
     int64_t longest;
     int64_t max_len;
   };
-  // Of 64 equal sequences the kv heads come out even on an H200's blocks, and are not split.
+  // The kv heads of 64 equal sequences come out even on an H200's blocks, and are not split.
   for (const Batch& c : {Batch{40, 20000, kMaxLen}, Batch{64, 5000, kMaxLen},
                          Batch{8, 5000, kMaxLen}, Batch{3, 8000, 8192}, Batch{8, 5000, 8192}}) {
     SCOPED_TRACE(std::to_string(c.size) + " sequences of at most " + std::to_string(c.max_len));
@@ -105,7 +105,7 @@ TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
   }
 }
 
-// Where a step has few kv heads, clusters of blocks take them; where sequences may be long, single
+// Clusters of blocks take the kv heads of a step with few; where sequences may be long, single
 // blocks do, and chunks are equal.
 TEST_F(AttentionCudaTest, FewSequencesAgreeWithThePlainKernel) {
   for (const auto& [max_len, kv_dtype] : {std::pair{int64_t{8192}, DType::kBF16},
@@ -227,8 +227,8 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
   }
 }
 
-// Where rotation and cache write are in the launch, bits of the output and of the caches are those
-// of the launches that they were, whatever share of the work a block has.
+// With rotation and cache write in the launch, the bits of the output and of the caches are those
+// of separate launches, whatever share of the work a block has.
 TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirParts) {
   for (const Case& c :
        {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 8}, Case{{8, 2, 64}, 3}, Case{{12, 4, 96}, 5},

@@ -19,11 +19,11 @@ constexpr int64_t kClusterBlocks = 128;   // one on each multiprocessor
 constexpr int64_t kMultiprocessorShared = 228 << 10;
 constexpr int64_t kReservedShared = 1 << 10;  // of each block
 
-// Into how many parts each kv head is cut where there are about as many as blocks, or more, so that
-// all blocks get equally many of equal sequences: with 72 sequences of an 8B, 576 kv heads on 264
-// blocks, five halves are 15 % more than the mean and nine quarters 3 %. (Attention of 24 to 136
-// sequences, odd multiples of 8, is 1 to 6 % faster for it, of 88 1.6 % slower; for even multiples
-// halves, or wholes, come out even.)
+// Decides into how many parts each kv head is cut where there are about as many as blocks, or more,
+// so that all blocks get equally many of equal sequences: with 72 sequences of an 8B, 576 kv heads
+// on 264 blocks, five halves are 15 % more than the mean and nine quarters 3 %. (Attention of 24 to
+// 136 sequences, odd multiples of 8, is 1 to 6 % faster for it, of 88 1.6 % slower; for even
+// multiples halves, or wholes, come out even.)
 int even_parts_log2(int64_t heads, int64_t shares) {
   constexpr int kMostLog2 = 3;
   int best = 0;
@@ -33,10 +33,10 @@ int even_parts_log2(int64_t heads, int64_t shares) {
   return best;
 }
 
-// How sequences are cut. A chunk costs an exchange between warps and, where shares end between a
-// kv head's chunks, a trip of its result through scratch; short ones are worth that where a launch
-// has few kv heads to spread over the card, and less so the more of them a sequence has and the
-// faster one is read.
+// Decides how sequences are cut. A chunk costs an exchange between warps and, where shares end
+// between a kv head's chunks, a trip of its result through scratch; short ones are worth that where
+// a launch has few kv heads to spread over the card, and less so the more of them a sequence has
+// and the faster one is read.
 Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
   const int rows = sizes.plan.rows;
   const int ranks = sizes.plan.ranks;
@@ -61,7 +61,8 @@ Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
   } else if (heads < 128) {
     cutting.min_steps = heads <= 32 ? 2 : 4;
   } else {
-    // Where a share has several, some shares have one more, which is less when chunks are short.
+    // If a share has several chunks, some shares have one more, which is less when chunks are
+    // short.
     cutting.min_steps = cutting.fitting > 1 ? 8 : 5;
   }
   if (heads <= 32) cutting.growth = 32.0F / static_cast<float>(shape.head_size);
@@ -74,9 +75,10 @@ Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
   return cutting;
 }
 
-// Blocks of a worker. Where a step has few kv heads, each is spread over a cluster's blocks: they
-// meet in shared memory, 1 us sooner than blocks that meet in scratch. Not where sequences may be
-// long: their reads want all blocks that there can be, and clusters leave some out.
+// Decides how many blocks a worker has. Where a step has few kv heads, each is spread over a
+// cluster's blocks: they meet in shared memory, 1 us sooner than blocks that meet in scratch. Not
+// where sequences may be long: their reads want all blocks that there can be, and clusters leave
+// some out.
 int ranks(const AttentionShape& shape, int rows) {
   constexpr int64_t kMostRanks = 8;  // that every chip places
   constexpr int64_t kLongest = 8192;
@@ -101,7 +103,7 @@ void deal_rows(DecodeSizes& sizes, int head_size, int kv_bytes, int num_fresh) {
   sizes.blocks_at_once = std::min(most.blocks, static_cast<int>(fitting));
 }
 
-// Of a sequence, however long.
+// The most chunks that one sequence can have, however long it is.
 int max_chunks(const Cutting& cutting, int64_t max_kv_len) {
   const int64_t steps = div_up(max_kv_len, int64_t{cutting.step_keys()});
   const int64_t most = std::clamp<int64_t>(div_up(steps, int64_t{cutting.min_steps}), 1,

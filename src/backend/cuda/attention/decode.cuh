@@ -31,10 +31,10 @@
 
 namespace encore::cuda::decode {
 
-// How many blocks of a number of row tiles a multiprocessor has at once, where shared memory
-// allows, and how many tiles of keys each of their warps has under way. More blocks hide latencies
-// of arithmetic, too; registers limit them. As measured for KV of 16 bits; fp8 has as many bytes
-// under way.
+// The number of blocks of some row tiles that a multiprocessor has at once, where shared memory
+// allows, and the number of tiles of keys that each of their warps has under way. More blocks hide
+// latencies of arithmetic, too; registers limit them. As measured for KV of 16 bits; fp8 has as
+// many bytes under way.
 struct Residency {
   int blocks = 1;
   int stages = 2;
@@ -114,7 +114,7 @@ struct TileOperands {
   }
 };
 
-// What one warp holds of a tile of rows: the running result of its keys of one chunk.
+// The state that one warp holds for a tile of rows: the running result over its keys of one chunk.
 //
 // Products are transposed, so that rows are the narrow side of mma.m16n8k16: scores are keys x
 // rows, values columns x rows. With g = lane / 4 and t = lane % 4, a thread holds rows 2t and 2t +
@@ -156,7 +156,7 @@ struct RowTile {
   // Turns scores of 16 keys into weights, the second operand of the product with V.
   __device__ __forceinline__ void weigh(float (&scores)[4], float scale, uint32_t (&weights)[2]) {
     const float largest[2] = {fmaxf(scores[0], scores[2]), fmaxf(scores[1], scores[3])};
-    // Seldom, once the maxima have settled.
+    // This is seldom so once the maxima have settled.
     if (__any_sync(0xffffffffU, largest[0] > max[0] || largest[1] > max[1])) raise(largest, scale);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -224,7 +224,7 @@ struct RowTile {
   }
 };
 
-// The same of all rows of the block, in `kTiles` tiles.
+// The state that one warp holds for all rows of the block, in `kTiles` tiles.
 template <typename Params, int C, int kTiles>
 struct WarpState {
   using T = typename Params::Element;
@@ -305,7 +305,7 @@ struct WarpState {
 // waits for what they send, and a thread that sends nothing does not wait.
 class ClusterGather {
  public:
-  // Before the first chunk; by all threads of all blocks of a worker.
+  // Sets up the barriers, before the first chunk. All threads of all blocks of a worker call it.
   template <int C>
   __device__ __forceinline__ void begin(const Exchange<C>& exchange, const Worker& worker) const {
     if (threadIdx.x == 0) {
@@ -317,8 +317,8 @@ class ClusterGather {
     arrive_at_cluster();
     wait_for_cluster();  // others' barriers can be used
   }
-  // Behind a barrier after the block's own parts were written: brings all parts together in the
-  // first block's exchange. By all threads of all blocks.
+  // Brings the parts of all blocks together in the first block's exchange. It comes behind a
+  // barrier after the block's own parts were written. All threads of all blocks call it.
   template <int C>
   __device__ __forceinline__ void gather(const Exchange<C>& exchange, const Worker& worker,
                                          const Gathering& parts, float scale) {
@@ -328,7 +328,7 @@ class ClusterGather {
     const uint32_t free = free_behind(full);
     if (worker.leads()) {
       if (threadIdx.x == 0) {
-        // The parts of the time before have been read.
+        // The parts of the gathering before have been read, so the others may send again.
         for (int rank = 1; before > 0 && rank < parts.active; ++rank)
           arrive_remote(address_at(free, static_cast<uint32_t>(rank)));
         const int bytes = (parts.active - 1) * parts.rows * (C + 2) * 4;

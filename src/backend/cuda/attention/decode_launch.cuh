@@ -31,14 +31,14 @@ struct DecodeSizes {
 // `num_fresh`: new tokens of a sequence whose keys are not in the caches yet.
 DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh);
 
-// Shares whose blocks a chip has all at once.
+// The number of shares whose blocks a chip has all at once.
 inline int64_t max_shares(const DecodeSizes& sizes, int num_multiprocessors) {
   const DecodePlan& plan = sizes.plan;
   return std::max(1, num_multiprocessors * sizes.blocks_at_once / (plan.row_blocks * plan.ranks));
 }
 
-// What shares of so many equal parts have at most, as a multiple of the mean; up to kEven it counts
-// for nothing.
+// The largest of `shares` shares of `parts` equal parts, as a multiple of their mean. Values up to
+// kEven are treated as even.
 inline constexpr double kEven = 1.06;
 inline double unevenness(int64_t parts, int64_t shares) {
   return static_cast<double>(div_up(parts, shares) * shares) / static_cast<double>(parts);

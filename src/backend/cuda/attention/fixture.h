@@ -1,4 +1,4 @@
-// What the tests of decode attention share: batches over shuffled pages, and their fused form.
+// Fixture for tests of decode attention: batches over shuffled pages, and their fused form.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class AttentionCudaTest : public CudaTest {
     return view;
   }
 
-  // A batch of which every sequence owns pages for `room` tokens, of its kv_lens.
+  // A batch whose sequences own pages for `room` tokens each; the caller sets their kv_lens.
   KernelArgs attention_args(const Heads& heads, int q, const std::vector<int64_t>& room) {
     const auto batch = static_cast<int64_t>(room.size());
     const int64_t width = max_len_ / kPageSize;
@@ -67,7 +67,7 @@ class AttentionCudaTest : public CudaTest {
     const TensorView& kv_lens = args.inputs["kv_lens"];
     stream_->copy_to_device(kv_lens.data, values.data(), kv_lens.num_bytes());
   }
-  // Where the page table has the last q tokens of each sequence; -1 where it has none.
+  // The slots that the page table has for the last q tokens of each sequence; -1 where it has none.
   std::vector<int32_t> new_slots(const KernelArgs& args, const std::vector<int64_t>& lengths) {
     const TensorView& pages = args.inputs["page_table"];
     std::vector<int32_t> table(static_cast<size_t>(pages.shape.num_elements()));
@@ -83,7 +83,8 @@ class AttentionCudaTest : public CudaTest {
     }
     return slots;
   }
-  // The fused op in front of which the step's tokens lie as a projection leaves them.
+  // The fused op for the same batch; the step's tokens lie in front of it as a projection leaves
+  // them.
   KernelArgs fused_args(const Heads& heads, const KernelArgs& attention,
                         const std::vector<int64_t>& lengths, uint64_t seed, bool with_norms) {
     const std::vector<int32_t> slots = new_slots(attention, lengths);
@@ -115,7 +116,7 @@ class AttentionCudaTest : public CudaTest {
   void launch(const BoundLaunch& bound) {
     stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, {});
   }
-  // Everything outside of the launch is done before it starts.
+  // Runs the launch by itself: everything else has ended before it starts.
   std::vector<uint16_t> run(const KernelArgs& args, const BoundLaunch& bound) {
     stream_->fill(args.outputs["o"].data, 0x7fc07fc0U, args.outputs["o"].num_bytes());
     stream_->synchronize();
@@ -123,8 +124,8 @@ class AttentionCudaTest : public CudaTest {
     return read_bits(args.outputs["o"]);
   }
 
-  // That a row of the page table has room for. Where sequences cannot be longer than 8192 and are
-  // few, kv heads are clusters'.
+  // The longest sequence that a row of the page table has room for. Where it is at most 8192 and
+  // sequences are few, a cluster of blocks takes each kv head.
   int64_t max_len_ = kMaxLen;
   DType kv_dtype_ = DType::kBF16;
 };

@@ -8,30 +8,32 @@
 
 namespace encore::cuda {
 
-// A row of q, and the keys that it sees: the first of its sequence. None: its results are zeros.
+// A row of q, its sequence, and how many of the first keys it sees. Without keys its results are
+// zeros.
 struct QueryRow {
   int32_t row = 0;
   int32_t sequence = 0;
   int32_t num_keys = 0;
 };
 
-// Of the results of a row's head, sums over the head's columns.
+// Sums over the columns of one head of a row: the error and the size of its results.
 struct HeadError {
   double squares = 0;      // of what is expected
   double differences = 0;  // squared
 };
 
-// Results in float64, [num_rows,H*C], of a launch of attention. Queries of f16 or bf16, heads of
-// 64, 96, 128 or 256, scores below 700. Units: all pointers are to the device's memory.
+// Computes the results of a launch of attention in float64, [num_rows,H*C]. Takes queries of f16 or
+// bf16, heads of 64, 96, 128 or 256, scores below 700. Units: all pointers are to the device's
+// memory.
 void attention_float64(Stream& stream, const KernelArgs& args, const QueryRow* rows,
                        int64_t num_rows, double* expected);
 
-// How far `actual` [T,H*C] is from them, for each row and head.
+// Computes how far `actual` [T,H*C] is from `expected`, for each row and head.
 void compare_heads(Stream& stream, const TensorView& actual, int64_t head_size,
                    const QueryRow* rows, int64_t num_rows, const double* expected,
                    HeadError* errors);
 
-// NaN in every slot of a cache [P,K,S,C] for which `used` has 0.
+// Writes NaN to every slot of a cache [P,K,S,C] for which `used` has 0.
 void poison_slots(Stream& stream, const TensorView& cache, const uint8_t* used);
 
 }  // namespace encore::cuda

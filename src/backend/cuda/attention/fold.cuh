@@ -1,6 +1,6 @@
-// How decode attention's partial results become one: four warps' of a chunk, and those of the other
-// blocks of a worker, then chunks in order. How these come to the worker's first block is its
-// surroundings' affair (decode.cuh).
+// Decode attention's partial results are folded into one: those of the four warps of a chunk, those
+// of the other blocks of a worker, and then the chunks in order. How they come to the worker's
+// first block is up to the caller (decode.cuh).
 //
 // A kv head's chunks are folded by the block that has them all, in shared memory; else through
 // scratch by the block that arrives last. Both fold with the same operations in the same order, so
@@ -39,7 +39,7 @@ __device__ __forceinline__ float4 apply(const Fold& fold, float4 old, float4 now
   return {apply(fold, old.x, now.x), apply(fold, old.y, now.y), apply(fold, old.z, now.z),
           apply(fold, old.w, now.w)};
 }
-// Zeros for a row that sees no key.
+// Divides by the sum; the result is zero for a row that sees no key.
 __device__ __forceinline__ float4 normalized(float4 value, float sum) {
   const float inverse = sum > 0.0F ? 1.0F / sum : sum;
   return {value.x * inverse, value.y * inverse, value.z * inverse, value.w * inverse};
@@ -58,8 +58,8 @@ constexpr int64_t exchange_floats(int head_size, int rows, int ranks) {
          (tile_rows % 2 * 8) + int64_t{rows} * (head_size + 4);
 }
 
-// That memory. A tile of rows is folded at a time, out of parts: the warps', and in the first block
-// of a worker one of each other block.
+// The shared memory in which results are folded. A tile of rows is folded at a time, out of parts:
+// the warps', and in the first block of a worker one of each other block.
 template <int C>
 struct Exchange {
   static constexpr int kStride = exchange_stride(C);
@@ -114,14 +114,15 @@ __device__ __forceinline__ void for_each_four(int rows, Visitor&& visitor) {
     visitor(i / (C / 4), i % (C / 4) * 4);
 }
 
-// What blocks of a worker have of a chunk's tile of rows, to be brought together in the first one.
+// The parts of a chunk's tile of rows that the blocks of a worker hold, to be brought together in
+// the first block.
 struct Gathering {
   int active = 0;  // blocks that have a part: the worker's first
   int rows = 0;
   int chunk = 0;  // its number in the batch
 };
 
-// What is folded at a time: a chunk's tile of rows, of so many parts in the exchange.
+// The unit of folding: a chunk's tile of rows, with the number of parts in the exchange.
 struct ChunkTile {
   int chunk = 0;
   int tile = 0;
@@ -229,8 +230,8 @@ __device__ __forceinline__ void fold_chunks(const Params& params, const DecodePl
   });
 }
 
-// Zeros for the rows of sequences without keys and for rows that no sequence owns. All blocks share
-// them.
+// Writes zeros to the rows of sequences without keys and to rows that no sequence owns. All blocks
+// share them.
 template <typename Params, int C>
 __device__ __forceinline__ void store_zeros(const Params& params, const DecodePlan& plan,
                                             const Worker& worker) {

@@ -1,4 +1,5 @@
-// How decode attention's clusters bring their results together, where their blocks drift apart.
+// Tests how the clusters of decode attention bring their results together where their blocks drift
+// apart.
 #pragma once
 
 #include <vector>

@@ -22,7 +22,7 @@ struct Sequence {
   int64_t length;
 };
 
-// One step.
+// One step of attention.
 struct Case {
   std::string name;
   std::vector<Sequence> sequences;
@@ -112,10 +112,10 @@ class PagedStep {
   }
 
   [[nodiscard]] const KernelArgs& args() const { return args_; }
-  // Of every slot of the caches: 1 where a sequence has a token in it, else 0.
+  // For each slot of the caches: 1 where a sequence has a token in it, else 0.
   [[nodiscard]] const std::vector<uint8_t>& used_slots() const { return used_slots_; }
 
-  // A launch of the step, with memory of its own to scribble on.
+  // Binds a launch of the step, with scratch of its own.
   BoundLaunch bind(const Kernel& kernel) { return bind(kernel, args_); }
   BoundLaunch bind(const Kernel& kernel, KernelArgs args) {
     if (kernel.workspace != nullptr) {

@@ -116,7 +116,7 @@ __global__ void attention_plain(const AttentionParams<T, Kv> params) {
 template <typename T, typename Kv>
 BoundLaunch bind_types(Device& device, const KernelArgs& args) {
   const auto kernel = attention_plain<T, Kv>;
-  // The same limit for every head size, since one kernel may be bound for several.
+  // All head sizes get the same limit, since one kernel may be bound for several.
   allow_shared_memory(kernel, chip(device).max_shared_bytes_per_block);
   return [kernel, shape = attention_shape(args), q = args.step.q,
           params = attention_params<T, Kv>(args)](Stream& stream, const StepLengths& lengths) {

@@ -27,7 +27,7 @@ struct SharedParts {
   static constexpr int kBytes = kStagesAt + kStages * 2 * kTile;
 };
 
-// Where one block works.
+// The part of the work that one block does.
 struct Place {
   int sequence = 0;
   int kv_head = 0;

@@ -49,7 +49,7 @@ __device__ __forceinline__ TileRow<typename Params::Element> find_row(const Para
   return {fresh.v + of_step * fresh.v_stride + column, nullptr, nullptr};
 }
 
-// Where a row behind the queries goes in the caches; null: not written there.
+// The address in the caches for a row behind the queries; null: the row is not written there.
 template <typename Params, int C>
 __device__ __forceinline__ typename Params::Kv* find_cached(const Params& params,
                                                             const Place& place, int row) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void load_rows(const Params& params, const Place& pla
     const bool used = number < num_rows && piece < kPieces;
     const TileRow<T> row = used ? find_row<Params, C>(params, place, angles, number) : TileRow<T>{};
     uint4 x = used ? *reinterpret_cast<const uint4*>(row.in + piece * 8) : uint4{};
-    // Its slot is read while x comes.
+    // The row's slot is read while x is on its way.
     Kv* const cached = used ? find_cached<Params, C>(params, place, number) : nullptr;
     if (fresh.count > 0) x = rope_head<T>(x, shape, row.norm, row.angles);
     if (number >= num_written || piece >= kPieces) continue;
@@ -102,8 +102,9 @@ __device__ __forceinline__ void load_rows(const Params& params, const Place& pla
   }
 }
 
-// Where a lane finds its row of the matrices of elements [0, 32) of 8 query rows, operands of two
-// steps of products; from there, pair_address() leads to elements [32 * pair, 32 * pair + 32).
+// The address at which a lane finds its row of the matrices of elements [0, 32) of 8 query rows,
+// operands of two steps of products; from there, pair_address() leads to elements [32 * pair, 32 *
+// pair + 32).
 template <int C>
 __device__ __forceinline__ uint32_t query_pair_address(uint32_t tile, int lane) {
   return tile + tile_offset<C>(lane % 8, lane / 8);

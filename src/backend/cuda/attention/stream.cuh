@@ -1,5 +1,5 @@
-// How keys and values reach decode attention: each warp's copies of its tiles into a ring in shared
-// memory. Why it may copy before the launches before have ended: decode.cuh.
+// Brings keys and values to decode attention: each warp copies its tiles into a ring in shared
+// memory. It may copy before the launches before have ended, for the reason in decode.cuh.
 #pragma once
 
 #include "backend/cuda/attention/work.cuh"
@@ -74,7 +74,7 @@ class TileStream {
   [[nodiscard]] __device__ __forceinline__ bool has_key(int key) const {
     return !next_.done() && key < next_.kv_len;
   }
-  // Asked for one tile ahead, so that its latency passes under the tile before.
+  // Loads a page's number one tile ahead, so that its latency passes under the tile before.
   [[nodiscard]] __device__ __forceinline__ int load_page(int key) const {
     return has_key(key) ? __ldcg(pages_ + (key + next_.first_key >> params_.page_shift)) : 0;
   }

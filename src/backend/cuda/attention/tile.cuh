@@ -20,10 +20,10 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, 
                "r"(valid ? 16 : 0)
                : "memory");
 }
-// What createpolicy.fractional.L2::evict_first makes of 1.0. The compiler moves what it makes to
-// other registers before each copy; a constant it does not.
+// The policy that createpolicy.fractional.L2::evict_first makes of 1.0. The compiler would move the
+// instruction's result to other registers before each copy, which it does not do with a constant.
 inline constexpr uint64_t kEvictFirst = 0x12f0000000000000;
-// The same for memory that is read once: the L2 cache should drop it before anything else.
+// Copies memory that is read only once: the L2 cache should drop it before anything else.
 __device__ __forceinline__ void copy_async_once(uint32_t shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
                "l"(global), "r"(valid ? 16 : 0), "l"(kEvictFirst)
@@ -53,9 +53,9 @@ __device__ __forceinline__ uint32_t tile_offset(int row, int piece) {
   return static_cast<uint32_t>((row * (C / 8) + permuted) * 16);
 }
 
-// Where a lane's 16-byte pieces go when a warp copies a tile piece by piece, a row after the other:
-// the first at once, each further one an exclusive or and a constant away, where rows have a number
-// of pieces that is a power of two.
+// The addresses to which a lane's 16-byte pieces go when a warp copies a tile piece by piece, a row
+// after the other: the first at once, each further one an exclusive or and a constant away, where
+// rows have a number of pieces that is a power of two.
 template <int C>
 struct PieceAddress {
   static constexpr int kPieces = C / 8;  // of a row
@@ -68,7 +68,7 @@ struct PieceAddress {
   __device__ __forceinline__ PieceAddress(uint32_t tile, int lane)
       : tile(tile), lane(lane), first(tile + tile_offset<C>(lane / kPieces, lane % kPieces)) {}
 
-  // Of the warp's copy number `i`.
+  // The address that this lane writes in the warp's copy number `i`.
   [[nodiscard]] __device__ __forceinline__ uint32_t of_copy(int i) const {
     const int piece = i * kWarpSize + lane;
     if constexpr (!kIsRegular) return tile + tile_offset<C>(piece / kPieces, piece % kPieces);
@@ -108,8 +108,8 @@ __device__ __forceinline__ uint32_t step_address(uint32_t first, int step) {
   return first ^ static_cast<uint32_t>(step * 32);
 }
 
-// The same for 16-byte pieces, where a lane's row is found at its first piece: there is one map of
-// lanes to rows for all operands.
+// Does what step_address() does, for 16-byte pieces, where a lane's row is found at its first
+// piece: all operands have one map of lanes to rows.
 template <int C>
 __device__ __forceinline__ uint32_t piece_address(uint32_t first, int piece) {
   constexpr int kFlipped = C == 48 ? 2 : C == 32 || C == 96 ? 4 : 16;
@@ -178,7 +178,7 @@ __device__ __forceinline__ void to_operand(uint32_t (&out)[4], const float (&lef
   out[3] = pack_pair<T>(right[2], right[3]);
 }
 
-// What a maximum is subtracted as: a row that has seen no key yet has maximum -inf.
+// The maximum to subtract: 0 for a row that has seen no key yet, whose maximum is -inf.
 __device__ __forceinline__ float finite_max(float max) {
   return max == kMinusInfinity ? 0.0F : max;
 }
@@ -190,8 +190,8 @@ __device__ __forceinline__ float capped(const Params& params, float product) {
   return 1.0F - __fdividef(2.0F, 1.0F + power);
 }
 
-// What a row's values are divided by: the sum of its weights, relative to the maximum `max` of its
-// scores, and of its head's sink, if there is one. Zero for a row that saw no key.
+// The divisor of a row's values: the sum of its weights, relative to the maximum `max` of its
+// scores, and the weight of its head's sink, if there is one. Zero for a row that saw no key.
 template <typename Params>
 __device__ __forceinline__ float divisor(const Params& params, int head, float max, float sum) {
   if (params.sinks == nullptr || !(sum > 0.0F)) return sum;

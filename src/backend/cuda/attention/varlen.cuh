@@ -1,5 +1,5 @@
-// What a launch of variable-length attention works on, made of the lengths alone by each block for
-// itself: a list of tiles, the same in all blocks, of which a block takes one after the other.
+// Each block of variable-length attention makes the same list of tiles for itself, from the lengths
+// alone. The blocks then take one tile after the other from it.
 //
 // A tile is some tokens of a sequence with all query heads of one kv head, which share its keys. It
 // sees all keys, but where a sequence has few new tokens: then its keys are cut into parts, by its
@@ -18,7 +18,7 @@ inline constexpr int kTileRows = 128;  // query rows of a tile
 inline constexpr int kMaxSequences = 1024;
 
 inline constexpr int kMostSplitTokens = 9;
-// Of a sequence, most rows of results of all its parts, for each query head.
+// The most rows of results that the parts of one sequence have together, for each query head.
 inline constexpr int kMostPartRows = 36;
 
 // One tile. Rows count token * group + head.
@@ -37,13 +37,13 @@ struct Tile {
   [[nodiscard]] __device__ bool has_keys() const { return first_keys < end_keys; }
 };
 
-// What is the same for all sequences of a launch.
+// Limits that hold for all sequences of a launch.
 struct TileLimits {
   int tokens = 0;        // of a tile
   int split_tokens = 0;  // a sequence with more new tokens has all its keys in one part
 };
 
-// How the keys of a sequence are cut. Units: tiles of keys.
+// The way in which the keys of a sequence are cut. Units: tiles of keys.
 struct Parts {
   int length = 0;  // of each but the last
   int count = 1;
@@ -102,14 +102,15 @@ __device__ __forceinline__ int num_key_tiles(const Params& params, const Run& ru
   return (run.kv_len + kKeys - 1) / kKeys - first_seen(params, run.kv_len - run.count) / kKeys;
 }
 
-// In shared memory: sequences in the order in which their tiles are taken, and how many tiles of a
-// kv head come before each one's.
+// A list in shared memory: sequences in the order in which their tiles are taken, and the number of
+// tiles of a kv head that come before each one's.
 struct TileList {
   int before[kMaxSequences + 1];
   int lengths[kMaxSequences];  // of their longest tiles
   uint16_t order[kMaxSequences];
 
-  // By all threads of a block, which then meet. `kKeys`: of a tile of keys.
+  // Builds the table, with all threads of a block, which meet at its end. A tile of keys has
+  // `kKeys` keys.
   template <int kThreads, int kKeys, typename Params>
   __device__ __forceinline__ void build(const Params& params, const TileLimits& limits) {
     const int count = num_runs(params);
@@ -153,7 +154,7 @@ struct TileList {
     return before[num_runs(params)] * params.kv_heads;
   }
 
-  // The tile of that number.
+  // Finds the tile of that number.
   template <int kKeys, typename Params>
   [[nodiscard]] __device__ __forceinline__ Tile find(const Params& params, int number,
                                                      const TileLimits& limits) const {

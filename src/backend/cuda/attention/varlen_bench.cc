@@ -82,7 +82,7 @@ const Kernel& find_kernel(Device& device, std::string_view name) {
   fail(ErrorKind::kUsage, "no kernel is called {}", name);
 }
 
-// Microseconds.
+// Microseconds of one launch.
 double time(Device& device, Stream& stream, const BoundLaunch& bound, const Case& c) {
   constexpr int kLaunches = 16;
   constexpr int kReplays = 11;

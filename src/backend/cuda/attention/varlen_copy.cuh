@@ -12,7 +12,7 @@ inline constexpr int kConsumers = 2;       // warpgroups that multiply
 inline constexpr int kConsumerThreads = kConsumers * kGroupThreads;
 inline constexpr int kThreads = kConsumerThreads + kGroupThreads;
 inline constexpr int kGroupRows = kTileRows / kConsumers;
-// Of the warpgroup that does not multiply one warp copies, the others widen.
+// The warpgroup that does not multiply copies with one warp; its other warps widen.
 inline constexpr int kWideningThreads = kGroupThreads - kWarpSize;
 
 // Shared memory of a block, in bytes: queries, the ring of tiles of keys or values, what follows.
@@ -56,9 +56,10 @@ struct Layout {
   [[nodiscard]] __device__ TileList& list() const {
     return *reinterpret_cast<TileList*>(shared + kListAt);
   }
-  // Of queries, then of the ring, then of what is to be widened: filled, and free again. Threads
-  // that read or write shared memory themselves arrive each for itself: racecheck does not follow
-  // one that arrives for its warp. Where only the tensor cores have read, one does.
+  // The barriers of a block: two each ("full" and "free") for the queries, for the ring, and for
+  // tiles that are still to be widened. Threads that read or write shared memory themselves arrive
+  // each for itself, as racecheck does not follow a thread that arrives for its warp. Where only
+  // the tensor cores have read, one thread arrives for its warp.
   [[nodiscard]] __device__ uint32_t queries_full(uint32_t slot) const {
     return base + kBarriersAt + slot * 8;
   }
@@ -69,7 +70,7 @@ struct Layout {
     return queries_full(2 * kQuerySlots + slot);
   }
   [[nodiscard]] __device__ uint32_t free(uint32_t slot) const { return full(kSlots + slot); }
-  // Where copies go.
+  // The address to which copies go.
   [[nodiscard]] __device__ uint32_t incoming(uint32_t slot) const {
     return kWidens ? base + kNarrowAt + slot * kNarrowTile : tile(slot);
   }
@@ -110,7 +111,8 @@ struct Arguments {
   TileLimits limits;
   uint32_t* next_tile;  // a counter
   uint32_t* arrived;    // counters, for each half of the rows of each kv head of each sequence
-  // What parts leave: sums [sequences, kMostPartRows, heads, C], maxima and sums of weights.
+  // The results of the parts: sums [sequences, kMostPartRows, heads, C], maxima and sums of
+  // weights.
   float* values;
   float2* softmaxes;
 };

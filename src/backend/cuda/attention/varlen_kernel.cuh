@@ -260,7 +260,7 @@ struct Consumer {
                [&](int row, int piece) { return load_shared(piece_at(queries, row, piece)); });
     publish_to_copies();
   }
-  // What a part leaves of a row: the number of its softmax, and of C values.
+  // The place of a part's results for a row: the index of its softmax, and of its C values.
   __device__ __forceinline__ int64_t part_row(const Tile& tile, int part, int row) const {
     const int token = params.token_of(row);
     const int num_tokens = params.token_of(tile.num_rows - 1) + 1;
@@ -316,7 +316,7 @@ struct Consumer {
           pack_pair<T>(total.z * inverse, total.w * inverse)};
     }
   }
-  // By the whole warpgroup, what it has written included.
+  // Counts the arrival of the whole warpgroup, and publishes what it has written. Is it the last?
   __device__ __forceinline__ bool arrives_last(uint32_t* counter, int num_parts) const {
     meet_at<kGroupThreads>(kOfGroup + group);
     bool is_last = false;
@@ -336,7 +336,7 @@ struct Consumer {
     return params.out + (tile.token + params.token_of(row)) * params.out_stride +
            head_of(tile, row) * C;
   }
-  // Of 8 columns of a row, as the copy engine puts them.
+  // The address of 8 columns of a row in the layout of the copy engine.
   __device__ __forceinline__ static uint32_t piece_at(uint32_t queries, int row, int piece) {
     return queries + piece / 8 * L::kQueryBox + row * kBoxRowBytes + (piece % 8 ^ row % 8) * 16;
   }

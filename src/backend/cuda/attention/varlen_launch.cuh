@@ -6,9 +6,11 @@
 
 namespace encore::cuda::varlen {
 
-// Tokens of a sequence whose keys may be cut into parts; -1: of none.
+// The most new tokens that a sequence may have for its keys to be cut into parts; -1: no keys are
+// cut.
 int most_split_tokens(const KernelArgs& args);
-// Rows that parts leave. A uniform step has none: with few tokens it is not ours.
+// The rows of results that parts leave. A uniform step has none: with few tokens it runs on another
+// kernel.
 int64_t num_part_rows(const KernelArgs& args);
 
 // Binds `attention` of heads of C elements.

@@ -33,7 +33,7 @@ struct KeyTile {
   static constexpr int kBytes = kTileKeys * kWidth * 2;
 };
 
-// Which of a launch's blocks this is. A worker is a block, or several, each of which takes its
+// Identifies a block within the launch. A worker is one block, or several, each of which takes
 // kBlockKeys of a step's keys.
 struct Worker {
   int row_block = 0;
@@ -45,8 +45,9 @@ struct Worker {
   [[nodiscard]] __device__ bool leads() const { return rank == 0; }
 };
 
-// a / b for numbers from 0 to kMostDivided, in a third of the instructions of a division. Exact:
-// what rounding adds to (a + 0.5) / b is less than what that is away from a whole number.
+// a / b for numbers from 0 to kMostDivided, in a third of the instructions of a division. The
+// result is exact: the rounding error of (a + 0.5) / b is less than its distance from a whole
+// number.
 inline constexpr int64_t kMostDivided = (1 << 21) - 1;
 __device__ __forceinline__ int divide(int a, int b) {
   return __float2int_rd(__fdividef(static_cast<float>(a) + 0.5F, static_cast<float>(b)));
@@ -58,8 +59,8 @@ struct Chunks {
   int count = 0;
 };
 
-// What decides, together with its length, how a sequence is cut: functions of the op and of padded
-// sizes. Lengths count steps of all blocks of a worker.
+// The parameters that decide, together with its length, how a sequence is cut: functions of the op
+// and of padded sizes. Lengths count steps of all blocks of a worker.
 struct Cutting {
   int step_log2 = 0;       // keys of a step
   int min_steps = 1;       // of a chunk
@@ -72,11 +73,11 @@ struct Cutting {
     const int total = steps(kv_len);
     int of_chunk = max(min_steps, (total + (1 << max_count_log2) - 1) >> max_count_log2);
     of_chunk = max(of_chunk, __float2int_rn(growth * root(total)));
-    // Somewhat more than that: fewer that are longer end sooner than two in a row.
+    // With somewhat more than that, fewer and longer chunks end sooner than two in a row.
     if (total > fitting * of_chunk && total <= (fitting + fitting / 2) * of_chunk)
       of_chunk = divide(total + fitting - 1, fitting);
     if (parts_log2 > 0) of_chunk = min(of_chunk, max(kFewestSteps, total >> parts_log2));
-    // As many, but equal ones.
+    // Makes as many chunks equal in length.
     const int count = divide(total + of_chunk - 1, of_chunk);
     if (count > 1) of_chunk = divide(total + count - 1, count);
     return {of_chunk, of_chunk << step_log2, count};
@@ -97,7 +98,7 @@ struct Cutting {
   }
 };
 
-// The launch beyond AttentionParams.
+// The parameters of a launch beyond AttentionParams.
 struct DecodePlan {
   int rows = 0;            // query rows of a kv head
   int row_blocks = 0;      // blocks that share them
@@ -120,7 +121,7 @@ template <typename Params>
 __device__ __forceinline__ int first_seen(const Params& params, int kv_len) {
   return max(0, kv_len - params.uniform_q + 1 - params.window) & -kTileKeys;
 }
-// Keys from there on.
+// The number of keys from there on.
 template <typename Params>
 __device__ __forceinline__ int num_seen(const Params& params, int kv_len) {
   return kv_len - first_seen(params, kv_len);
@@ -146,7 +147,7 @@ struct Walk {
     return min(chunks.count, divide(position - head_begin + chunks.steps - 1, chunks.steps));
   }
 
-  // Of a sequence with so many keys in all.
+  // Sets the keys of a sequence that has `all` keys.
   template <typename Params>
   __device__ __forceinline__ void take_keys(const Params& params, int all) {
     first_key = first_seen(params, all);
@@ -157,7 +158,7 @@ struct Walk {
     head_begin += plan.cutting.steps(kv_len);
     if (++kv_head == params.kv_heads) {
       kv_head = 0;
-      // Before the end of a share there is a sequence with keys.
+      // As long as the share has not ended, a later sequence has keys.
       while (head_begin < share_end) {
         take_keys(params, params.kv_len(++sequence));
         if (kv_len > 0) break;
@@ -173,7 +174,7 @@ struct Walk {
   }
 };
 
-// What a block takes of the batch.
+// The share of the batch that a block takes.
 struct Share {
   Walk first;               // done() when there is nothing to do
   int total = 0;            // steps of the batch
@@ -204,7 +205,8 @@ __device__ __forceinline__ int find_slot(const Params& params, const DecodePlan&
   return slot * plan.row_blocks + worker.row_block;
 }
 
-// In which lane's part of the line of all lanes' amounts is `target`, and where does it begin?
+// The lane in whose part of the line of all lanes' amounts `target` lies, and where that part
+// begins.
 struct Found {
   int lane = kWarpSize;  // that: beyond the line
   int begin = 0;         // of the part; the line's length, when beyond
@@ -284,7 +286,7 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
   return share;
 }
 
-// What a block does of a kv head: which query rows, which chunks.
+// The work of a block on one kv head: its query rows and its chunks.
 struct Place {
   int sequence = 0;
   int kv_head = 0;

@@ -1,4 +1,4 @@
-// What a thread is doing with CUDA: the op it launches, and whether it records.
+// Tracks what a thread is doing with CUDA: the op it launches, and whether it records.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace encore::cuda {
 
-// Throws as launch.h says.
+// Throws the error of a failed CUDA call, as launch.h says.
 void check(cudaError_t status, std::string_view what);
 std::string_view current_op();
 

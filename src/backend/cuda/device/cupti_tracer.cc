@@ -94,7 +94,7 @@ class FilledBuffers {
     num_lost_ = 0;
     return std::exchange(filled_, {});
   }
-  // Since take().
+  // The number of spans lost since take().
   [[nodiscard]] size_t num_lost() {
     const std::lock_guard lock(mutex_);
     return num_lost_;
@@ -232,13 +232,13 @@ class CuptiTracer final : public Tracer, public TraceListener {
   void leave(const TracedCall& /*call*/) noexcept override { cupti().pop(kOurs, nullptr); }
 
  private:
-  // Where work came from; numbers count them from 1.
+  // The call that work came from. Numbers count sources from 1.
   struct Source {
     int step = -1;
     std::string label;
     const CudaRecording* replayed = nullptr;
   };
-  // Records as they came.
+  // The records in the order in which they came.
   struct Records {
     std::vector<std::pair<TraceSpan, uint64_t>> work;  // and its source's number, 0: none
     std::vector<CUpti_ActivityAPI> calls;

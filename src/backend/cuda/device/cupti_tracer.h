@@ -1,4 +1,4 @@
-// What the records of CUPTI mean.
+// Interprets CUPTI's records.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace encore::cuda {
 
-// What one call of the CUDA runtime or driver is for: "cudaGraphLaunch" is a launch.
+// Classifies a call of the CUDA runtime or driver by its name: "cudaGraphLaunch" is a launch.
 TraceKind call_kind(std::string_view function);
 
 // Gives each span of one replay, by start, the label of the node it is, and the number of the

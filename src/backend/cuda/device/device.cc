@@ -58,8 +58,8 @@ constexpr std::array kTimingVariables = {kSerialLaunches,
                                          "NVIDIA_TF32_OVERRIDE",
                                          "CUBLAS_WORKSPACE_CONFIG"};
 
-// What the fastest configuration of a kernel of ours depends on. Those of a library name its
-// version themselves, so that it need not be opened to look.
+// Everything that decides which configuration of one of our kernels is the fastest. A library's
+// configurations name its version themselves, so that it need not be opened to look.
 TuningKey tuning_key(const cudaDeviceProp& properties) {
   int driver_version = 0;
   check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
@@ -70,7 +70,8 @@ TuningKey tuning_key(const cudaDeviceProp& properties) {
           {"environment", environment_text(kTimingVariables)}};
 }
 
-// What memory gives at best, less what refreshing it and turning its bus around take.
+// The best rate that memory gives: its peak, less the time to refresh it and to turn its bus
+// around.
 double read_bytes_per_us(int ordinal) {
   constexpr double kOfPeak = 0.94;
   int kilohertz = 0;

@@ -1,4 +1,4 @@
-// What `encore doctor` says about CUDA on this machine.
+// Finds out, for `encore doctor`, whether CUDA can be used on this machine.
 #include <fmt/format.h>
 
 #include "backend/cuda/device/context.h"

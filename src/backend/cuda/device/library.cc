@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where NVIDIA's wheels for CUDA 13 put their libraries within a folder of Python packages.
+// The folder within a folder of Python packages in which NVIDIA's wheels for CUDA 13 put their
+// libraries.
 constexpr const char* kWheelDirectory = "nvidia/cu13/lib";
 
 void add_existing(std::vector<fs::path>& directories, const fs::path& directory) {

@@ -31,7 +31,8 @@ class Library {
   std::string path_;
 };
 
-// Where libraries of CUDA are looked for beside the system's default places, in order.
+// The folders in which libraries of CUDA are looked for beside the system's default places, in
+// order.
 std::vector<std::filesystem::path> library_directories();
 
 }  // namespace encore::cuda

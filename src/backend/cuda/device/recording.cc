@@ -73,7 +73,7 @@ bool are_alike(cudaGraphNode_t a, cudaGraphNode_t b) {
          launch(first) == launch(second);
 }
 
-// What a node depends on, and how.
+// The nodes that a node depends on, with the kind of each edge.
 struct Dependencies {
   std::vector<cudaGraphNode_t> nodes;
   std::vector<cudaGraphEdgeData> edges;  // of each
@@ -91,7 +91,7 @@ Dependencies dependencies_of(cudaGraphNode_t node) {
   return before;
 }
 
-// Of each of a graph's nodes: the places of those it depends on, and how it follows them.
+// Lists, for each of a graph's nodes, the indices of those it depends on, and how it follows them.
 auto edges_among(const std::vector<cudaGraphNode_t>& nodes) {
   std::vector<std::tuple<ptrdiff_t, int, int, int>> edges;
   for (const cudaGraphNode_t node : nodes) {

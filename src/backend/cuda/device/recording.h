@@ -1,4 +1,5 @@
-// A recording: a CUDA graph, instantiated and uploaded, with an executable of its own or one shared with others like it.
+// A recording: a CUDA graph, instantiated and uploaded. It has an executable of its own, or shares
+// one with recordings like it.
 #pragma once
 
 #include <memory>
@@ -26,7 +27,7 @@ class Handle {
   ~Handle();
 
   [[nodiscard]] T get() const { return handle_; }
-  // Where a CUDA function that creates a handle puts it. Invariant: empty until then.
+  // The place for a CUDA function to put a handle that it creates. Invariant: empty until then.
   [[nodiscard]] T* put() { return &handle_; }
 
  private:
@@ -53,7 +54,7 @@ class Executable {
   // Errors: kDevice.
   Executable(SharedGraph graph, cudaStream_t stream);
 
-  // Gives it the addresses of `graph`. Returns what the driver said.
+  // Gives the executable the addresses of `graph`. Returns the driver's status.
   [[nodiscard]] cudaError_t update_to(const SharedGraph& graph);
   [[nodiscard]] cudaGraphExec_t get() const { return exec_.get(); }
 
@@ -72,14 +73,15 @@ class CudaRecording final : public Recording {
   [[nodiscard]] int num_nodes() const override { return num_nodes_; }
   [[nodiscard]] bool shares_executable() const override { return shares_executable_; }
   [[nodiscard]] std::vector<RecordedNode> nodes() const override;
-  // Of each of nodes(), which of the launches made it, from 0.
+  // For each of nodes(), the number of the launch that made it, from 0.
   [[nodiscard]] std::vector<int> node_launches() const;
   [[nodiscard]] cudaGraph_t graph() const { return graph_->get(); }
-  // To be launched before any other recording's is asked for. Errors: kDevice.
+  // The executable with this recording's addresses. Launch it before asking for any other
+  // recording's. Errors: kDevice.
   [[nodiscard]] cudaGraphExec_t executable() const;
 
  private:
-  // The nodes of one launch after the other, in order.
+  // The nodes of each launch, in launch order.
   [[nodiscard]] std::vector<std::vector<cudaGraphNode_t>> nodes_by_launch() const;
 
   SharedGraph graph_;  // kept for nodes(), and for updates

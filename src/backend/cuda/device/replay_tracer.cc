@@ -91,7 +91,7 @@ void ReplayTracer::leave(const TracedCall& call) noexcept {
     trace_.spans.push_back(
         {call.kind, step(), -1, "", std::string(name), call_start_ns_, now_ns()});
   } catch (const std::exception&) {
-    // Without memory for a span there is one less.
+    // If there is no memory for a span, the trace lacks it.
   }
 }
 

@@ -23,7 +23,7 @@ class CudaEvent final : public Event {
   EventHandle event_;
 };
 
-// The graph around what is recorded of a loop.
+// The graph that surrounds a loop's body while the body is recorded.
 struct LoopCapture {
   GraphHandle graph;  // its only node repeats its body, which is what is captured
   cudaGraphConditionalHandle goes_on{};
@@ -55,13 +55,13 @@ class CudaStream final : public Stream {
   [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
 
  private:
-  // What exists between begin_recording() and its end.
+  // The state between begin_recording() and its end.
   struct Capture {
     CaptureLock lock;
     std::vector<NodeLabel> labels;
     std::optional<LoopCapture> loop;
   };
-  // False when nothing was recorded since the last call.
+  // Labels the nodes that were added since the last call. Returns false when there are none.
   bool label_new_nodes(std::string_view label);
 
   int ordinal_;

@@ -1,7 +1,4 @@
-// Traces of a CUDA device: what streams tell, and who listens.
-//
-//   kLaunches  cupti_tracer.cc   every kernel, stamped by NVIDIA's profiling library
-//   kReplays   replay_tracer.cc  the start and the end of a replay, stamped by kernels of our own
+// Traces of a CUDA device: streams report their calls to a listener.
 #pragma once
 
 #include <memory>
@@ -16,7 +13,7 @@ namespace encore::cuda {
 
 class CudaRecording;
 
-// A call of a stream's, of the outermost of nested ones.
+// A call of a stream, which is the outermost where calls nest.
 struct TracedCall {
   TraceKind kind = TraceKind::kOtherCall;
   std::string_view label;                   // of a launch, a copy
@@ -29,7 +26,7 @@ class TraceListener {
   virtual ~TraceListener() = default;
   virtual void enter(const TracedCall& call) = 0;
   virtual void leave(const TracedCall& call) noexcept = 0;
-  // What is launched to replay that recording.
+  // The executable to launch for a replay of that recording.
   virtual cudaGraphExec_t executable(const CudaRecording& replayed);
 };
 
@@ -46,7 +43,7 @@ class TraceScope {
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
-  // Of a replay.
+  // The executable to launch for a replay.
   [[nodiscard]] cudaGraphExec_t executable() const;
 
  private:

@@ -20,7 +20,7 @@ TraceSpan kernel_span(const char* function) {
   return {TraceKind::kKernel, 0, -1, "", function, 0, 1};
 }
 
-// As if each node were a launch of its own.
+// Labels the nodes as if each were a launch of its own.
 std::vector<std::string> labels(const std::vector<RecordedNode>& nodes,
                                 std::vector<TraceSpan> spans) {
   std::vector<int> launches(nodes.size());

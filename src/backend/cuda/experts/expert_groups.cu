@@ -23,7 +23,7 @@ constexpr int kSortThreads = 1024;
 constexpr int kLanes = 32;
 constexpr unsigned kAllLanes = 0xffffffffU;
 
-// A product's block: some rows of one expert, and kOutputs outputs of each of two sets.
+// A block of a product takes some rows of one expert, and kOutputs outputs of each of two sets.
 constexpr int kWarps = 4;
 constexpr int kOutputsPerWarp = 16;  // of a set
 constexpr int kOutputs = kWarps * kOutputsPerWarp;
@@ -34,7 +34,7 @@ constexpr int kStages = 4;
 constexpr int kFewRows = 16;  // in a tile
 constexpr int kManyRows = 64;
 
-// Rows of one expert: `count` of the sorted pairs, from `first` on.
+// The rows of a tile belong to one expert: they are `count` of the sorted pairs, from `first` on.
 struct RowTile {
   int expert;
   int first;
@@ -53,7 +53,7 @@ struct SortArgs {
   int32_t* num_tiles;
 };
 
-// One block.
+// Sorts the pairs by expert, and cuts each expert's pairs into tiles. It runs as one block.
 __global__ void __launch_bounds__(kSortThreads)
     sort_pairs_kernel(const __grid_constant__ SortArgs args) {
   extern __shared__ int32_t next_place[];  // of each expert; before that, its pairs
@@ -102,14 +102,15 @@ __global__ void __launch_bounds__(kSortThreads)
     if (thread == 0) *args.num_tiles = num_tiles;
   }
   __syncthreads();
-  // In which order an expert's rows lie shows in no bit.
+  // The order of an expert's rows shows in no bit of the result, so atomics may hand out their
+  // places.
   for (int pair = thread; pair < args.num_pairs; pair += kSortThreads) {
     const int expert = expert_of(pair);
     if (is_expert(expert)) args.sorted[atomicAdd(&next_place[expert], 1)] = pair;
   }
 }
 
-// Units: strides in elements.
+// Strides count elements.
 template <typename T>
 struct ProductArgs {
   const T* rows;  // that are multiplied: row `pair / pairs_per_row`
@@ -132,8 +133,9 @@ struct Stage {
   static constexpr int kBytes = kWeightBytes + kRowBytes;
 };
 
-// Of `kGated`, the sets are rows of gate and of up, and outputs what the two make; else they are
-// neighbours. Block (outputs, tile).
+// Multiplies a tile of rows by an expert's matrix. If `kGated`, the two sets of outputs are rows of
+// gate and of up, and the kernel writes silu(gate) * up; else the sets lie side by side, and it
+// writes both. The grid is (blocks of outputs, tiles).
 template <typename T, int kRows, bool kGated>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_product_kernel(const __grid_constant__ ProductArgs<T> args) {
@@ -186,7 +188,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
       const T* const from =
           is_valid ? weight + (set * set_rows + row) * args.columns + column : args.weight;
       const uint32_t to = stage + copied_to + static_cast<uint32_t>(i * kRowsPerCopy * kDepth * 2);
-      // Where an expert has many rows, its other tiles read the same weights.
+      // Where an expert has many rows, its other tiles read its weights as well, so these stay in
+      // caches.
       if constexpr (kRows == kFewRows) {
         copy_async_once(to, from, is_valid);
       } else {
@@ -237,7 +240,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     }
   }
 
-  // Two neighbouring outputs of a row.
+  // Writes two neighbouring outputs of a row.
   const auto store = [&](int row, int output, float low, float high) {
     if (pairs[row] < 0 || output >= args.num_outputs) return;
     T* const to = args.out + static_cast<int64_t>(pairs[row]) * args.num_outputs + output;
@@ -264,7 +267,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   }
 }
 
-// Units: strides in elements.
+// Strides count elements.
 template <typename T>
 struct CombineArgs {
   const T* products;  // [pairs,width]
@@ -279,7 +282,8 @@ struct CombineArgs {
   int width;
 };
 
-// Block (row, part of it); a thread has a pack of it.
+// Adds up the products of each row's experts by the row's weights. The grid is (rows, parts of a
+// row); a thread has one pack of a row.
 template <typename T>
 __global__ void combine_experts_kernel(const __grid_constant__ CombineArgs<T> args) {
   constexpr int kSize = Pack<T>::kSize;
@@ -302,7 +306,7 @@ __global__ void combine_experts_kernel(const __grid_constant__ CombineArgs<T> ar
   store_pack(args.y + row * args.y_stride + column, to_pack<T>(sums));
 }
 
-// What lies between the launches, of one part of the rows.
+// Lays out the scratch in which the launches of one part of the rows hand each other their results.
 struct Between {
   int64_t pairs;
   int64_t max_tiles;
@@ -332,7 +336,7 @@ struct Between {
   }
 };
 
-// Tiles are small where experts get few rows each.
+// Returns the rows in a tile, which are few where experts get few rows each.
 int rows_per_tile(const KernelArgs& args) {
   constexpr int64_t kRowsWorthATile = 24;
   const int64_t num_experts = args.inputs["down"].shape[0];
@@ -350,7 +354,7 @@ void launch_product(Stream& stream, const ProductArgs<T>& args, int64_t max_tile
          expert_product_kernel<T, kRows, kGated>, args);
 }
 
-// The launches of rows [first, first + count).
+// Enqueues the launches of rows [first, first + count).
 template <typename T, int kRows>
 void launch_part(Stream& stream, const KernelArgs& args, int64_t first, int64_t count) {
   const TensorView& x = args.inputs["x"];

@@ -1,5 +1,6 @@
-// expert_mlp, a warp for each output of each row: two launches, the products of gate and up with their
-// activation, and the sum of the experts' products, each lane's share in the order of the row's list.
+// Computes expert_mlp with a warp for each output of each row, in two launches: one makes the
+// products of gate and up with their activation, and one adds up the experts' products, where each
+// lane adds its share in the order of the row's list.
 #include "backend/cuda/experts/experts.h"
 #include "backend/cuda/launch.h"
 
@@ -9,7 +10,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kLanes = 32;
 
-// Units: strides in elements.
+// Strides count elements.
 template <typename T>
 struct ExpertRows {
   const T* x;
@@ -30,7 +31,7 @@ struct ExpertRows {
   int inner;  // F
 };
 
-// kSize elements that lie together.
+// Loads kSize adjacent elements as floats.
 template <typename T, int kSize>
 __device__ __forceinline__ void load_floats(const T* from, float (&values)[kSize]) {
   if constexpr (kSize == 1) {
@@ -48,7 +49,8 @@ __device__ __forceinline__ void add_products(const float (&a)[kSize], const floa
     sum = fmaf(a[i], b[i], sum);
 }
 
-// Block (pair of a row and an expert, outputs of gate and up); a warp has one of those.
+// Computes silu(gate x) * (up x). The grid is (pairs of a row and an expert, blocks of outputs); a
+// warp computes one output.
 template <typename T, int kSize>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_gate_up_kernel(const __grid_constant__ ExpertRows<T> args) {
@@ -81,7 +83,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     args.hidden[pair * args.inner + output] = from_float<T>(silu<T>(gate_sum) * up_sum);
 }
 
-// Block (row, outputs of down); a warp has one of those.
+// Adds up the products of each row's experts. The grid is (rows, blocks of outputs of down); a warp
+// computes one output.
 template <typename T, int kSize>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_down_kernel(const __grid_constant__ ExpertRows<T> args) {

@@ -1,4 +1,4 @@
-// Feed-forward by experts: what the table of its kernels (experts.cc) binds.
+// Binds the kernels of the feed-forward by experts, which experts.cc lists.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,22 @@
 
 namespace encore::cuda {
 
-// Pairs of a row and one of its experts: the number of experts that are read, if all differ.
+// Counts the pairs of a row and one of its experts. As many experts are read if all of them differ.
 inline int64_t num_pairs(const KernelArgs& args) {
   return args.inputs["experts"].shape.num_elements();
 }
 
-// route.cu: a warp a row.
+// The kernel of route.cu chooses the experts of a row in one warp.
 BoundLaunch bind_route(Device& device, const KernelArgs& args);
 
-// expert_rows.cu: a warp for each output of each row, which reads the weights of its expert by itself.
-// The order of additions depends on the widths and on alignment alone.
+// The kernels of expert_rows.cu have a warp for each output of each row, which reads the weights of
+// its expert by itself. The order of additions depends on the widths and on alignment alone.
 Workspace expert_rows_workspace(const KernelArgs& args);
 BoundLaunch bind_expert_rows(Device& device, const KernelArgs& args);
 
-// expert_groups.cu: rows sorted by expert, on the tensor cores. Elements of 16 bits, rows aligned to
-// 16 bytes. A row's bits depend neither on how many rows there are nor on what others choose.
+// The kernels of expert_groups.cu sort rows by expert and use the tensor cores. They need elements
+// of 16 bits, and rows aligned to 16 bytes. A row's bits depend neither on how many rows there are
+// nor on what others choose.
 Workspace expert_groups_workspace(const KernelArgs& args);
 BoundLaunch bind_expert_groups(Device& device, const KernelArgs& args);
 

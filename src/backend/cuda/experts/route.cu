@@ -14,7 +14,7 @@ constexpr int kWarps = 2;
 constexpr int kLanes = 32;
 constexpr unsigned kAllLanes = 0xffffffffU;
 
-// Units: strides in elements.
+// Strides count elements.
 struct RouteArgs {
   RoutingRule rule;
   const float* logits;
@@ -32,12 +32,12 @@ __device__ __forceinline__ float clamped(float value) {
   return fminf(fmaxf(value, -FLT_MAX), FLT_MAX);
 }
 
-// The largest of all lanes' values, and the lowest id of those that have it.
+// Returns the lowest id of those that have the largest value of all lanes.
 __device__ __forceinline__ int lane_of_largest(float value, int id) {
   return __reduce_min_sync(kAllLanes, value == warp_max(value) ? id : INT_MAX);
 }
 
-// Experts of groups that are not among the best become -infinity. Lane l has group l.
+// Makes experts of groups that are not among the best -infinity. Lane l has group l.
 __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choices, int lane) {
   const int size = rule.num_experts / rule.groups;
   float best = -INFINITY;
@@ -61,7 +61,7 @@ __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choi
   __syncwarp();
 }
 
-// Experts drawn in the place of those that the row chose. `taken`: a number for each expert.
+// Draws experts in the place of those that the row chose. `taken` has a number for each expert.
 __device__ __forceinline__ void draw_experts(const RoutingRule& rule, int64_t row, float* taken,
                                              int32_t* experts, float* weights, int lane) {
   for (int e = lane; e < rule.num_experts; e += kLanes)
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     if (rule.groups_kept < rule.groups) drop_groups(rule, choices, lane);
   }
   for (int k = 0; k < rule.top_k; ++k) {
-    // What was chosen before is -infinity, which is below all that can be.
+    // Experts that were chosen before are -infinity, which is below all that can be.
     float best = -INFINITY;
     int id = INT_MAX;
     for (int e = lane; e < rule.num_experts; e += kLanes) {

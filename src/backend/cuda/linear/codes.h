@@ -16,8 +16,8 @@ namespace encore::cuda {
 
 inline constexpr int kCodeGroup = 16;
 
-// Where a column of such a weight lies in its row. A row whose length is no multiple of a group is
-// as it was stored.
+// The place of a column of such a weight in its row. A row whose length is no multiple of a group
+// is as it was stored.
 constexpr int64_t place_of_code(int64_t column, int64_t columns) {
   if (columns % kCodeGroup != 0) return column;
   const int64_t in_group = column % kCodeGroup;

@@ -180,7 +180,8 @@ std::string CublasLt::code(const MatmulShape& shape, const std::string& algorith
   if (!parsed) return "";
   std::string text =
       fmt::format("{} {} {}", name(shape.in_dtype), name(shape.out_dtype), shape.has_bias);
-  // Seen in the names of kernels. Into how many parts a sum is split is an argument of theirs.
+  // Adds a property that the names of kernels show. The number of parts into which a sum is split
+  // is an argument of theirs.
   const auto add = [&]<typename T>(cublasLtMatmulAlgoConfigAttributes_t attribute, T most) {
     T value = 0;
     size_t written = 0;

@@ -33,14 +33,14 @@ using namespace gemm;
 
 constexpr int kMaxTileRows = 256;
 constexpr int kMaxCodeTileRows = 192;  // registers hold no more sums
-// So many rows meet all outputs before the next do: what the tiles under way read of more would not
-// fit the L2 cache.
+// The tiles take so many rows through all outputs before the next rows. With more rows, what the
+// tiles at work read would not fit the L2 cache.
 constexpr int64_t kMaxGroupRows = 2048;
 
 bool is_coded(const LinearOperands& o) {
   return o.weight->dtype == DType::kFP8;
 }
-// Of codes, rows that the skinny GEMM multiplies faster.
+// With codes, the skinny GEMM multiplies up to so many rows faster.
 constexpr int64_t kMostSkinnyCodeRows = 128;
 
 int most_tile_rows(const LinearOperands& o) {
@@ -103,7 +103,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, int tile_rows) {
 
 std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiprocessors,
                                 int64_t most_rows) {
-  // What a tile takes beside its products, in rows.
+  // The time of a tile beside its products, as a number of rows.
   constexpr int64_t kRowsBeside = 20;
   std::vector<int> result;
   for (int64_t tiles = div_up(rows, most_rows); tiles <= div_up(rows, kMinTileRows); ++tiles) {
@@ -127,7 +127,7 @@ Workspace gemm_workspace(const KernelArgs& args) {
 
 bool accepts_gemm(const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
-  // Of codes there is no other kernel; of the rest, cuBLASLt has the products that stand alone.
+  // Codes have no other kernel for many rows. Otherwise cuBLASLt has the products that stand alone.
   const bool norm = o.norm == nullptr || (is_coded(o) && accepts_quantized_norm(o));
   if (!norm || !(o.silu_mul || args.batch_invariant || is_coded(o))) return false;
   const int64_t outputs = o.weight->num_rows();

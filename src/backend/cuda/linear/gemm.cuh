@@ -40,8 +40,9 @@ struct GemmArgs {
   int num_outputs;
   bool silu_mul;  // stored is silu(gate) * up: half as many as the product's outputs
   const T* bias;  // null: none
-  // Of codes: the weight's scales, one an output, or, with scale_columns, one for each 128 outputs
-  // and 128 columns; and those of x, by boxes of 128 columns, then by rows.
+  // Scales, for operands in codes. The weight has one for each output, or, with scale_columns, one
+  // for each 128 outputs and 128 columns. Those of x are ordered by boxes of 128 columns, then by
+  // rows.
   const float* weight_scale;
   int scale_columns;
   const float* x_scale;
@@ -104,7 +105,7 @@ struct Layout {
   }
 };
 
-// Where a block's part of a tile begins: an output, and a row of x.
+// The corner of a block's part of a tile: its first output and its first row of x.
 struct Corner {
   int output;
   int row;
@@ -119,7 +120,8 @@ __device__ __forceinline__ Corner corner(const Args& args, int tile, int rank) {
   return {(in_group / rows * kBlocks + rank) * kTileOutputs, (first_row + in_group % rows) * kRows};
 }
 
-// As copy_box(), to the same place in all blocks of the cluster, whose barriers get the bytes.
+// Copies as copy_box() does, to the same place in all blocks of the cluster, whose barriers get the
+// bytes.
 __device__ __forceinline__ void copy_box_to_cluster(uint32_t target, const CUtensorMap& map,
                                                     int3 at, uint32_t barrier) {
   constexpr uint16_t kAll = (1U << kBlocks) - 1;
@@ -180,7 +182,7 @@ struct Producer {
                full);
     }
   }
-  // This block's half of the rows, for both blocks.
+  // Copies this block's half of the rows, for both blocks.
   __device__ __forceinline__ void copy_x(uint32_t stage, Corner at, int step) const {
     const int first = rank * kHalfRows;
     copy_box_to_cluster(layout.x(stage) + static_cast<uint32_t>(first * kBoxRowBytes), args.x,
@@ -190,12 +192,13 @@ struct Producer {
                  scales_bytes(at), layout.full(stage));
     }
   }
-  // Of the tile's rows that there are.
+  // The bytes of the scales of the tile's rows, without rows behind the last.
   [[nodiscard]] __device__ __forceinline__ uint32_t scales_bytes(Corner at) const {
     if constexpr (!kIsFp8<E>) return 0;
     return static_cast<uint32_t>(min(kRows, args.x_scale_stride - at.row) * 4);
   }
-  // Weights are constants: those of the first stages are asked for while the launch before runs.
+  // Runs the copies. Weights are constants, so the first stages' weights are copied while the
+  // launch before still runs.
   __device__ __forceinline__ void run() const {
     const Corner first = corner<kRows>(args, first_tile, rank);
     const int ahead = min(args.num_steps, L::kStages);
@@ -269,7 +272,7 @@ struct Consumer {
     return describe_rows(layout.weights(stage) +
                          static_cast<uint32_t>(warpgroup) * kProductOutputs * kBoxRowBytes);
   }
-  // sums = all steps of a tile.
+  // Sets the sums to those of all steps of a tile.
   __device__ __forceinline__ void add(Slot& slot, uint32_t other_empty) {
     uint32_t last = 0;
     int step = 0;
@@ -292,8 +295,8 @@ struct Consumer {
     release(last, other_empty);
     settle(sums);
   }
-  // The same of codes. The tensor cores add up a step's 128 columns, and each step's sums are added
-  // in float, times the scales. Meanwhile the other warpgroup multiplies.
+  // Adds up all steps of a tile of codes. The tensor cores sum a step's 128 columns, and each
+  // step's sums are added in float, times the scales. Meanwhile the other warpgroup multiplies.
   __device__ __forceinline__ void add_scaled(Corner at, Slot& slot, uint32_t other_empty) {
     const float* scales_of_weight[2];
     bool has_blocks = args.scale_columns > 0;
@@ -396,7 +399,7 @@ struct Consumer {
     }
   }
 
-  // The warpgroup's outputs, half of the rows at a time.
+  // Stores the warpgroup's outputs, half of the rows at a time.
   __device__ __forceinline__ void store(Corner at) {
     const int barrier = 1 + warpgroup;
     const bool stores = threadIdx.x % 128 == 0;
@@ -424,7 +427,7 @@ struct Consumer {
     }
   }
 
-  // Both warpgroups' outputs, which are 64 together.
+  // Stores the outputs of both warpgroups, which are 64 together.
   __device__ __forceinline__ void store_gated(Corner at) {
     constexpr int kBarrier = 1 + kConsumers;
     const bool stores = threadIdx.x == 0;
@@ -441,7 +444,7 @@ struct Consumer {
     meet_at<kConsumerThreads>(kBarrier);
     if (stores) store_box(args.out, make_int3(at.output / 2, at.row, 0), layout.staging(0));
   }
-  // Rounded before silu, as a product of its own would be.
+  // The product is rounded before silu, as that of a launch of its own would be.
   [[nodiscard]] __device__ __forceinline__ uint32_t gated(int j) const {
     const float2 gates = unpack_pair<T>(pack_pair<T>(sums[4 * j], sums[4 * j + 1]));
     const float2 ups = unpack_pair<T>(pack_pair<T>(sums[4 * j + 2], sums[4 * j + 3]));
@@ -458,7 +461,8 @@ __global__ void __launch_bounds__(kThreads<E>, 1)
   const auto rank = static_cast<int>(cluster_rank());
   const int cluster = static_cast<int>(blockIdx.x) / kBlocks;
   const int num_clusters = static_cast<int>(gridDim.x) / kBlocks;
-  // The same in all lanes, and the compiler knows: tensor cores take uniform registers.
+  // The warp's number, equal in all lanes in a way that the compiler knows: tensor cores take
+  // uniform registers.
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
   if (threadIdx.x == 0) {
     layout.init();
@@ -492,14 +496,14 @@ struct Variant {
   int shared_bytes;
   void (*kernel)(GemmArgs<T>);
 };
-// Of operands in E, from kMinTileRows rows on.
+// Variants of the kernel for operands in E, from kMinTileRows rows on.
 template <typename T, typename E, int... kIndex>
 constexpr auto make_variants(std::integer_sequence<int, kIndex...> /*each*/) {
   return std::array{Variant<T>{kMinTileRows + kIndex * kTileRowsStep,
                                Layout<E, kMinTileRows + kIndex * kTileRowsStep>::kBytes,
                                gemm_kernel<T, E, kMinTileRows + kIndex * kTileRowsStep>}...};
 }
-// Of codes. (gemm_fp8.cu)
+// Variants of the kernel for operands in codes (gemm_fp8.cu).
 template <typename T>
 std::span<const Variant<T>> code_variants();
 

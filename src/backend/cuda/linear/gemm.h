@@ -17,11 +17,12 @@ bool accepts_gemm(const KernelArgs& args);
 Workspace gemm_workspace(const KernelArgs& args);
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args);
 
-// Rows of a tile that are worth a try on a chip of so many multiprocessors, by how fast they should
-// be. A row's bits do not depend on the choice. Shapes: x [rows, columns], weight [outputs, columns].
+// Lists the rows of a tile that are worth a try on a chip of so many multiprocessors, by how fast
+// they should be. A row's bits do not depend on the choice. Shapes: x [rows, columns], weight
+// [outputs, columns].
 std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiprocessors,
                                 int64_t most_rows = 256);
-// The one that bind_gemm() takes.
+// Returns the rows of a tile that bind_gemm() chooses.
 int gemm_tile_rows(Device& device, const KernelArgs& args);
 // Takes products without silu_mul, too, and a bias; they have the bits that silu_mul begins with.
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args, int tile_rows);

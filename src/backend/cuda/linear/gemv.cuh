@@ -40,7 +40,7 @@ struct Ring {
       : slots(shared_address(shared)),
         barriers(slots + static_cast<uint32_t>(num_slots * kSlotBytes)),
         num_slots(static_cast<uint32_t>(num_slots)) {}
-  // By one thread: the barriers of the slots from `first` on, so many of them.
+  // Initializes the barriers of the `count` slots from `first` on. One thread calls it.
   __device__ __forceinline__ void init(uint32_t first, uint32_t count) const {
 #pragma unroll 1
     for (uint32_t i = first; i < first + count; ++i) {
@@ -120,7 +120,7 @@ struct Sums {
       multiply_add<T>(high, pieces, x.z, x.w);
     }
   }
-  // Four pieces of 16 codes.
+  // Multiplies with four pieces of 16 codes.
   __device__ __forceinline__ void add_codes(const uint32_t (&pieces)[4], const uint4& x) {
     uint32_t weights[4];
     widen_codes<T>(pieces[0], weights[0], weights[2]);
@@ -135,7 +135,7 @@ struct Sums {
     const int piece = Workers::lane() / kTileOutputs;
     return static_cast<uint32_t>(row * kBoxRowBytes + (piece ^ row) * 16);
   }
-  // Of output lane / 4 and row lane % 4.
+  // The product of output lane / 4 and row lane % 4.
   [[nodiscard]] __device__ __forceinline__ float total() const {
     return (low[0] + low[3]) + (high[0] + high[3]);
   }
@@ -161,7 +161,7 @@ struct Scales {
     output = args.scale[of];
     if (args.silu_mul) gated = args.scale[args.num_outputs + of];
   }
-  // Of the warp's box of that number.
+  // The scale of the warp's box of that number.
   [[nodiscard]] __device__ __forceinline__ float of_box(int number) const {
     return __shfl_sync(0xffffffffU, box, number);
   }
@@ -175,7 +175,8 @@ struct Part {
   int num_units;
   int tiles_per_unit;
   int slots_per_tile;
-  // What this worker finishes: of a batch of units one, its output in the first batch, of a row.
+  // The result that this worker finishes: a unit of a batch of units, its output in the first
+  // batch, and a row.
   int worker_unit;
   int output;
   int row;
@@ -207,7 +208,7 @@ struct Part {
   }
 };
 
-// Where a worker finds weights in a slot and the warps' sums, which become those of outputs.
+// Multiplies the weights in a slot, and adds the warps' sums up to outputs.
 template <typename W, int kRows>
 class Products {
  public:
@@ -278,7 +279,8 @@ class Products {
                                                 const XRows<W, kRows>& x, uint32_t sum_at,
                                                 const Scales& scales) const {
     Sums<T, W> sums;
-    // With scales of blocks, what the boxes before have summed up to; no warp has more than 32.
+    // Where blocks of the weight have scales: the sum over the boxes before, scaled. No warp has
+    // more than 32 boxes.
     [[maybe_unused]] float scaled = 0;
     [[maybe_unused]] int number = 0;
     uint32_t x_at = x.lane_at();

@@ -6,14 +6,15 @@
 
 namespace encore::cuda {
 
-// One to four rows of bf16 or f16, weights of the same type or of 8-bit codes with their scales,
-// dense, everything aligned to 16 bytes; output f32 or as the input. Rows with a norm in front have 8192 columns at most, together; x fits shared memory.
+// Takes one to four rows of bf16 or f16, weights of the same type or of 8-bit codes with their
+// scales, dense, everything aligned to 16 bytes; output f32 or as the input. Rows with a norm in
+// front have 8192 columns at most, together; x fits shared memory.
 bool accepts_gemv(const KernelArgs& args);
 BoundLaunch bind_gemv(Device& device, const KernelArgs& args);
-// The same, of a weight of 8-bit codes.
+// Binds the kernel for a weight of 8-bit codes.
 BoundLaunch bind_gemv_fp8(Device& device, const KernelArgs& args);
 
-// Any shape, stride and dtype: tiles in shared memory, float arithmetic.
+// Takes any shape, stride and dtype: tiles in shared memory, float arithmetic.
 BoundLaunch bind_plain_linear(Device& device, const KernelArgs& args);
 
 }  // namespace encore::cuda

@@ -1,5 +1,5 @@
-// What linears with one row, or very few, are bound to: their arguments, and how much shared memory
-// they take. The device code: gemv.cuh.
+// The arguments of linears with one row, or very few, and the shared memory they take. The device
+// code: gemv.cuh.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,8 @@ struct GemvArgs {
   const T* residual;  // null: none
   const T* norm;      // null: none
   const T* bias;      // null: none
-  // The weight's scales, of 8-bit codes: one an output; or, with scale_columns, one for each 128
-  // outputs and 128 columns.
+  // The scales of a weight of 8-bit codes: one for each output; or, with scale_columns, one for
+  // each 128 outputs and 128 columns.
   const float* scale;
   int scale_columns;
   T* sum;
@@ -66,7 +66,7 @@ struct GemvArgs {
   [[nodiscard]] __host__ __device__ int tiles_per_unit() const { return silu_mul ? 2 : 1; }
 };
 
-// Of a launch with a weight that is stored as W, in so many blocks.
+// The arguments of a launch whose weight is stored as W, in `num_blocks` blocks.
 template <typename T, typename W>
 GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
   const LinearOperands o = linear_operands(args);
@@ -104,23 +104,23 @@ GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
   return gemv;
 }
 
-// Where copies find the weight. Errors: kDevice.
+// Describes to the copy engine where the weight lies. Errors: kDevice.
 inline CUtensorMap weight_map(const KernelArgs& args) {
   const TensorView& weight = *linear_operands(args).weight;
   const int boxes = has_whole_boxes(weight) ? kSlotBoxes : 0;
   return map_of_boxes(weight, {.rows = kTileOutputs, .boxes = boxes});
 }
 
-// A kernel is made for so many rows.
+// The number of rows that a kernel is made for, of at least `rows`.
 constexpr int padded_rows(int64_t rows) {
   return rows <= 2 ? static_cast<int>(rows) : kMaxRows;
 }
 
-// Bytes of shared memory. Of x, rounded up to whole slots;
+// Bytes of shared memory for x, rounded up to whole slots.
 constexpr int64_t x_bytes(int64_t rows, int64_t columns, DType stored) {
   return rows * round_up(columns, kSlotBoxes * box_columns(stored)) * 2;
 }
-// of the sums of a batch of tiles: [tile, row, output, warp].
+// Shared memory for the sums of a batch of tiles: [tile, row, output, warp].
 constexpr int batch_units(int rows) {
   return 16 / rows;
 }
@@ -131,7 +131,7 @@ constexpr int64_t sums_bytes(int rows, int64_t units_of_block, int64_t tiles_per
   return std::min<int64_t>(units_of_block, batch_units(rows)) * tiles_per_unit *
          tile_sums_bytes(rows);
 }
-// Of a worker.
+// The loads that a worker makes of a row.
 inline int64_t num_loads(int64_t rows, int64_t columns) {
   return div_up(columns / kColumnsPerLoad, kWorkers / padded_rows(rows));
 }
@@ -140,7 +140,7 @@ inline constexpr int64_t kMostSumsBytes = sums_bytes(1, batch_units(1), 2);
 inline constexpr int64_t kKilobyte = 1024;
 inline constexpr int64_t kMaxSharedBytes = 220 * kKilobyte;
 inline constexpr int kMinSlots = 4;
-// Of a ring of slots, with a barrier that says that a slot is full and one that it is empty, x, and
+// Bytes of shared memory for a ring of slots, two barriers for each slot (full and empty), x, and
 // the sums.
 inline int64_t shared_bytes(int64_t rows, int64_t columns, DType stored, int64_t num_slots,
                             int64_t sums) {

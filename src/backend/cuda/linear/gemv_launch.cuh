@@ -47,8 +47,8 @@ struct Producer {
   }
 };
 
-// Shared memory: the ring, x, the sums.
-// kLoads: of a worker, of a row that is normalized, or that are under way at once.
+// Shared memory holds the ring, x, and the sums. kLoads: those of a worker for a row that is
+// normalized, or those that are under way at once.
 template <typename T, typename W, int kRows, bool kNormalizes, int kLoads>
 __global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
     gemv_kernel(const __grid_constant__ GemvArgs<T> args,
@@ -121,12 +121,12 @@ auto kernel_for(const GemvArgs<T>& gemv) {
   }
 }
 
-// How large a block is. Blocks of the next launch start beside it where they fit, and have their
-// rings full when their turn comes. But two of one launch must not meet on one multiprocessor while
-// another has none: it would have twice as much to do as the others. So of two launches that follow
-// each other, one has blocks that are larger than half of a multiprocessor, and the other less than
-// what these leave: those that give the width of the model, and those that take it.
-// In wide models long rings are worth more, and every block is larger than half.
+// Decides how large a block is. Blocks of the next launch start beside it where they fit, and have
+// their rings full when their turn comes. But two of one launch must not meet on one multiprocessor
+// while another has none: it would have twice as much to do as the others. So of two launches that
+// follow each other, one has blocks that are larger than half of a multiprocessor, and the other
+// less than what these leave: those that give the width of the model, and those that take it. In
+// wide models long rings are worth more, and every block is larger than half.
 struct Room {
   int num_slots = 0;
   int64_t shared_bytes = 0;
@@ -151,7 +151,7 @@ Room room_of(const GemvArgs<T>& gemv, DType stored) {
   return room;
 }
 
-// Of x in T, with a weight that is stored as W.
+// Binds a launch with x in T and a weight that is stored as W.
 template <typename T, typename W>
 BoundLaunch bind_for(Device& device, const KernelArgs& args) {
   const int blocks = chip(device).num_multiprocessors;

@@ -49,7 +49,8 @@ struct RowShare {
   uint4 loads[kLoads];
 };
 
-// Which of a row's loads of 16 bytes are a worker's: its index, and all that are kCount further.
+// Tells which of a row's 16-byte loads a worker makes: the one of its own index, and every
+// kCount-th behind it.
 template <int kRows>
 class Loads {
  public:
@@ -65,20 +66,20 @@ class Loads {
   int num_;  // from the worker's first one on
 };
 
-// Where a worker finds its share of a row in memory.
+// The address of a worker's share of a row in memory.
 template <int kRows>
 class RowPlace : public Loads<kRows> {
  public:
   using typename Loads<kRows>::Mine;
 
-  // Null: rows of zeros.
+  // Null rows read as zeros.
   template <typename T>
   __device__ __forceinline__ RowPlace(const GemvArgs<T>& args, const T* rows, int64_t stride)
       : Loads<kRows>(rows != nullptr ? args.num_rows : 0, args.num_loads()),
         at_(reinterpret_cast<const uint4*>(rows + Mine::row() * stride) + Mine::index()) {
     compute_now(at_);
   }
-  // The loads from `first` on.
+  // Fetches the loads from `first` on.
   template <int kLoads>
   __device__ __forceinline__ void fetch(RowShare<kLoads>& share, int first = 0) const {
 #pragma unroll
@@ -110,7 +111,7 @@ class XRows : public Loads<kRows> {
     compute_now(lane_at_);
     compute_now(put_at_);
   }
-  // The worker's share, the loads from `first` on.
+  // Puts the worker's share there, the loads from `first` on.
   template <int kLoads>
   __device__ __forceinline__ void put(const RowShare<kLoads>& share, int first = 0) const {
 #pragma unroll
@@ -118,7 +119,7 @@ class XRows : public Loads<kRows> {
       if (this->has(first + i)) put(first + i, share.loads[i]);
     }
   }
-  // What the last slot has beyond the rows' ends.
+  // Clears the part of the last slot that lies beyond the rows' ends.
   __device__ __forceinline__ void clear_rest(int slots_per_tile) const {
     const Loads<kRows> all(kRows, slots_per_tile * kSlotColumns<W> / kColumnsPerLoad);
 #pragma unroll 1
@@ -126,8 +127,8 @@ class XRows : public Loads<kRows> {
       if (!this->has(i)) put(i, uint4{});
     }
   }
-  // Where this lane reads the first box of its warp; the next box of x is kNextBox further, the
-  // first beside the warp's next box of weights kNextOfWarp.
+  // The address at which this lane reads the first box of its warp; the next box of x is kNextBox
+  // further, the first beside the warp's next box of weights kNextOfWarp.
   [[nodiscard]] __device__ __forceinline__ uint32_t lane_at() const {
     return lane_at_;
   }

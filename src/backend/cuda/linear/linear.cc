@@ -76,7 +76,8 @@ BoundLaunch bind_plan(const CublasLt& library, std::shared_ptr<const CublasLt::P
   return [matmul](Stream& stream, const StepLengths&) { matmul->launch(handle(stream)); };
 }
 
-// With the algorithm that the tuner chose; null when the library has none for the shape.
+// Returns the plan with the algorithm that the tuner chose, or null when the library has none for
+// the shape.
 std::shared_ptr<const CublasLt::Plan> tuned_plan(Device& device, const CublasLt& library,
                                                  const MatmulShape& shape, const KernelArgs& args) {
   std::map<std::string, std::shared_ptr<const CublasLt::Plan>> plans;  // by algorithm
@@ -131,9 +132,10 @@ BoundLaunch bind_plan_and_rest(Device& device, std::shared_ptr<const CublasLt::P
 
 // With fewer rows our kernel is the faster one for every shape that was tried.
 constexpr int64_t kMinComparedRows = 33;
-// What a launch costs a step beside its time, where it is not one of ours, which asks for its
-// weights while the launch before it ends. Found in chains of an 8B's layer with 64 and 96 rows: by
-// time alone the library won gate and up, SiLU included, by 2 to 4 % and the layer took 5 % longer.
+// The cost to a step, beside its time, of a launch that is not ours: our kernels ask for their
+// weights while the launch before them ends. Found in chains of an 8B's layer with 64 and 96 rows:
+// by time alone the library won gate and up, SiLU included, by 2 to 4 % and the layer took 5 %
+// longer.
 constexpr double kNoOverlapUs = 3;
 
 // The first guess comes first. Ours writes f32 outputs in single words, which with many rows makes
@@ -158,8 +160,9 @@ std::function<BoundLaunch(const KernelArgs& args)> binder_of_ours(Device& device
   };
 }
 
-// What both one of ours and cuBLASLt take, from 33 rows on. Runs the faster one, as the tuner found;
-// in fused_linear, silu_mul behind cuBLASLt's product is a launch that counts.
+// Takes launches from 33 rows on that one of our kernels and cuBLASLt both take, and runs the
+// faster of the two, as the tuner found; in fused_linear, silu_mul behind cuBLASLt's product is a
+// launch that counts.
 bool accepts_fastest(const KernelArgs& args) {
   return args.inputs["x"].num_rows() >= kMinComparedRows &&
          (accepts_skinny_gemm(args) || accepts_gemm(args)) && accepts_cublaslt(args);
@@ -218,8 +221,9 @@ std::span<const Kernel> linear_kernels() {
   return kRows;
 }
 
-// Up to four rows, and rows that are rounded to codes, with a norm in front as far as that fits; of
-// other rows no norm, and silu_mul behind. What none of these takes is launched as the ops it stands for.
+// The kernels of fused_linear. They take up to four rows, and rows that are rounded to codes, with
+// a norm in front as far as that fits; other rows without a norm, and with silu_mul behind.
+// Anything else is launched as the ops it stands for.
 std::span<const Kernel> fused_linear_kernels() {
   static constexpr std::array<Kernel, 4> kRows = {{
       {"fused_linear",

@@ -56,7 +56,7 @@ struct Chain {
   std::vector<Product> products;
 };
 
-// How to bind a product's launch; null where a kernel does not take it.
+// Binds a product's launch; returns null where a kernel does not take it.
 using Bind = std::function<BoundLaunch(const KernelArgs& args)>;
 
 // A way to cut a product, with its name in the output.
@@ -94,13 +94,13 @@ class Bench {
     return us;
   }
 
-  // The kernel of linear, or with silu_mul of fused_linear, whose name ends so.
+  // Binds the kernel of linear, or with silu_mul of fused_linear, whose name ends in `way`.
   Bind kernel(std::string_view way) {
     return [this, way](const KernelArgs& args) {
       return bind(fmt::format("{}.{}", args.attrs.empty() ? "linear" : "fused_linear", way), args);
     };
   }
-  // The same of linear; silu_mul as a launch of its own.
+  // Binds a kernel of linear by the end of its name; silu_mul is a launch of its own.
   Bind unfused(std::string_view way) {
     return [this, way](const KernelArgs& args) -> BoundLaunch {
       std::vector<BoundLaunch> launches;
@@ -135,15 +135,15 @@ class Bench {
     }
     return result;
   }
-  // The one that the kernel takes.
+  // The cut that the kernel takes by itself.
   std::string tuned_cut(const Product& product, int64_t rows) {
     const KernelArgs bound = args(product, rows, 0);
     if (rows <= cuda::kMaxSkinnyRows) return to_text(cuda::skinny_gemm_tiling(*device_, bound));
     return std::to_string(cuda::gemm_tile_rows(*device_, bound));
   }
 
-  // The chain, so often that caches do not hold its weights; null when a kernel does not take a
-  // product. `binds`: one for each product.
+  // Records the chain, so often that caches do not hold its weights; null when a kernel does not
+  // take a product. `binds` has one for each product.
   std::unique_ptr<Recording> record(const Chain& chain, int64_t rows,
                                     const std::vector<Bind>& binds) {
     std::vector<BoundLaunch> launches;
@@ -165,7 +165,7 @@ class Bench {
     return median_replay_us(*device_, *stream_, recording, replays) /
            static_cast<double>(num_copies(chain));
   }
-  // The same; infinite when a kernel does not take a product.
+  // Median microseconds of one chain; infinite when a kernel does not take a product.
   double time(const Chain& chain, int64_t rows, const std::vector<Bind>& binds) {
     const auto recording = record(chain, rows, binds);
     return recording == nullptr ? INFINITY : time(chain, *recording);

@@ -68,8 +68,9 @@ constexpr int64_t kMostSharedBytes = 216 * 1024;
 constexpr int64_t kMinStageBytes = 28 * 1024;
 constexpr int64_t kMinStageBytesOfManyRows = 24 * 1024;
 constexpr int64_t kManyRows = 96;
-// Of weights and x, by a block: about what arrives while the memory answers. Of weights alone:
-// within limits, and no more than half of what the block reads.
+// Bytes of weights and x that a block has asked for at a time: about as many as arrive while the
+// memory answers. The weights among them are within limits, and no more than half of what the block
+// reads.
 constexpr int64_t kBytesInFlight = 136 * 1024;
 constexpr int64_t kMinWeightsInFlight = 48 * 1024;
 constexpr int64_t kMaxWeightsInFlight = 88 * 1024;
@@ -80,7 +81,7 @@ constexpr int64_t kMaxBoxesAhead = 16;
 // Rows of a launch whose codes are widened.
 constexpr int64_t kMaxWidenedRows = 128;
 
-// Of that type, for such operands, by rows and then by outputs.
+// The kernels for that type and such operands, by rows and then by outputs.
 template <typename T>
 std::span<const Variant<T>> variants_of(SkinnyOperands operands) {
   switch (operands) {
@@ -115,7 +116,7 @@ struct Product {
   }
 };
 
-// What rows are padded to in a tile's products; 0: none has so many.
+// The rows of the smallest variant that holds so many rows in a tile; 0 where none does.
 int tile_rows(int64_t rows, const SkinnyGemmTiling& t, SkinnyOperands operands) {
   // Products of codes have one sum, box after box.
   const bool may_have_two_sums = operands == SkinnyOperands::k16Bit;
@@ -186,8 +187,8 @@ double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multi
          (t.split ? kExchangeUs : 0);
 }
 
-// Of a block, where that leaves rings of two stages. A block of attention takes 79 KB, and 91 where
-// a cluster of eight shares a kv head.
+// Shared memory of a block, where that leaves rings of two stages. A block of attention takes 79
+// KB, and 91 where a cluster of eight shares a kv head.
 int64_t shared_bytes(const Product& product) {
   constexpr int64_t kFewestRows = 8;
   constexpr int64_t kMostRows = 64;  // those of more need too many registers
@@ -198,12 +199,12 @@ int64_t shared_bytes(const Product& product) {
   return kMostSharedBytes;
 }
 
-// What a way to cut a product costs a step beside the product's own time, in microseconds: steps of
-// many sequences are short of power, and x copied for each tile takes some, as do products of
-// outputs that a tile does not have. How short depends on how fast the chip reads the weights: in
-// steps of 64 sequences an H200 is, an H100 is not. Joules: of products and reads as measured, of
-// copies as steps of an 8B with 40 to 128 sequences are fastest on an H200. Steps of fewer are up to
-// 3 % faster for it there, or as fast within 0.5 %.
+// The cost of a tiling to a step, beside the product's own time, in microseconds: steps of many
+// sequences are short of power, and x copied for each tile takes some, as do products of outputs
+// that a tile does not have. How short of it they are depends on how fast the chip reads the
+// weights: in steps of 64 sequences an H200 is, an H100 is not. The joules of products and reads
+// are measured; those of copies are chosen so that steps of an 8B with 40 to 128 sequences are
+// fastest on an H200. Steps of fewer are up to 3 % faster with it there, or as fast within 0.5 %.
 double power_us(const Product& product, const SkinnyGemmTiling& t, const Chip& chip) {
   constexpr double kJoulesPerReadByte = 109e-12;
   constexpr double kJoulesPerCopiedByte = 30e-12;
@@ -232,7 +233,7 @@ TensorView rows_of(const TensorView& view, int64_t first, int64_t count) {
   return rows;
 }
 
-// What has a row for each row of x.
+// The operands that have a row for each row of x.
 std::vector<TensorView*> views_of_rows(KernelArgs& args) {
   std::vector<TensorView*> views{&args.inputs["x"], &args.outputs["y"]};
   if (args.inputs.find("residual") != nullptr) {
@@ -242,7 +243,7 @@ std::vector<TensorView*> views_of_rows(KernelArgs& args) {
   return views;
 }
 
-// How a shape is cut, in what depends on its tiling; a function of the shape alone, for one chip.
+// The numbers of a cut that depend on its tiling; a function of the shape alone, for one chip.
 struct Cut {
   int64_t shared_bytes = 0;
   int num_tiles = 0;
@@ -321,7 +322,7 @@ SkinnyOperands operands_of(const LinearOperands& o) {
   if (o.weight->dtype != DType::kFP8) return SkinnyOperands::k16Bit;
   return o.fp8_activations ? SkinnyOperands::kCodes : SkinnyOperands::kWidenedCodes;
 }
-// Of the name that choices are remembered by.
+// The end of the name by which choices are remembered.
 std::string_view suffix(SkinnyOperands operands) {
   switch (operands) {
     case SkinnyOperands::kWidenedCodes:
@@ -332,7 +333,7 @@ std::string_view suffix(SkinnyOperands operands) {
       return "";
   }
 }
-// Rows of a launch; of widened codes, registers hold no more.
+// The most rows of a launch; with widened codes, registers hold no more.
 int64_t most_rows(SkinnyOperands operands) {
   return operands == SkinnyOperands::kWidenedCodes ? kMaxWidenedRows : kMaxSkinnyRows;
 }
@@ -410,7 +411,7 @@ std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs,
                                                   int num_multiprocessors, bool silu_mul,
                                                   SkinnyOperands operands) {
   constexpr int64_t kMaxWaves = 4;
-  // Of more, two are worth a try.
+  // With more rows, two row tiles are worth a try.
   const int64_t most_rows_of_one_tile = std::min<int64_t>(128, most_rows(operands) / 2);
   const Product product{rows, outputs, columns, operands};
   const int64_t multiple = silu_mul ? kPairRows : kBlockRows;
@@ -511,7 +512,7 @@ bool accepts_skinny_gemm(const KernelArgs& args) {
   const bool is_coded = operands != SkinnyOperands::k16Bit;
   const bool types = size_of(x.dtype) == 2 && (is_coded || weight.dtype == x.dtype) &&
                      (out.dtype == x.dtype || out.dtype == DType::kF32);
-  // Of codes that are widened no other kernel of many rows knows.
+  // No other kernel takes many rows with codes that are widened.
   const bool any_rows = args.batch_invariant || operands == SkinnyOperands::kWidenedCodes;
   const bool rows = x.num_rows() > 0 && (any_rows || x.num_rows() <= kMaxSkinnyRows);
   return types && rows && weight.num_rows() > 0 && columns > 0 &&

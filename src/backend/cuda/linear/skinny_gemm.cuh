@@ -219,7 +219,7 @@ struct Consumer {
     }
   }
 
-  // Where a thread stages what it has summed up, where it takes what it stores, and where to.
+  // The addresses where a thread stages its sums, and where it takes what it stores, from and to.
   struct Epilogue {
     uint32_t staged;  // in shared memory, its row of the first block
     uint32_t source;  // the same, its first pack
@@ -276,7 +276,7 @@ struct Consumer {
       store_floats(part, corner);
       return;
     }
-    // By way of shared memory, so that a row of the tile is written at once.
+    // Outputs go through shared memory, so that a row of the tile is written at once.
     const auto stage = [&](int p, int j, int h, float first, float second) {
       const int row = 8 * (kStagesHalves ? j % kHalf : j);
       const int at = row * kStagedRowBytes + (p * kProductOutputs + 8 * h) * 2;
@@ -360,15 +360,15 @@ struct Consumer {
   static constexpr __host__ __device__ int staged_bytes(int cluster) {
     return (cluster == 1 && !kStagesHalves ? kRows : kHalfRows) * kStagedRowBytes;
   }
-  // Of kPartialBytes, what the block of that rank gets.
+  // The bytes that the block of that rank receives, of kPartialBytes.
   static constexpr __device__ int partial_bytes(int rank) {
     return kPartialBytes / kHalf * (rank == 0 ? kHalf : TilePart::kRowBlocks - kHalf);
   }
 };
 
-// A whole warp says that its part of the block's barriers is there. Those who meet wait for all of
-// them; who announces needs none but its own. The cluster's blocks wait for each other only where
-// they send.
+// A whole warp says that its part of the block's barriers is initialized. meet_at_barriers() then
+// waits for all other warps; announce_barriers() does not, for warps that need only their own part.
+// The cluster's blocks wait for each other only where they send.
 template <int kThreads>
 __device__ __forceinline__ void meet_at_barriers(int cluster) {
   asm volatile("barrier.sync.aligned 0, %0;" ::"n"(kThreads) : "memory");
@@ -388,13 +388,14 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   using Consumers = Consumer<T, TilePart, kWarpgroups>;
   constexpr int kConsumers = 128 * kWarpgroups;
   constexpr int kThreads = kConsumers + 64;
-  // What the next launch asks for ahead of its turn, K and V above all, would be in the way of the
-  // block's own weights. With few rows it is little, and the next launch has to hurry.
+  // The next launch's early reads, of K and V above all, would compete with the block's own
+  // weights. With few rows the weights are little, and the next launch has to hurry.
   constexpr bool kAsksFirst = TilePart::kRows >= 64;
   if constexpr (!kAsksFirst) allow_next_kernel();
   const Layout layout(args, shared_address(shared));
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
-  // The same in all lanes, and the compiler knows: tensor cores take uniform registers.
+  // The warp's number, equal in all lanes in a way that the compiler knows: tensor cores take
+  // uniform registers.
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
   const Work work(args, rank);
   if (warp == kConsumers / 32) {

@@ -11,22 +11,23 @@ namespace encore::cuda {
 
 constexpr int64_t kMaxSkinnyRows = 256;
 
-// What is multiplied: numbers of 16 bits; a weight of 8-bit codes, which are widened, with x of 16
-// bits; or codes on both sides, to which x is rounded by a launch of its own.
+// The operands of a product: numbers of 16 bits; a weight of 8-bit codes, which are widened, with x
+// of 16 bits; or codes on both sides, to which x is rounded by a launch of its own.
 enum class SkinnyOperands : uint8_t { k16Bit, kWidenedCodes, kCodes };
 
-// Up to kMaxSkinnyRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32 or as the
-// input. Of a weight of codes whose rows stay as they are there may be any number of rows: each launch
-// takes a part of them. Where the batch must not show in the bits, all columns are added in order, and there may be
-// any number of rows: each launch takes so many. All sizes that are padded to the same number of
-// rows are cut alike, as the tuner found best. Of fused_linear: silu_mul alone, a multiple of 8
-// outputs, of the input's type; has the bits of linear and silu_mul where linear is cut the same.
+// Takes up to kMaxSkinnyRows rows of bf16 or f16, everything read aligned to 16 bytes; output f32
+// or as the input. With a weight of codes whose rows stay as they are there may be any number of
+// rows: each launch takes a part of them. Where the batch must not show in the bits, all columns
+// are added in order, and there may be any number of rows: each launch takes so many. All sizes
+// that are padded to the same number of rows are cut alike, as the tuner found best. Takes
+// fused_linear with silu_mul alone, a multiple of 8 outputs, of the input's type; it has the bits
+// of linear and silu_mul where linear is cut the same.
 bool accepts_skinny_gemm(const KernelArgs& args);
 Workspace skinny_gemm_workspace(const KernelArgs& args);
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args);
 
-// How the kernel cuts a product; any gives the same result but for rounding, and all that are in
-// order and not split give the same bits.
+// Says how the kernel cuts a product. Any cut gives the same result but for rounding, and all cuts
+// that are in order and not split give the same bits.
 struct SkinnyGemmTiling {
   int tile_outputs = 0;   // weight rows: a multiple of 8, with silu_mul of 16; at most 256
   bool split = false;     // two blocks of a cluster share each tile, half of the columns each
@@ -38,12 +39,12 @@ struct SkinnyGemmTiling {
 // "64": the height of a tile; "64s": split; "2x64": two row tiles.
 std::string to_text(const SkinnyGemmTiling& tiling);
 
-// Those worth a try on a chip of so many multiprocessors, by how fast they should be. At most
+// The tilings worth a try on a chip of so many multiprocessors, by how fast they should be. At most
 // kMaxSkinnyRows rows. Shapes: x [rows, columns], weight [outputs, columns].
 std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs, int64_t columns,
                                                   int num_multiprocessors, bool silu_mul = false,
                                                   SkinnyOperands operands = SkinnyOperands::k16Bit);
-// The one that bind_skinny_gemm() takes.
+// The tiling that bind_skinny_gemm() takes.
 SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args);
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args,
                              const SkinnyGemmTiling& tiling);

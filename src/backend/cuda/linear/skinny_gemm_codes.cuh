@@ -33,7 +33,7 @@ struct Scales {
       });
     }
   }
-  // Of a box of 128 columns, where blocks have scales.
+  // The scales of a box of 128 columns, where blocks have scales.
   __device__ __forceinline__ void of_box(int box, float (&scales)[kProducts][2]) const {
 #pragma unroll
     for (int p = 0; p < kProducts; ++p) {
@@ -45,9 +45,9 @@ struct Scales {
   }
 };
 
-// As Tile, of a weight of codes, with x in XType: T, for which codes are widened on their way to the
-// tensor cores, or codes as well. Where a box of 128 columns has scales, its sums are multiplied by
-// them before they are added to those of the others.
+// Does what Tile does, for a weight of codes, with x in XType: T, for which codes are widened on
+// their way to the tensor cores, or codes as well. Where a box of 128 columns has scales, its sums
+// are multiplied by them before they are added to those of the others.
 template <typename T, typename XType, int kRowsOfTile, int kProductsOfTile>
 struct CodesTile {
   using Weight = Float8;
@@ -78,7 +78,7 @@ struct CodesTile {
     wait_for_products<0>();
   }
 
-  // After the last product.
+  // Called after the last product.
   __device__ __forceinline__ void settle_all() {
     if (folds_) return;
 #pragma unroll
@@ -118,7 +118,7 @@ struct CodesTile {
     }
   }
 
-  // into = the products of a box, or those added to it; started.
+  // Starts the products of a box, which `into` is set to, or which are added to it.
   __device__ __forceinline__ void multiply(Sums& into, const StageBoxes& boxes, uint32_t box,
                                            uint32_t adds) {
     if constexpr (kIsFp8<X>) {
@@ -150,7 +150,8 @@ struct CodesTile {
     constexpr uint32_t kHalves = 2;
     constexpr uint32_t kSteps = 4;  // of 16 columns
     const uint32_t lane = threadIdx.x % 32;
-    // Of a 16 x 32 part of the weight: 8 rows, the next 8, then the same of 16 columns further.
+    // The lane's row in a 16 x 32 part of the weight: 8 rows, the next 8, then both again, 16
+    // columns further.
     const uint32_t row = threadIdx.x % 128 / 32 * 16 + lane % 16;
     const uint32_t rows_at = boxes.weights + box * boxes.weight_box_bytes + row * kBoxRowBytes;
     const uint32_t x = boxes.x + kHalves * box * boxes.x_box_bytes;

@@ -48,13 +48,13 @@ struct Ring {
   [[nodiscard]] __device__ uint32_t empty(uint32_t i) const {
     return full(i) + kMaxStages * kBarrierBytes;
   }
-  // The barriers that copies arrive at, of the stages from `first` on.
+  // Initializes the barriers that copies arrive at, of the stages from `first` on.
   __device__ __forceinline__ void init_full(uint32_t first) const {
 #pragma unroll 1
     for (uint32_t i = first; i < num_stages; ++i)
       init_barrier(full(i), 1);
   }
-  // Those that consumers arrive at.
+  // Initializes the barriers that consumers arrive at.
   __device__ __forceinline__ void init_empty(int num_consumers) const {
 #pragma unroll 1
     for (uint32_t i = 0; i < num_stages; ++i)
@@ -62,8 +62,8 @@ struct Ring {
   }
 };
 
-// Where things are in shared memory: barriers, the ring of weights, and the others where the
-// arguments say.
+// The places in shared memory: barriers, the ring of weights, and the others where the arguments
+// say.
 struct Layout {
   Ring weights;
   Ring x;
@@ -92,14 +92,14 @@ struct Layout {
   }
 };
 
-// Where a tile begins: an output, and a row of x.
+// The corner of a tile: its first output and its first row of x.
 struct Corner {
   int output;
   int row;
 };
 
-// What a block works on, step by step: its share of the columns of one tile after the other. Tiles
-// of the same outputs are neighbours, so that the second reads their weights from the L2 cache.
+// A block's work, step by step: its share of the columns of one tile after the other. Tiles of the
+// same outputs are neighbours, so that the second reads their weights from the L2 cache.
 struct Work {
   int tile;
   int step;
@@ -184,7 +184,7 @@ struct WeightProducer {
     ring.init_full(1);
     publish_barriers();
   }
-  // As many more as are to be under way.
+  // Asks for as many more copies as should be under way.
   __device__ __forceinline__ void ask() {
     while (num_asked < args.stages_in_flight && !work.done())
       copy();

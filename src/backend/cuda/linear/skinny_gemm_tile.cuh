@@ -1,4 +1,4 @@
-// What skinny_gemm.cu's kernel works on: its arguments, and the sums of a tile on the tensor cores.
+// The arguments of skinny_gemm.cu's kernel, and the sums of a tile on the tensor cores.
 #pragma once
 
 #include "backend/cuda/linear/tensor_map.h"
@@ -11,7 +11,7 @@ constexpr int kProductOutputs = 64;  // of one tensor core product
 // where products are few and short: each waits for the one before on its sum.
 constexpr int kMostRowsOfTwoSums = 32;
 
-// Where a product goes, and what it gets on the way.
+// The place of a product's outputs, and the operations on the way there.
 template <typename T>
 struct Output {
   const T* bias;  // null: none
@@ -23,10 +23,11 @@ struct Output {
   int num_outputs;  // of the product
 };
 
-// How the work is cut, and the operands. A step is what a stage of a ring holds.
+// The operands, and the way in which the work is cut. A step is what a stage of a ring holds.
 template <typename T>
 struct SkinnyGemmArgs {
-  // What a block reads in front of its first copy: 64 bytes at most (launch.h).
+  // The fields that a block reads in front of its first copy come first: 64 bytes at most
+  // (launch.h).
   int cluster;      // 2: two blocks sum up a tile, each half of the columns
   int num_workers;  // blocks of the launch, or clusters
   int num_tiles;
@@ -43,14 +44,15 @@ struct SkinnyGemmArgs {
   int x_stages;
   int x_stage_boxes;  // of x beside stage_boxes of the weight
   int num_boxes;      // of a row of the weight
-  // Of a weight of codes: a scale an output, or, with scale_columns, one for each 128 outputs and
-  // 128 columns. Of x in codes: by boxes of 128 columns, then by rows.
+  // Scales, for operands in codes. The weight has one for each output, or, with scale_columns, one
+  // for each 128 outputs and 128 columns. Those of x in codes are ordered by boxes of 128 columns,
+  // then by rows.
   const float* weight_scale;
   int scale_columns;
   const float* x_scale;
   int x_scale_stride;
-  // In shared memory: the ring of x, the scales of its stages, finished outputs on their way out, and partial sums from the
-  // other block of the cluster (of one block: nothing).
+  // Offsets in shared memory: the ring of x, the scales of its stages, finished outputs on their
+  // way out, and partial sums from the other block of the cluster (with one block: nothing).
   int x_offset;
   int x_scales_offset;
   int staging_offset;
@@ -60,8 +62,8 @@ struct SkinnyGemmArgs {
   CUtensorMap x;
 };
 
-// Where a stage's boxes lie in shared memory: a warpgroup's part of the first of the weight, and the
-// first of x.
+// The addresses of a stage's boxes in shared memory: a warpgroup's part of the first box of the
+// weight, and the first box of x.
 struct StageBoxes {
   uint32_t weights;
   uint32_t weight_box_bytes;
@@ -118,7 +120,7 @@ struct Tile {
     } while (++box < boxes.count);
   }
 
-  // After the last product.
+  // Called after the last product.
   __device__ __forceinline__ void settle_all() {
 #pragma unroll
     for (int i = 0; i < kProducts * kSets; ++i)

@@ -38,8 +38,8 @@ constexpr Variant<T> variant() {
           skinny_gemm_kernel<T, TilePart, kWarpgroups>};
 }
 
-// By rows, then by outputs: of operands of 16 bits; of a weight of codes, widened to T; and of codes
-// on both sides.
+// The variants of the kernel, by rows, then by outputs: for operands of 16 bits; for a weight of
+// codes, widened to T; and for codes on both sides.
 template <typename T>
 std::span<const Variant<T>> variants();
 template <typename T>
@@ -65,7 +65,7 @@ constexpr auto all_plain_variants() {
                            std::make_integer_sequence<int, 24 * 2>());
 }
 
-// With 64 and with 128 outputs.
+// Variants with 64 and with 128 outputs.
 template <typename T, typename X, int... kIndex>
 constexpr auto variants_of_codes(std::integer_sequence<int, kIndex...> /*each*/) {
   return std::array{

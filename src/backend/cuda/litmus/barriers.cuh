@@ -1,4 +1,4 @@
-// What stands in for flags where kernels are fast: mbarriers, and bytes that they count.
+// Mbarriers, and the bytes that they count, take the place of flags where kernels are fast.
 //
 // A barrier of one arrival, or of one arrival and some bytes, has a phase for each message; the
 // message of round r, from 1, ends phase r - 1. It is waited for by parity, which is enough where
@@ -26,7 +26,8 @@ struct alignas(128) Mailbox {
   uint64_t barriers[2][kGroups];
   uint4 slots[kGroups];
 
-  // All threads of a block; known to the cluster after its next barrier.
+  // Initializes the barriers. All threads of a block call it; the cluster knows them after its next
+  // barrier.
   __device__ __forceinline__ void init() {
     for (uint32_t i = threadIdx.x; i < 2 * kGroups; i += blockDim.x)
       init_barrier(shared_address(&barriers[i / kGroups][i % kGroups]), 1);
@@ -34,7 +35,7 @@ struct alignas(128) Mailbox {
   }
 };
 
-// Where the barriers of scope S are.
+// The memory in which the barriers of scope S lie.
 template <Scope S>
 struct SpaceName {
   static constexpr char kText[] = "shared::cta";
@@ -44,7 +45,7 @@ struct SpaceName<Scope::kCluster> {
   static constexpr char kText[] = "shared::cluster";
 };
 
-// What PTX calls the order of an arrival or a wait.
+// PTX's names for the order of an arrival or a wait.
 struct ReleaseName {
   static constexpr char kText[] = "release";
 };
@@ -108,7 +109,7 @@ inline constexpr bool kHeedsAnswer = true;
 template <class Wait>
 inline constexpr bool kHeedsAnswer<OneTry<Wait>> = false;
 
-// What a publisher publishes through.
+// The kind of flag through which a publisher publishes.
 template <class Publish>
 inline constexpr bool kHasBarriers = requires {
   Publish::kArrives;
@@ -116,7 +117,7 @@ inline constexpr bool kHasBarriers = requires {
 template <class Publish>
 using Flag = std::conditional_t<kHasBarriers<Publish>, Barrier, uint32_t*>;
 
-// Did this poll find what round `round` publishes?
+// Did this poll find the message that round `round` publishes?
 template <class Observe>
 __device__ __forceinline__ bool finds(const uint32_t* flag, uint32_t round) {
   return Observe::poll(flag) == round;

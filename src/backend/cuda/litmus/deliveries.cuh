@@ -8,7 +8,7 @@ namespace encore::cuda::litmus {
 
 // Deliveries: 16 bytes to each of a warp's slots, whole warps at once.
 
-// By the copy engine, from lines of global memory that the warp has just written.
+// Delivers by the copy engine, from lines of global memory that the warp has just written.
 template <bool kFenced>
 struct BulkCopy {
   template <Scope S>
@@ -35,7 +35,7 @@ struct BulkCopy {
   }
 };
 
-// From registers, by every lane.
+// Delivers from registers, every lane for itself.
 struct AsyncStore {
   template <Scope S>
   static __device__ __forceinline__ void deliver(const Cells<S>& cells, uint32_t reader,
@@ -116,13 +116,13 @@ struct Delivery {
     ArriveRelease<S>::publish(free, 0);
   }
 
-  // How far behind the seat that of its warp's first lane is.
+  // The distance from the seat back to that of its warp's first lane.
   static __device__ __forceinline__ uint32_t first_lane(const Seat& seat) {
     return 0U - seat.local % kWarpSize;
   }
 };
 
-// Within a block and within a cluster.
+// Forms within a block and within a cluster.
 template <Scope S>
 inline constexpr Row kBarrierRows[] = {
     row<Message<S, ArriveRelease<S>, WaitAcquire<S>>>("mbarrier", 2),
@@ -130,8 +130,8 @@ inline constexpr Row kBarrierRows[] = {
     row<Message<S, Early<ArriveRelease<S>>, WaitAcquire<S>>>("early_arrive", 2),
     row<Message<S, ArriveRelease<S>, OneTry<WaitAcquire<S>>>>("one_try", 2),
 };
-// Half an order, or one that does not hold both sides. Within a block these would be the
-// instructions of the correct form.
+// Forms with half an order, or with an order that does not hold both sides. Within a block these
+// would be the instructions of the correct form.
 template <Scope S, Scope Narrow>
 inline constexpr Row kRemoteBarrierRows[] = {
     row<Message<S, ArriveRelaxed<S>, WaitAcquire<S>>>("relaxed_arrive", 2),
@@ -146,7 +146,7 @@ inline constexpr Row kCopyRows[] = {
     row<Delivery<S, BulkCopy<false>, WaitAcquire<S>>>("no_proxy_fence", 2),
     row<Delivery<S, BulkCopy<true>, WaitAcquire<S>, true>>("early_return", 2),
 };
-// Asynchronous stores fill those of another.
+// Asynchronous stores fill slots of another block.
 template <Scope S>
 inline constexpr Row kSendRows[] = {
     row<Delivery<S, AsyncStore, WaitAcquire<S>>>("st_async", 2),

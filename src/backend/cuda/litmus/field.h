@@ -1,4 +1,4 @@
-// What a launch of a litmus test is told and what it reports; for kernels and the host.
+// The parameters and the results of a litmus test's launch, for kernels and the host.
 //
 // A group is the few threads that hand over among themselves: one per role, in as many warps. Its
 // words and flags are cells of 32 bits in lines of 128 bytes, scattered over memory so that those
@@ -15,7 +15,7 @@
 
 namespace encore::cuda::litmus {
 
-// What the other warps do meanwhile.
+// The behaviour of the other warps during a test.
 enum class Noise : uint8_t {
   kNone,
   kNeighbours,  // store beside the words, in the same lines
@@ -75,12 +75,12 @@ __host__ __device__ inline uint32_t* word(const Field& field, uint32_t group, ui
   return line(field, group, kFirstWordLine + k / 2, slot) + k % 2 * (kCellsPerLine / 2);
 }
 
-// What word `k` of round `round` says; never 0.
+// The content of word `k` of round `round`; never 0.
 __host__ __device__ inline uint32_t message(uint32_t round, uint32_t k) {
   return round * 8 + k;
 }
 
-// How a form is run.
+// Describes how a form is run.
 struct Row {
   std::string_view name;  // as in litmus::forms()
   void (*kernel)(Field, Tally*);

@@ -1,4 +1,4 @@
-// How a message is published and how it is observed: the two halves that every form combines.
+// The two halves that every form combines: one publishes a message, the other observes it.
 //
 // A publisher stores `value` to all flags of a message. An observer polls one flag; settle() runs
 // once, after the poll that found it.
@@ -19,7 +19,7 @@ __device__ __forceinline__ void st_weak(uint32_t* address, uint32_t value) {
   asm volatile("st.weak.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-// Fences.
+// Fences:
 template <Scope S>
 struct AcqRel {
   static __device__ __forceinline__ void before_flag() { fence_acq_rel<S>(); }
@@ -30,7 +30,7 @@ struct OneWay {
   static __device__ __forceinline__ void before_flag() { fence_release<S>(); }
   static __device__ __forceinline__ void after_flag() { fence_acquire<S>(); }
 };
-// CUDA's own, which are sequentially consistent.
+// CUDA's own fences, which are sequentially consistent.
 template <Scope S>
 struct ThreadFence {
   static __device__ __forceinline__ void before_flag() {
@@ -45,7 +45,7 @@ struct ThreadFence {
   static __device__ __forceinline__ void after_flag() { before_flag(); }
 };
 
-// Publishers.
+// Publishers:
 template <Scope S>
 struct Release {
   template <int kFlags>
@@ -124,7 +124,7 @@ struct Plain {
   static __device__ __forceinline__ void settle() {}
 };
 
-// Observers, besides those above.
+// Observers, beside those above:
 template <Scope S>
 struct Acquire {
   static __device__ __forceinline__ uint32_t poll(const uint32_t* flag) {

@@ -34,7 +34,8 @@ __device__ __forceinline__ uint32_t rank_in_cluster() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// The same variable in the shared memory of the cluster's block of that rank; generic addresses.
+// The address of this variable in the shared memory of the cluster's block of that rank. Both are
+// generic addresses.
 __device__ __forceinline__ uint32_t* in_block(uint32_t* address, uint32_t rank) {
   uint32_t* remote;
   asm("mapa.u64 %0, %1, %2;" : "=l"(remote) : "l"(address), "r"(rank));
@@ -77,7 +78,7 @@ __device__ Seat take_seat(const Field& field) {
   return seat;
 }
 
-// Where a group's cells are. In block and cluster scope flags and every other word lie in shared
+// Finds a group's cells. In block and cluster scope flags and every other word lie in shared
 // memory, of the block with rank `owner`; the rest is in global or host memory. Barriers and slots
 // are in those scopes only, in shared memory.
 template <Scope S>
@@ -100,7 +101,8 @@ struct Cells {
       return line(field, seat.group + distance, k, 0);
     }
   }
-  // What is delivered to the group `distance` behind: an address in shared memory.
+  // The place of bytes that are delivered to the group `distance` behind: an address in shared
+  // memory.
   __device__ __forceinline__ uint32_t slot(uint32_t owner, uint32_t distance = 0) const {
     return seen_from_here(shared_address(&mailbox->slots[seat.local + distance]), owner);
   }
@@ -126,7 +128,7 @@ struct Cells {
   }
 };
 
-// What a thread counted.
+// The counts of one thread.
 struct Outcomes {
   uint32_t rounds = 0;
   uint32_t stale = 0;
@@ -177,12 +179,12 @@ __device__ __forceinline__ uint32_t next_random(uint32_t state) {
   return state;
 }
 
-// The same for all lanes of a warp.
+// The state of a random generator that all lanes of a warp have in common.
 __device__ __forceinline__ uint32_t warp_random(const Field& field, const Seat& seat) {
   return (field.seed + seat.group / kWarpSize * 0x9e3779b1U) | 1U;
 }
 
-// Up to so many cycles, a power of 2 less 1.
+// Pauses for a random number of cycles, at most `max_cycles`, a power of 2 less 1.
 __device__ __forceinline__ void pause(uint32_t& random, uint32_t max_cycles = 511) {
   random = next_random(random);
   const long long start = clock64();
@@ -190,7 +192,7 @@ __device__ __forceinline__ void pause(uint32_t& random, uint32_t max_cycles = 51
   }
 }
 
-// Until the block's players are done.
+// Makes noise until the block's players are done.
 template <Scope S, uint32_t kRoles>
 __device__ void make_noise(const Field& field, const Seat& seat, const uint32_t* playing) {
   uint32_t random = (field.seed ^ (blockIdx.x * blockDim.x + threadIdx.x) * 0x85ebca6bU) | 1U;

@@ -112,7 +112,8 @@ class CudaSuite final : public encore::litmus::Suite {
     return static_cast<uint32_t>(encore::cuda::chip(*device_).num_multiprocessors);
   }
 
-  // As many groups as the chip seats at once; other lines, distances and noise each time.
+  // The field of a launch under stress: as many groups as the chip seats at once; other lines,
+  // distances and noise each time.
   Field stress_field(Place scope, const Row& row, uint32_t launch, Size& size) const {
     const auto roles = static_cast<uint32_t>(row.roles);
     Field field = empty_field(scope, launch);

@@ -91,7 +91,7 @@ struct Message {
   }
 };
 
-// Claims of a work queue.
+// Ways to claim a slot of a work queue.
 template <Scope S>
 struct ClaimAcqRel {
   static __device__ __forceinline__ uint32_t claim(uint32_t* index) {
@@ -153,7 +153,7 @@ struct WorkQueue {
   }
 };
 
-// Exchanges of what one has for what is there.
+// Ways to exchange what a thread has for what is there.
 template <Scope S>
 struct SwapAcqRel {
   static __device__ __forceinline__ uint32_t swap(uint32_t* place, uint32_t mine) {
@@ -212,7 +212,7 @@ struct Exchange {
   }
 };
 
-// Taking and leaving a lock.
+// Ways to take and to leave a lock.
 template <Scope S>
 struct TakeAcquire {
   static __device__ __forceinline__ bool take(uint32_t* lock) {
@@ -323,7 +323,7 @@ inline constexpr Row kMessageRows[] = {
     row<Message<S, LateFence<S, OneWay<S>>, Fenced<S, OneWay<S>>, 4>>("late_release", 2, 4),
     row<Message<S, Relaxed<S>, Relaxed<S>, 4>>("relaxed_flags", 2, 4),
 };
-// Where all threads are of one GPU: atomics, and coherence.
+// Forms whose threads are all on one GPU: atomics, and coherence.
 template <Scope S>
 inline constexpr Row kAtomicRows[] = {
     row<WorkQueue<S, ClaimAcqRel<S>, Release<S>, Acquire<S>>>("work_queue", 1),
@@ -340,7 +340,7 @@ inline constexpr Row kAtomicRows[] = {
     row<Lock<S, TakeAcquire<S>, Plain>>("plain_unlock", 4),
     row<Lock<S, TakeRelaxed<S>, Relaxed<S>>>("relaxed_lock", 4),
 };
-// What is broken because `Narrow` does not hold both sides.
+// Forms that are broken because `Narrow` does not hold both sides.
 template <Scope S, Scope Narrow>
 inline constexpr Row kNarrowRows[] = {
     row<Message<S, Release<Narrow>, Acquire<Narrow>>>("narrow_scope", 2),

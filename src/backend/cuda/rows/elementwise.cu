@@ -59,8 +59,8 @@ Rows<T> rows_of(const TensorView& view) {
   return {view.as<T>(), view.row_stride};
 }
 
-// Block (row, part of the row). The output may be one of the inputs: each thread reads what it
-// writes.
+// Applies an op to every element. The grid is (rows, parts of a row). The output may be one of the
+// inputs: each thread reads what it writes.
 template <typename T, typename Op>
 __global__ void pack_kernel(Rows<T> out, Rows<T> a, Rows<T> b, int num_packs) {
   begin_kernel();

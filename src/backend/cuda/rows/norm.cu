@@ -64,7 +64,7 @@ class Packs {
   [[nodiscard]] __device__ __forceinline__ bool has(int i) const {
     return i * static_cast<int>(blockDim.x) < num_;
   }
-  // Zeros beyond the group.
+  // Loads the packs; they are zero beyond the group.
   template <typename T>
   __device__ __forceinline__ void load(Pack<T> (&packs)[kPacks]) const {
 #pragma unroll

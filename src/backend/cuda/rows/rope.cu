@@ -146,7 +146,7 @@ __device__ __forceinline__ float norm_scale(const T* x, int head_size, int unit,
   return rsqrtf(total / static_cast<float>(head_size) + eps);
 }
 
-// Any head size and alignment: a warp takes a head, a lane pairs of elements.
+// Takes any head size and alignment: a warp takes a head, a lane pairs of elements.
 template <typename T, typename Kv>
 __global__ void __launch_bounds__(kMaxThreads)
     rope_elements(const __grid_constant__ RopeParams<T, Kv> params) {

@@ -8,8 +8,8 @@
 
 namespace encore::cuda {
 
-// What all heads of a launch have in common. A head lies in `lanes` neighbouring lanes of a warp, a
-// power of two, 16 bytes in each; lanes past its end hold zeros.
+// The properties that all heads of a launch have in common. A head lies in `lanes` neighbouring
+// lanes of a warp, a power of two, 16 bytes in each; lanes past its end hold zeros.
 struct RopeShape {
   int head_size = 0;
   int lanes = 0;

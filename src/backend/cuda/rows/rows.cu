@@ -45,7 +45,7 @@ struct Copy {
   int num_items;  // of a row
 };
 
-// Block (output row, part of the row, copy); a thread copies kSize elements.
+// Copies rows. The grid is (output rows, parts of a row, copies); a thread copies kSize elements.
 template <typename T, int kSize>
 __global__ void copy_rows_kernel(Copy<T> first, Copy<T> second, bool starts_step) {
   if (!starts_step) allow_next_kernel();
@@ -77,7 +77,7 @@ __global__ void copy_rows_kernel(Copy<T> first, Copy<T> second, bool starts_step
     target[i] = value;
 }
 
-// What an op calls the operands of a copy.
+// An op's names for the operands of a copy.
 struct Names {
   std::string_view source;
   std::string_view ids;

@@ -47,8 +47,8 @@ struct Advance {
   int num_each;            // rows of logits of a sequence
 };
 
-// What decides, beside its token, whether a row goes on, and where. Nothing in front of this launch
-// writes it in a step, so it is read while that runs (see attention/decode.cuh).
+// The state that decides, beside its token, whether a row goes on, and where. No launch in front of
+// this one writes it in a step, so it is read while that runs (see attention/decode.cuh).
 struct Row {
   static constexpr int kStops = 8;  // of its stop tokens, the first so many
 
@@ -212,8 +212,9 @@ constexpr int kWriteThreads = 256;
 constexpr int kRowsPerBlock = kWriteThreads / 32;
 constexpr int kMostInputBlocks = 16;
 
-// What the kernel writes, and where to read it. All of that is among its arguments, so that no read
-// of the host's memory (`pages`, `host_inputs`), which takes some microseconds, waits for another.
+// The values that the kernel writes, or where it reads them. All are among its arguments, so that
+// no read of the host's memory (`pages`, `host_inputs`), which takes some microseconds, waits for
+// another.
 struct WriteInputs {
   static constexpr int kMostRows = 64;  // 3 KB of arguments more take half a microsecond (H100)
   struct Row {

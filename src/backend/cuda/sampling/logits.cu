@@ -1,6 +1,6 @@
-// What happens to logits around the choice of a token: biases and penalties before it, log
-// probabilities behind it, and the state of the sequences that ask for the former. Rows that ask for
-// nothing cost a look at their parameters.
+// Kernels around the choice of a token: biases and penalties before it, log probabilities behind
+// it, and updates of the state that biases and penalties need. A row that asks for nothing only
+// costs a look at its parameters.
 #include <algorithm>
 #include <array>
 
@@ -70,8 +70,8 @@ __device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& r
   for (int first = row.num_stops; first < params.num_biases; first += kAdjustThreads) {
     const int i = first + static_cast<int>(threadIdx.x);
     const TokenBias bias = i < params.num_biases ? biases[i] : TokenBias{};
-    // What follows the first token of -1 is of another sequence, so all threads stop there, and
-    // those behind it in this round do nothing.
+    // Entries behind the first token of -1 belong to another sequence, so all threads stop there,
+    // and those behind it in this round do nothing.
     const int ends_here = bias.token < 0 ? i : params.num_biases;
     __shared__ int end;
     if (threadIdx.x == 0) end = params.num_biases;
@@ -200,7 +200,7 @@ struct Sum {
   }
 };
 
-// Of the values of all threads, in every thread. The order is always the same.
+// Folds the values of all threads, in a fixed order. Every thread gets the result.
 template <typename T, typename Fold>
 __device__ T fold_block(T value, const Fold& fold) {
   __shared__ T of_warps[kLogprobWarps];
@@ -240,7 +240,7 @@ struct Stripe {
   }
 };
 
-// A block a row.
+// Computes log probabilities, with a block for each row.
 __global__ void __launch_bounds__(kLogprobThreads)
     log_probs_kernel(const __grid_constant__ LogprobParams params) {
   begin_kernel();
@@ -317,7 +317,8 @@ struct TokenStateParams {
   const int32_t* values = nullptr;
 };
 
-// A block a row. `changes` and `values` are the host's memory.
+// Rewrites counts and biases of rows that have changed, with a block for each row. `changes` and
+// `values` are the host's memory.
 __global__ void __launch_bounds__(kStateThreads)
     write_token_state_kernel(const __grid_constant__ TokenStateParams params) {
   const TokenStateChange change = params.changes[blockIdx.x];

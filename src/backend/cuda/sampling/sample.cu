@@ -19,11 +19,12 @@ namespace {
 
 using namespace sampling;
 
-// Of one block: so that likelihoods in one bin, in units of 2^-15, add up to less than 2^32.
+// The most tokens of one block: likelihoods in one bin, in units of 2^-15, then add up to less than
+// 2^32.
 constexpr int64_t kMostTokens = (1 << 17) - kVisit;
 constexpr float kLeastTemperature = 0x1p-126F;  // greedy below; its inverse is finite
 
-// How one row's token is chosen.
+// Decides how one row's token is chosen.
 struct Choice {
   SamplingParams params;
   int32_t kv_len;
@@ -75,7 +76,7 @@ __device__ uint64_t find_largest(const Row& row) {
   return place < 0 ? kNobody : ranked(largest, static_cast<uint32_t>(row.first + place));
 }
 
-// Which distances are kept.
+// The distances that are kept: those up to the limit and within `reach` of the center.
 struct Kept {
   uint32_t limit;
   float center = 0;
@@ -90,9 +91,10 @@ struct Sum {
   __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
 };
 
-// Of the distances kept so far, those nearest to the expected one: as far from it as -log p is from
-// the entropy. Finds the smallest reach that keeps enough by halving, with a visit of the row for
-// each bit of it; only rows that ask pay for that. Likelihoods are added as whole numbers.
+// Keeps, of the distances kept so far, those nearest to the expected one: how far a token is from
+// it is how far its -log p is from the entropy. Finds the smallest reach that keeps enough by
+// halving, with a visit of the row for each bit of it; only rows that ask pay for that. Likelihoods
+// are added as whole numbers.
 __device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Kept& kept) {
   int use = 0;  // the row of Shared::exchanged that the largest logit took
   const auto sum_kept = [&](const auto& weight) {
@@ -112,7 +114,7 @@ __device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Ke
   const uint64_t moment =
       sum_kept([](float distance, float likelihood) { return distance * likelihood; });
   kept.center = static_cast<float>(static_cast<double>(moment) / total);
-  // At least one token.
+  // At least one token is kept.
   const uint64_t wanted =
       max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(total * fmaxf(typical_p, 0.0F))));
   uint32_t too_small = 0;  // reaches below
@@ -137,7 +139,8 @@ __device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& pa
   const bool by_p = choice.params.top_p < 1.0F;
   const bool few = by_k && by_p && choice.params.top_k <= kMostCandidates / 2;
   Search search{shared, row, params.unit, few};
-  // One copy of the code for both, as code is fetched anew for each launch.
+  // The searches by top_k and by top_p use one copy of the code, as code is fetched anew for each
+  // launch.
 #pragma unroll 1
   for (int turn = by_k ? 0 : 1; turn < (by_p ? 2 : 1); ++turn) {
     Goal goal;
@@ -174,7 +177,7 @@ __device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept
     uint32_t of_block = 0;
     if (leads) of_block = atomicMax(&shared.bound, bound);
     bound = max(bound, __shfl_sync(kWarp, of_block, 0));
-    // First as if the likeliest of the four had the best noise of them.
+    // The first test takes the likeliest of the four as if it had the best noise of them.
     if (!__any_sync(kWarp, distance_of(most) <= kept.limit &&
                                may_win(most, min(min(words.word[0], words.word[1]),
                                                  min(words.word[2], words.word[3])))))
@@ -272,7 +275,7 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   params.num_kept = static_cast<int32_t>(std::min<int64_t>(
       params.slice, shared_bytes(device) / static_cast<int64_t>(sizeof(float)) / kVisit * kVisit));
   params.aligned = is_aligned(logits) && is_aligned(args.inputs["adjusted"]);
-  // The same for any number of blocks.
+  // The unit is the same for any number of blocks.
   const auto most = static_cast<uint64_t>(
       std::max(std::min(vocabulary, kMostTokens), vocabulary / kMaxBlocks + kVisit));
   params.unit = std::ldexp(1.0F, std::min(22, 32 - static_cast<int>(std::bit_width(most))));

@@ -1,5 +1,5 @@
-// Where a row's tokens stop being likely enough: the search behind top_k and top_p, by a cluster of
-// blocks that have a slice of the row each.
+// Finds where a row's tokens stop being likely enough. This is the search behind top_k and top_p,
+// by a cluster of blocks that have a slice of the row each.
 //
 // A histogram over bins of distances (see sample.cu), of counts or of likelihoods, tells the bin in
 // which a goal is reached. Its tokens, which are few, each block reads from all, and goes on alone
@@ -47,7 +47,8 @@ struct Found {
   bool whole;  // does all of it belong to what is wanted?
 };
 
-// What the blocks of a cluster share. Every array that other blocks write has one writer per entry.
+// The shared memory of a block, parts of which the cluster's other blocks read and write. Every
+// array that other blocks write has one writer per entry.
 struct Shared {
   // A histogram: tokens, and their likelihoods in units. Of the cluster's, likelihoods as floats.
   alignas(16) uint32_t counts[kBins];
@@ -227,7 +228,7 @@ __device__ __forceinline__ float fast_exp(float x) {
   return result;
 }
 
-// What a search adds up.
+// Says what a search adds up in its bins: tokens, or their likelihoods, or both.
 struct Weighing {
   bool counts;
   bool weighs;
@@ -243,7 +244,7 @@ struct Weighing {
     const float weight = fmaf(likelihood, unit, 0x1p23F);
     atomicAdd(&shared.weights[place.bin], __float_as_uint(weight) - __float_as_uint(0x1p23F));
   }
-  // Of a bin's weights, relative to the most likely token.
+  // The likelihood of a bin, relative to the most likely token.
   [[nodiscard]] __device__ __forceinline__ float mass(uint64_t weights, uint32_t lower) const {
     return __ull2float_rn(weights) * __frcp_rn(unit) * fast_exp(-__uint_as_float(lower));
   }
@@ -291,7 +292,8 @@ __device__ void merge_bins(Shared& shared, const Bins& bins, const Weighing& wei
   cluster.sync();
 }
 
-// What a search looks for: the first token at which so many, or so likely ones, have gone by.
+// The goal of a search: the first token at which so many tokens, or tokens of so much likelihood,
+// have gone by.
 struct Goal {
   uint32_t count = UINT32_MAX;
   float share = 1;  // of the mass of all that it looks at; not below 1: any
@@ -300,7 +302,8 @@ struct Goal {
 };
 
 // Finds the goal's bin in a histogram with masses as floats, sets Shared::found, and leaves the
-// histogram empty. `first`: of a search, whose later histograms go on from Shared::found.
+// histogram empty. `first`: it is the first histogram of a search, whose later ones go on from
+// Shared::found.
 __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, bool first) {
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
@@ -348,7 +351,7 @@ __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, bool fi
     total += shared.warp_values[i];
   }
   if (first && goal.by_mass()) {
-    // At least the most likely token.
+    // At least the most likely token is kept.
     const double mass = static_cast<double>(total) * fmaxf(goal.share, 0.0F);
     wanted.mass = max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(mass)));
   }
@@ -436,7 +439,7 @@ struct Search {
         const uint32_t from = few ? 0 : bins.begin;
         gathered_from = gather(shared, row, from, bins.end) ? from : kInfinite;
       }
-      // What is left is little.
+      // A search by mass counts tokens, too, once few are left, as that costs little then.
       const Weighing weighing{!goal.by_mass() || !first || gathered_from == 0, goal.by_mass(),
                               unit};
       if (first) {
