@@ -63,7 +63,7 @@ const Cupti& cupti() {
   return functions;
 }
 
-void check(CUptiResult status, std::string_view what) {
+void check_cupti(CUptiResult status, std::string_view what) {
   if (status == CUPTI_SUCCESS) [[likely]]
     return;
   const char* text = nullptr;
@@ -209,7 +209,7 @@ namespace {
 class CuptiTracer final : public Tracer, public TraceListener {
  public:
   explicit CuptiTracer(int ordinal) : ordinal_(ordinal) {
-    check(cupti().register_callbacks(request_buffer, complete_buffer), "starting to trace");
+    check_cupti(cupti().register_callbacks(request_buffer, complete_buffer), "starting to trace");
   }
   ~CuptiTracer() override {
     if (!is_listening(*this)) return;
@@ -246,7 +246,7 @@ class CuptiTracer final : public Tracer, public TraceListener {
 
   static int64_t now_ns() {
     uint64_t now = 0;
-    check(cupti().timestamp(&now), "reading the time");
+    check_cupti(cupti().timestamp(&now), "reading the time");
     return static_cast<int64_t>(now);
   }
   static void disable() noexcept {
@@ -270,12 +270,12 @@ void CuptiTracer::start() {
   use_device(ordinal_);
   synchronize_device();
   start_listening(*this);
-  check(cupti().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "discarding earlier records");
+  check_cupti(cupti().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "discarding earlier records");
   FilledBuffers::get().take();
   steps_ns_.clear();
   sources_.clear();
   for (const CUpti_ActivityKind kind : kKinds)
-    check(cupti().enable(kind), "starting to trace");
+    check_cupti(cupti().enable(kind), "starting to trace");
 }
 
 CuptiTracer::Records CuptiTracer::read_records() {
@@ -369,10 +369,10 @@ Trace CuptiTracer::stop() {
   stop_listening(*this);
   synchronize_device();
   steps_ns_.push_back(now_ns());
-  check(cupti().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "reading the trace");
+  check_cupti(cupti().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "reading the trace");
   disable();
   size_t dropped = 0;
-  check(cupti().num_dropped(nullptr, 0, &dropped), "reading the trace");
+  check_cupti(cupti().num_dropped(nullptr, 0, &dropped), "reading the trace");
   const size_t lost = FilledBuffers::get().num_lost();
   Records records = read_records();
   if (dropped > 0) fail(ErrorKind::kDevice, "CUPTI lost {} records: trace fewer steps", dropped);
