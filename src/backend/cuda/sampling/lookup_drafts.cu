@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(kLookupThreads)
 
 // The place of the longest match in front of it, the last of several, in every thread. `tail` has the
 // last tokens of the sequence, the last first.
-__device__ int find_place(const Lookup& lookup, const int32_t* pages, const int32_t* tail, int last) {
+__device__ int find_place(const Lookup& lookup, const int32_t* pages, const int32_t* tail,
+                          int last) {
   __shared__ uint64_t of_warps[kLookupWarps];
   uint64_t best = static_cast<uint32_t>(last);  // a match of no tokens
   for (int place = last - static_cast<int>(threadIdx.x); place > 0; place -= kLookupThreads) {
@@ -126,23 +127,23 @@ BoundLaunch bind_lookup(Device& /*device*/, const KernelArgs& args) {
     return static_cast<int>(views[name].shape[dim]);
   };
   ENCORE_CHECK(args.inputs["sampling"].row_elements() == kSamplingWords);
-  const Lookup lookup{.ids = in("ids"),
-                      .slots = in("slots"),
-                      .kv_lens = in("kv_lens"),
-                      .last_rows = in("last_rows"),
-                      .sampling = args.inputs["sampling"].as<const SamplingRow>(),
-                      .page_table = in("page_table"),
-                      .last_tokens = in("last_tokens"),
-                      .token_cache = in("token_cache"),
-                      .logits_rows = args.outputs["logits_rows"].as<int32_t>(),
-                      .lengths = args.outputs["lengths"].as<int32_t>(),
-                      .num_tokens = size(args.inputs, "ids", 0),
-                      .num_rows = size(args.inputs, "kv_lens", 0),
-                      .num_each = size(args.outputs, "lengths", 0) /
-                                  std::max(1, size(args.inputs, "kv_lens", 0)),
-                      .max_pages = size(args.inputs, "page_table", 1),
-                      .page_size = size(args.inputs, "token_cache", 1),
-                      .max_match = static_cast<int>(args.attrs.get_int("max_match"))};
+  const Lookup lookup{
+      .ids = in("ids"),
+      .slots = in("slots"),
+      .kv_lens = in("kv_lens"),
+      .last_rows = in("last_rows"),
+      .sampling = args.inputs["sampling"].as<const SamplingRow>(),
+      .page_table = in("page_table"),
+      .last_tokens = in("last_tokens"),
+      .token_cache = in("token_cache"),
+      .logits_rows = args.outputs["logits_rows"].as<int32_t>(),
+      .lengths = args.outputs["lengths"].as<int32_t>(),
+      .num_tokens = size(args.inputs, "ids", 0),
+      .num_rows = size(args.inputs, "kv_lens", 0),
+      .num_each = size(args.outputs, "lengths", 0) / std::max(1, size(args.inputs, "kv_lens", 0)),
+      .max_pages = size(args.inputs, "page_table", 1),
+      .page_size = size(args.inputs, "token_cache", 1),
+      .max_match = static_cast<int>(args.attrs.get_int("max_match"))};
   if (lookup.max_match > kMostMatch || lookup.num_each > kLookupThreads) {
     fail(ErrorKind::kCompile, "drafts are looked up by at most {} tokens, {} at a time", kMostMatch,
          kLookupThreads - 1);
