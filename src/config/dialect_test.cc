@@ -236,8 +236,8 @@ TEST(Sglang, NamesWhatCannotBe) {
             std::string::npos);
   EXPECT_NE(problem("--mem-fraction-static 1.9").find("c.yml:1: mem_fraction_static is 0 to 1"),
             std::string::npos);
-  EXPECT_EQ(refused(read("--piecewise-cuda-graph-compiler inductor\n--tp 8\n")),
-            (Keys{"piecewise_cuda_graph_compiler", "tp"}));
+  EXPECT_EQ(refused(read("--piecewise-cuda-graph-compiler inductor\n--dp 8\n")),
+            (Keys{"piecewise_cuda_graph_compiler", "dp"}));
 }
 
 // --- vLLM ---
