@@ -53,6 +53,8 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("model"), std::string{"a \"model\" with: signs\nand a line"});
   options.put(*find_option("device"), std::string{"cpu"});
   options.put(*find_option("threads"), int64_t{2});
+  options.put(*find_option("tensor_parallel"), int64_t{2});
+  options.put(*find_option("rank_timeout"), 2.5);
   options.put(*find_option("dtype"), std::string{"bf16"});
   options.put(*find_option("kv_dtype"), std::string{"fp8"});
   options.put(*find_option("quantize"), std::string{"fp8"});
