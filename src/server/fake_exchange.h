@@ -100,7 +100,7 @@ class FakeGenerator final : public engine::Generator {
   void give(engine::RequestId id, const std::vector<int32_t>& tokens,
             const std::vector<LogprobRow>& logprobs = {},
             const std::vector<LogprobRow>& prompt_logprobs = {}) {
-    live.at(id)({tokens, std::nullopt, 0, logprobs, prompt_logprobs});
+    live.at(id)({.tokens = tokens, .logprobs = logprobs, .prompt_logprobs = prompt_logprobs});
   }
   void end(engine::RequestId id, engine::EndReason reason, const std::vector<int32_t>& tokens = {},
            std::string message = "") {
