@@ -85,7 +85,8 @@ TEST(Shard, AddsTheBiasOfASumOnce) {
   ModelConfig config = small_config("LlamaForCausalLM", 1);
   config.o_bias = true;
   for (const int rank : {0, 1}) {
-    const auto& bias = pieces(graph_of(config, {rank, 2}), "model.layers.0.self_attn.o_proj.bias");
+    const ir::Graph graph = graph_of(config, {rank, 2});
+    const auto& bias = pieces(graph, "model.layers.0.self_attn.o_proj.bias");
     EXPECT_EQ(bias[0].factor, rank == 0 ? 1 : 0);
     EXPECT_EQ(bias[0].columns, std::nullopt);
   }

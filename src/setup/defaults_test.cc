@@ -36,6 +36,8 @@ class DefaultsOfTheHelp : public ::testing::Test {
   // The defaults that the help says in words, by the name of the option.
   const std::map<std::string_view, SaidDefault> said_ = {
       {"model", {"stories", [&] { return source_.checkpoint->filename() == "stories"; }}},
+      {"lora", {"none", [&] { return load_.adapters.adapters.empty(); }}},
+      {"max_loras", {"as many as --lora names", [&] { return load_.adapters.num_slots == 0; }}},
       {"threads",
        {"one per processor",
         [&] {
