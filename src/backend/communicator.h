@@ -1,4 +1,5 @@
-// What the ranks of a model share: where they wait for each other, and how one that fails ends all.
+// The ranks of a model share a communicator: they wait for each other there, and one that fails ends
+// all through it.
 #pragma once
 
 #include <array>

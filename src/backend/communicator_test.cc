@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 // Long enough that no machine is so slow; tests in which a rank is silent take a short one.
 constexpr milliseconds kNever{600000};
 
-// What each rank's thread threw; empty: nothing.
+// Runs the body on a thread for each rank, and returns the message that each threw, or "".
 template <typename Body>
 std::vector<std::string> run_ranks(Communicator& communicator, const Body& body) {
   std::vector<std::string> errors(static_cast<size_t>(communicator.size()));

@@ -195,8 +195,8 @@ class Device {
   // Errors: kDevice naming what is missing and how to get it.
   virtual std::unique_ptr<Tracer> create_tracer(TraceDetail detail) = 0;
 
-  // Which it is of the devices that compute one model together, and what those share: null where it
-  // is alone.
+  // This device's place among those that compute one model together, and the communicator that they
+  // share, which is null where the device is alone.
   [[nodiscard]] virtual Rank rank() const { return {}; }
   [[nodiscard]] virtual std::shared_ptr<Communicator> communicator() const { return nullptr; }
   // The devices of the other ranks, from rank 1 on; only rank 0 has them. They are shared with the
@@ -239,8 +239,8 @@ struct CpuOptions {
   // dependencies allow: a missing edge fails a test. Replays too.
   std::optional<uint64_t> shuffle_seed;
   bool sets_up_late = false;  // for kernels from outside that do: its own do not
-  // So many devices that compute one model together and share the threads; the one created is rank
-  // 0. `rank_timeout`: as of Communicator.
+  // `num_ranks` devices compute one model together and share the threads; the one created is rank 0.
+  // `rank_timeout` is the timeout of their Communicator.
   int num_ranks = 1;
   std::chrono::milliseconds rank_timeout{30000};
 };

@@ -1,4 +1,4 @@
-// Which of the devices that compute one model together: each has a share of the weights and of KV.
+// A rank is one of the devices that compute a model together, each with a share of the weights and of KV.
 #pragma once
 
 namespace encore {

@@ -38,7 +38,8 @@ void add_bench_sleep(Command& bench);
 // The flags of BenchOptions.
 void add_bench_options(Command& verb, BenchOptions& options,
                        std::initializer_list<config::Group> more = {});
-// Of them, what names a model and how it is loaded, the context and --json; and more of the table's groups.
+// Adds the options that name a model and how it is loaded, the context and --json, and more of the
+// table's groups.
 void add_bench_model_options(Command& verb, BenchOptions& options,
                              const std::vector<config::Group>& more = {});
 void add_batch_option(Command& verb, BenchOptions& options);  // --batch

@@ -255,7 +255,8 @@ TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
   EXPECT_TRUE(same(mixed, mixed_trace(*device_, trial(Graphs::kAuto, Poison::kNaN))));
 }
 
-// What five sequences generate whose beginnings repeat, so that drafts are right now and then.
+// Returns the tokens that five sequences generate; their beginnings repeat, so that drafts are right
+// now and then.
 std::vector<std::vector<int32_t>> texts_with_drafts(Device& device, Graphs graphs, Poison poison) {
   ThreeWays run(device, {.graphs = graphs,
                          .poison = poison,

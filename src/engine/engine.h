@@ -208,8 +208,8 @@ class Engine {
   // Launches the next step. Returns false when there is nothing to launch, or a burst must end
   // first.
   bool launch();
-  // What the next step does. Where the rows of the one in flight have drafts and this does not
-  // continue it, that is collected first, as only then the host knows where they are.
+  // Plans the next step. A step in flight whose rows have drafts is collected first, unless the next one
+  // continues it: only then does the host know how far those rows are.
   sched::Plan plan_next();
   // Was the step launched last this engine's? Then inputs and page table are as it left them.
   [[nodiscard]] bool launched_last() const;

@@ -22,7 +22,7 @@ struct DraftCounts {
   int64_t rows = 0;          // that take drafts
   int64_t rows_without = 0;  // that do not (SamplingRow::takes_drafts)
   int64_t tokens = 0;        // drafted, for those that do
-  // Of them, those that were right, by their place among the drafts of a row.
+  // accepted[i] counts the rows whose draft number i was right.
   std::vector<int64_t> accepted = {};
 
   void add(int64_t num_tokens, int64_t num_accepted) {

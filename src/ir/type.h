@@ -61,7 +61,7 @@ struct Type {
   [[nodiscard]] Shape resolve(const Sizes& sizes) const;
   // Bytes of a dense tensor of this type.
   [[nodiscard]] int64_t num_bytes(const Sizes& sizes) const;
-  // What the first dim counts: tokens, sequences, rows of logits, or nothing that varies.
+  // Returns the size that the first dim counts: tokens, sequences, rows of logits, or none that varies.
   [[nodiscard]] Symbol rows() const { return dims.empty() ? Symbol::kNone : dims[0].symbol; }
   [[nodiscard]] std::string to_string() const;
 

@@ -53,7 +53,7 @@ struct LoadOptions : runtime::ExecutorOptions {
   // `limits`.
   passes::CompileOptions compile;
   const ir::OpSet* ops = nullptr;  // with ops from outside that passes write; null: the library's
-  // Whose share of the model a program without a device is. A model on a device has the device's rank.
+  // The rank whose share a program without a device is; a model on a device takes the device's rank.
   Rank rank = {};
 };
 
@@ -75,7 +75,7 @@ class LoadedModel {
   LoadedModel& operator=(const LoadedModel&) = delete;
   ~LoadedModel();
 
-  // Of the whole model.
+  // The configuration of the whole model, on every rank.
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
   // The dtype of weights and activations, and that of K and V as they are kept.
   [[nodiscard]] DType dtype() const { return dtype_; }

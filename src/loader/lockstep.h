@@ -8,9 +8,9 @@
 
 namespace encore::loader {
 
-// What must be the same on all ranks, a line each: options, sizes in the order in which they are
-// recorded, nodes in their order with dependencies, weights and the arena's layout. A rank's own part of
-// the weights is not in it.
+// Lists what must be the same on all ranks, a line each: options, sizes in the order in which they are
+// recorded, nodes in their order with dependencies, weights and the arena's layout. The rows and columns
+// that a rank cuts out of the weights are not listed.
 std::string lockstep_text(const passes::Program& program, const LoadOptions& options,
                           const runtime::Coverage& coverage);
 

@@ -22,7 +22,7 @@ std::string text_of(int rank, LoadOptions options,
   return lockstep_text(program, options, runtime::wanted_coverage(options));
 }
 
-// What two ranks with these texts end in; both the same.
+// Returns the message with which two ranks with these texts end; both end with the same.
 std::string difference(const std::string& first, const std::string& second) {
   Communicator communicator(2, std::chrono::minutes(10));
   std::array<std::string, 2> errors;

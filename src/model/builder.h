@@ -89,10 +89,11 @@ class Builder {
   };
   Routed route(ValueId logits, ValueId live, const Routing& routing);
   ValueId expert_mlp(ValueId x, const Routed& routed, ValueId gate_up, ValueId down);
-  // Of what all ranks have, named for messages: the sum, or their columns side by side.
+  // all_reduce adds up what all ranks have in x; all_gather puts their columns side by side. `of` names
+  // the result in messages.
   ValueId all_reduce(ValueId x, const std::string& of);
   ValueId all_gather(ValueId x, const std::string& of, int64_t ranks);
-  // The same rows of both.
+  // Takes the same rows of both.
   std::pair<ValueId, ValueId> gather_rows(ValueId x, ValueId residual, ValueId rows);
 
   // Appends any op of the set, and returns its outputs: for ops with many operands, or from outside

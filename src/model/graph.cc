@@ -73,7 +73,7 @@ std::vector<Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& conf
   return caches;
 }
 
-// What the ops at the end of a step read, by the names that they have for it.
+// Adds the values that the ops at the end of a step read, by the names that those ops have for them.
 Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOptions& options) {
   const int64_t num_rows = options.max_batch_size;
   const int64_t num_tokens = num_rows * (1 + options.num_drafts);  // of a step at most
@@ -259,7 +259,7 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
     scale_kv_weights(graph, options.kv_scales);
     return graph;
   }
-  // Of the other tokens, only K and V are ever read again, and all layers have those by now.
+  // Nothing reads the other tokens again but their K and V, which all layers have by now.
   const ValueId logits_rows = drafts ? (*drafts)["logits_rows"] : add_last_rows();
   const ValueId lengths = drafts ? (*drafts)["lengths"] : batch.kv_lens;
   if (options.lora) {

@@ -306,8 +306,8 @@ std::vector<Op> rows() {
                  "down float[E,D,F]",
        .outputs = "y = x",
        .may_reuse = {{"y", "x"}}},
-      // What all ranks of a model have of x, added up in float in the order of the ranks and rounded
-      // once: equal bits on every rank. `of` names what the sum completes, for messages.
+      // y is the sum of the x of all ranks, added in float in the order of the ranks and rounded once, so
+      // that every rank has equal bits. `of` names what the sum completes, for messages.
       {.name = "all_reduce",
        .inputs = "x float[R,N]",
        .outputs = "y = x",

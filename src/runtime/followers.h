@@ -11,7 +11,7 @@ namespace encore::runtime {
 class Executor;
 class PromptScorer;
 
-// What one rank runs.
+// The programs that one rank runs.
 struct RankPrograms {
   Executor& executor;
   PromptScorer* prompt_scorer = nullptr;  // null: prompts are not scored

@@ -73,8 +73,8 @@ class StepInputs {
     const auto [begin, end] = layout_.range(padded_);
     return {host_ + begin, static_cast<size_t>(end - begin)};
   }
-  // Which pages the sequences of a step have. What has changed is sent with the next inputs, or
-  // without any.
+  // The pages that the sequences of a step have. Changed ones are sent with the next inputs, or without
+  // any.
   [[nodiscard]] PageTable& page_table() { return page_table_; }
   // Fills the padding rows and enqueues the launch that writes the inputs, and pages that changed.
   // Without a begin() since the last call, it sends the same inputs once more.

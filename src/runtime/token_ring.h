@@ -43,7 +43,8 @@ class TokenRing {
     const int64_t rows = ring_.shape[1];
     return {ring_.as<int32_t>() + step % ring_.shape[0] * rows, static_cast<size_t>(rows)};
   }
-  // Those of one row of a published step that has so many rows of logits each.
+  // The tokens that one row of a published step gave, at most `rows_each`; drafts that were wrong are left
+  // out.
   [[nodiscard]] std::span<const int32_t> span(StepNumber step, int64_t row,
                                               int64_t rows_each) const {
     const auto all =

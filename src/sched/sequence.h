@@ -35,7 +35,7 @@ struct ScheduledTokens {
   }
 };
 
-// What every step reads comes first, and begins with a cache line.
+// The fields that every step reads come first, and begin with a cache line.
 // Invariant: 0 <= collected <= launched <= known() + 1 and launched < max_length. The token at
 // known() is one that a step in flight samples: the device has it, the host does not. A step with
 // drafts counts as launched for the one token that it computes in any case; when it is collected,

@@ -16,7 +16,7 @@ loader::LoadOptions load_options(const config::Settings& settings);
 // Has the adapter that --adapter names be loaded, and called so: one of --lora's, or a directory. Nothing
 // where it is empty. Errors: kUsage when it is neither.
 void use_adapter(const std::string& adapter, loader::AdapterOptions& options);
-// What the loop is told; `step_log` may be null.
+// Makes the options of the loop; `step_log` may be null.
 engine::EngineOptions engine_options(const config::Settings& settings,
                                      planning::StepLogWriter* step_log);
 // Sets the ladders that the settings name, up to the limits in `load`, and leaves others as they

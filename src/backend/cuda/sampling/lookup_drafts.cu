@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kLookupThreads)
   lookup.logits_rows[first + thread] = first + thread;
   lookup.lengths[first + thread] = is_chosen ? last + 1 + thread : 0;
   if (kv_len > 0) {
-    // Behind the last known token come those of the place, again and again.
+    // The drafts repeat the tokens that follow the place, up to the last known one, again and again.
     const int source = thread == 0 ? last : place + (thread - 1) % (last + 1 - place);
     const int32_t id = source == last ? tail[0] : at(source);
     lookup.ids[first + thread] = id;
