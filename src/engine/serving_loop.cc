@@ -212,6 +212,7 @@ void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
   counts_.num_free_pages = engine_.page_pool().num_free();
   const auto now = std::chrono::steady_clock::now();
   if (is_idle || now - steps_counted_at_ > kBetweenStepCounts) {
+    counts_.coverage = engine_.model().executor().coverage();
     counts_.steps = engine_.step_counts();
     if (engine_.model().limits().num_drafts > 0) counts_.drafts = engine_.draft_counts();
     counts_.host_times = engine_.host_times();

@@ -43,9 +43,30 @@ void write_sequences(const engine::GeneratorStatistics& now, Metrics& metrics) {
   }
 }
 
-void write_steps(const std::vector<engine::StepCount>& counts, Metrics& metrics) {
+// Steps that were replayed, by mode, kind and padded size.
+using Replays = std::map<std::tuple<std::string_view, std::string_view, int64_t>, int64_t>;
+
+// Returns a zero for every size that is recorded: a series that begins with its first step hides
+// that step from rates. Sizes that are recorded on demand are too many to be listed ahead.
+Replays replays_at_start(const runtime::Coverage& coverage) {
+  Replays replays;
+  const auto add = [&](bool is_recorded, runtime::Mode mode, std::string_view kind,
+                       const runtime::Ladder& sizes) {
+    if (!is_recorded || sizes.lru()) return;
+    for (const int64_t size : sizes.sizes())
+      replays[{name(mode), kind, size}] = 0;
+  };
+  add(coverage.uniform_full, runtime::Mode::kFull, "decode", coverage.sequences);
+  add(coverage.mixed_full, runtime::Mode::kFull, "mixed", coverage.tokens);
+  add(coverage.uniform_pieces, runtime::Mode::kPiecewise, "decode", coverage.sequences);
+  add(coverage.mixed_pieces, runtime::Mode::kPiecewise, "mixed", coverage.tokens);
+  return replays;
+}
+
+void write_steps(const runtime::Coverage& coverage, const std::vector<engine::StepCount>& counts,
+                 Metrics& metrics) {
   std::map<std::pair<std::string_view, std::string_view>, int64_t> steps;
-  std::map<std::tuple<std::string_view, std::string_view, int64_t>, int64_t> replays;
+  Replays replays = replays_at_start(coverage);
   int64_t padding = 0;
   for (const runtime::Mode mode :
        {runtime::Mode::kFull, runtime::Mode::kPiecewise, runtime::Mode::kEager})
@@ -134,7 +155,7 @@ void write_times(const engine::GeneratorStatistics& now, Metrics& metrics) {
 
 void write_metrics(const engine::GeneratorStatistics& now, Metrics& metrics) {
   write_sequences(now, metrics);
-  write_steps(now.steps, metrics);
+  write_steps(now.coverage, now.steps, metrics);
   if (now.drafts) write_drafts(*now.drafts, metrics);
   write_times(now, metrics);
 }

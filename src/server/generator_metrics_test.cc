@@ -38,6 +38,17 @@ TEST(GeneratorMetrics, CountReplaysByModeAndSizeAndFallbacksByReason) {
   expect_line(text, "encore_padding_total 34");
 }
 
+TEST(GeneratorMetrics, CountReplaysOfEverySizeFromTheStart) {
+  const std::string text = text_of({.coverage = {.sequences = runtime::Ladder({1, 2}),
+                                                 .tokens = runtime::Ladder({16, 32}),
+                                                 .uniform_full = true,
+                                                 .mixed_pieces = true}});
+  expect_line(text, R"(encore_replays_total{mode="full",step="decode",size="2"} 0)");
+  expect_line(text, R"(encore_replays_total{mode="piecewise",step="mixed",size="32"} 0)");
+  EXPECT_EQ(text.find(R"(mode="full",step="mixed")"), std::string::npos);
+  EXPECT_EQ(text.find(R"(mode="piecewise",step="decode")"), std::string::npos);
+}
+
 TEST(GeneratorMetrics, CountDraftsAndThoseThatWereRightWhereThereAreAny) {
   engine::GeneratorStatistics now;
   EXPECT_EQ(text_of(now).find("draft"), std::string::npos);
