@@ -27,9 +27,8 @@ MAY_INCLUDE = {
     "loader": "model runtime backend passes ops ir",
     "kv": "",
     "sample": "backend",
-    "sched": "sample kv",
-    "spec": "sample runtime model sched kv ir",
-    "engine": "spec sample sched kv loader model runtime backend ir",
+    "sched": "kv",
+    "engine": "sample sched kv loader model runtime backend ir",
     "replay": "engine planning sample sched kv runtime backend",
     "diagnose": "engine planning sched sample loader model runtime backend listing passes ops ir",
     "measure": "diagnose replay engine planning sched sample loader model runtime backend passes ops ir",
@@ -40,7 +39,7 @@ MAY_INCLUDE = {
     "hub": "",
     "setup": "hub config measure diagnose engine text planning loader model runtime backend",
     "library": "setup config engine grammar text sample",
-    "cli": "setup hub server text measure diagnose replay engine spec sample sched kv loader model config planning runtime backend listing passes ops ir",
+    "cli": "setup hub server text measure diagnose replay engine sample sched kv loader model config planning runtime backend listing passes ops ir",
 }
 # What the tests of a module may include besides.
 TESTS_MAY_INCLUDE = {

@@ -25,51 +25,35 @@ sched::SchedulerLimits scheduler_limits(LoadedModel& model, const EngineOptions&
           .preempts_by_priority = options.preempts_by_priority};
 }
 
-// Is a token chosen behind the row's, and does a grammar say which may be?
-bool is_masked_row(const sched::ScheduledTokens& row) {
-  return row.place->matcher != nullptr && row.end() >= row.place->known();
-}
-
 // Stop tokens that may not come yet, and have no place in the step's inputs.
-std::span<const int32_t> hidden_stops(const sched::Sequence& sequence) {
-  if (sequence.min_length <= sequence.prompt_length) return {};
-  return unsent_stops(sequence.stop_tokens);
+std::span<const int32_t> hidden_stops(const RequestState& request) {
+  if (request.min_length <= request.prompt_length) return {};
+  return unsent_stops(request.stop_tokens);
 }
 
 // Does the device keep something of a sequence to adjust its logits by?
-bool needs_state(const sched::Sequence& sequence) {
-  return sequence.sampling.has_penalties() || !sequence.token_bias.empty() ||
-         !hidden_stops(sequence).empty();
-}
-
-// The rows of a plan, where grammars have a say in it in the order in which they are asked: those that
-// took the least time so far come first, so that a slow one keeps none but slower ones from being asked.
-std::vector<size_t> rows_by_grammar_time(const sched::Plan& plan, bool is_masked) {
-  std::vector<size_t> rows(plan.rows.size());
-  std::iota(rows.begin(), rows.end(), size_t{0});
-  if (!is_masked) return rows;
-  std::ranges::stable_sort(rows, {}, [&](size_t b) {
-    const sched::Sequence* const sequence = sched::Scheduler::find(plan.rows[b]);
-    return sequence == nullptr ? GrammarTime::Clock::duration{} : sequence->mask_time;
-  });
-  return rows;
+bool needs_state(const RequestState& request) {
+  return request.sampling.has_penalties() || !request.token_bias.empty() ||
+         !hidden_stops(request).empty();
 }
 
 // Moves the grammar on by a token of a sequence. Why that ends it; nothing: it goes on.
-std::optional<Finish> take_token(sched::Sequence& sequence, int64_t position, GrammarTime& time) {
+std::optional<Finish> take_token(const sched::Sequence& sequence, int64_t position,
+                                 RequestState& request, GrammarTime& time) {
   const int32_t token = sequence.tokens[static_cast<size_t>(position)];
   const int64_t length = position + 1;
-  if (sequence.matcher) {
-    if (GrammarTime::is_over(sequence)) return Finish::kSlowGrammar;
-    const bool fits = time.measure(
-        sequence, [&](sample::TokenMatcher& matcher) { return matcher.accept(token); });
-    if (sequence.matcher->is_exhausted()) return Finish::kSlowGrammar;
+  if (request.matcher) {
+    if (GrammarTime::is_over(request, sequence.known() - request.prompt_length))
+      return Finish::kSlowGrammar;
+    const bool fits =
+        time.measure(request, [&](sample::TokenMatcher& matcher) { return matcher.accept(token); });
+    if (request.matcher->is_exhausted()) return Finish::kSlowGrammar;
     if (!fits) return Finish::kDeadEnd;
   }
-  const auto& stops = sequence.stop_tokens;
+  const auto& stops = request.stop_tokens;
   const bool is_stop =
-      (sequence.matcher && sequence.matcher->has_ended()) ||
-      (length > sequence.min_length && std::find(stops.begin(), stops.end(), token) != stops.end());
+      (request.matcher && request.matcher->has_ended()) ||
+      (length > request.min_length && std::find(stops.begin(), stops.end(), token) != stops.end());
   if (!advance_op::ends(is_stop, length, sequence.max_length)) return std::nullopt;
   return is_stop ? Finish::kStop : Finish::kLength;
 }
@@ -124,31 +108,42 @@ std::variant<SequenceId, Rejection> Engine::add(Request request,
   if (!chain) chain = page_chain(request);
   const auto prompt_length = static_cast<int64_t>(request.prompt.size());
   const SequenceId id = next_id_++;
-  sched::Sequence sequence{.id = id,
-                           .priority = request.priority,
-                           .tokens = std::move(request.prompt),
-                           .max_length = prompt_length + request.max_tokens,
-                           .stop_tokens = std::move(request.stop_tokens),
-                           .min_length = prompt_length + request.min_tokens,
-                           .prompt_length = prompt_length,
-                           .sampling = request.sampling,
-                           .num_prompt_logprobs = request.num_prompt_logprobs,
-                           .token_bias = std::move(request.token_bias)};
-  if (request.grammar) sequence.matcher = request.grammar->start();
-  if (adapter) sequence.adapter = adapter->slot;
-  sequence.held_adapter = adapter;
-  sequence.takes_drafts = !sequence.matcher && !needs_state(sequence);
-  sequence.chain = *std::move(chain);
-  scheduler_.add(std::move(sequence));
+  RequestState state{.prompt_length = prompt_length,
+                     .sampling = request.sampling,
+                     .token_bias = std::move(request.token_bias),
+                     .stop_tokens = std::move(request.stop_tokens),
+                     .min_length = prompt_length + request.min_tokens,
+                     .adapter = adapter};
+  if (request.grammar) state.matcher = request.grammar->start();
+  if (request.num_prompt_logprobs >= 0) state.scores = {.num_top = request.num_prompt_logprobs};
+  const sched::Sequence& sequence = scheduler_.add({
+      .id = id,
+      .priority = request.priority,
+      .tokens = std::move(request.prompt),
+      .max_length = prompt_length + request.max_tokens,
+      .takes_drafts = !state.matcher && !needs_state(state),
+      .chain = *std::move(chain),
+      .max_cached = state.is_to_be_scored(0) ? std::optional<int64_t>(0) : std::nullopt,
+  });
+  if (std::ssize(states_) <= sequence.index)
+    states_.resize(static_cast<size_t>(sequence.index) + 1);
+  state_of(sequence) = std::move(state);
   interrupt_burst();
   return id;
+}
+
+void Engine::remove(SequenceId id) {
+  const sched::Sequence* const sequence = scheduler_.find(id);
+  if (sequence == nullptr) return;
+  state_of(*sequence) = {};
+  scheduler_.remove(id);
 }
 
 void Engine::abort(SequenceId id) {
   // A burst that the sequence takes part in would go on without use.
   if (const auto* const sequence = scheduler_.find(id); sequence && !sequence->pages.empty())
     interrupt_burst();
-  scheduler_.remove(id);
+  remove(id);
   const auto rest = undelivered_.begin() + static_cast<std::ptrdiff_t>(num_delivered_);
   const auto aborted = std::ranges::remove(rest, undelivered_.end(), id, &Generated::sequence);
   undelivered_.erase(aborted.begin(), aborted.end());
@@ -217,10 +212,11 @@ bool Engine::launch() {
     ++host_times_.num_late_steps;
   }
   InFlightStep step{plan, executor.choice(), executor.next_step()};
-  step.is_masked = std::ranges::any_of(plan.rows, is_masked_row);
+  step.is_masked =
+      std::ranges::any_of(plan.rows, [this](const auto& row) { return is_masked(row); });
   if (model_.adapters() != nullptr) {
     for (const sched::ScheduledTokens& row : plan.rows)
-      step.adapters.push_back(row.place->held_adapter);
+      step.adapters.push_back(state_of(*row.place).adapter);
   }
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
   if (options_.on_step) {
@@ -268,6 +264,21 @@ sched::Plan Engine::plan_next() {
   }
 }
 
+bool Engine::is_masked(const sched::ScheduledTokens& row) const {
+  return row.end() >= row.place->known() && state_of(*row.place).matcher != nullptr;
+}
+
+std::vector<size_t> Engine::rows_by_grammar_time(const sched::Plan& plan, bool has_masks) const {
+  std::vector<size_t> rows(plan.rows.size());
+  std::iota(rows.begin(), rows.end(), size_t{0});
+  if (!has_masks) return rows;
+  std::ranges::stable_sort(rows, {}, [&](size_t b) {
+    const sched::Sequence* const sequence = sched::Scheduler::find(plan.rows[b]);
+    return sequence == nullptr ? GrammarTime::Clock::duration{} : state_of(*sequence).mask_time;
+  });
+  return rows;
+}
+
 void Engine::finish_masked() {
   while (in_flight_.size() > 1)
     collect();
@@ -277,10 +288,11 @@ void Engine::finish_masked() {
   std::vector<sched::Sequence*> put_off;
   for (const size_t b : rows_by_grammar_time(step.plan, true)) {
     sched::Sequence* const sequence = sched::Scheduler::find(step.plan.rows[b]);
-    if (sequence == nullptr || !is_masked_row(step.plan.rows[b])) continue;
+    if (sequence == nullptr || !is_masked(step.plan.rows[b])) continue;
     if (grammar_time_.is_left()) {
-      grammar_time_.measure(*sequence, [&](sample::TokenMatcher& matcher) {
-        matcher.fill(executor.token_mask(sequence->token_state_row));
+      RequestState& request = state_of(*sequence);
+      grammar_time_.measure(request, [&](sample::TokenMatcher& matcher) {
+        matcher.fill(executor.token_mask(*request.device.token_state));
       });
     } else {
       put_off.push_back(sequence);
@@ -297,6 +309,8 @@ void Engine::finish_masked() {
 
 void Engine::sample_again(sched::Sequence& sequence) {
   sequence.sample_again();
+  // The device has counted a token that does not count.
+  state_of(sequence).device.token_state.reset();
   for (InFlightStep& step : in_flight_) {
     for (sched::ScheduledTokens& row : step.plan.rows)
       row.sequence = row.sequence == sequence.id ? 0 : row.sequence;
@@ -328,45 +342,62 @@ void Engine::pack(const sched::Plan& plan) {
   InputWriter writer(executor, model_.page_size());
   int32_t index = 0;
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
+    RequestState& request = state_of(sequence);
+    if (request.device.num_preemptions != sequence.num_preemptions)
+      request.device = {.num_preemptions = sequence.num_preemptions};
     const bool has_sent_pages = sequence.row == index++ && launched_last() &&
-                                sequence.num_sent_pages == std::ssize(sequence.pages);
-    const int32_t in_flight = model::last_token_of(sequence.row);
+                                request.device.num_sent_pages == std::ssize(sequence.pages);
+    int32_t in_flight = 0;
     std::span<const int32_t> ids(&in_flight, 1);
-    if (row.first < sequence.known())
+    if (row.first < sequence.known()) {
       ids = std::span(sequence.tokens).subspan(row.first, row.count);
-    writer.add({ids, row.first, sequence.pages, sampling_row(row, sequence), sequence.stop_tokens,
-                sequence.max_length, has_sent_pages, sequence.adapter, plan.num_drafts});
-    sequence.num_sent_pages = std::ssize(sequence.pages);
+    } else {
+      in_flight = model::last_token_of(*sequence.row);
+    }
+    writer.add({.ids = ids,
+                .first = row.first,
+                .pages = sequence.pages,
+                .sampling = sampling_row(row, sequence),
+                .stop_tokens = request.stop_tokens,
+                .max_len = sequence.max_length,
+                .has_sent_pages = has_sent_pages,
+                .adapter = request.adapter ? request.adapter->slot : -1,
+                .num_drafts = plan.num_drafts});
+    request.device.num_sent_pages = std::ssize(sequence.pages);
   });
 }
 
 // The row is empty where a step ends in the midst of a prompt, as its sample is not used.
-SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence) {
+SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row,
+                                 const sched::Sequence& sequence) {
   if (row.end() < sequence.known()) return {};
-  const std::span<const int32_t> stops = hidden_stops(sequence);
-  const bool has_state = needs_state(sequence);
-  const bool is_masked = is_masked_row(row);
-  const bool is_new = sequence.token_state_row < 0;
-  if (is_new && (has_state || is_masked)) sequence.token_state_row = free_token_state();
+  RequestState& request = state_of(sequence);
+  const std::span<const int32_t> stops = hidden_stops(request);
+  const bool has_state = needs_state(request);
+  const bool has_mask = is_masked(row);
+  std::optional<int32_t>& state_row = request.device.token_state;
+  const bool is_new = !state_row;
+  if (is_new && (has_state || has_mask)) state_row = free_token_state();
   if (is_new && has_state) {
     const std::span<const int32_t> tokens(sequence.tokens);
     std::vector<TokenBias> pairs;
     for (const int32_t stop : stops)
       pairs.push_back({stop, 0});
-    pairs.insert(pairs.end(), sequence.token_bias.begin(), sequence.token_bias.end());
-    model_.executor().token_state().set(
-        sequence.token_state_row, tokens.first(sequence.prompt_length),
-        tokens.subspan(sequence.prompt_length), pairs, model_.executor().stream());
+    pairs.insert(pairs.end(), request.token_bias.begin(), request.token_bias.end());
+    model_.executor().token_state().set(*state_row, tokens.first(request.prompt_length),
+                                        tokens.subspan(request.prompt_length), pairs,
+                                        model_.executor().stream());
   }
-  return {sequence.sampling, static_cast<int32_t>(sequence.min_length),
-          has_state ? sequence.token_state_row : -1, is_masked ? sequence.token_state_row : -1,
-          static_cast<int32_t>(stops.size())};
+  return {request.sampling, static_cast<int32_t>(request.min_length), has_state ? *state_row : -1,
+          has_mask ? *state_row : -1, static_cast<int32_t>(stops.size())};
 }
 
 int32_t Engine::free_token_state() const {
   std::vector<bool> is_taken(model_.executor().token_state().num_rows());
   for (const sched::Sequence* sequence : scheduler_.running()) {
-    if (sequence->token_state_row >= 0) is_taken[sequence->token_state_row] = true;
+    const DeviceRows& rows = state_of(*sequence).device;
+    if (rows.token_state && rows.num_preemptions == sequence->num_preemptions)
+      is_taken[static_cast<size_t>(*rows.token_state)] = true;
   }
   const auto free = std::find(is_taken.begin(), is_taken.end(), false);
   ENCORE_CHECK(free != is_taken.end(), "more sequences run than the device has rows for");
@@ -375,9 +406,10 @@ int32_t Engine::free_token_state() const {
 
 void Engine::send_pages(const sched::Plan& plan) {
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens&, sched::Sequence& sequence) {
-    if (sequence.num_sent_pages == std::ssize(sequence.pages)) return;
-    model_.executor().page_table().set(sequence.row, sequence.pages);
-    sequence.num_sent_pages = std::ssize(sequence.pages);
+    int64_t& num_sent_pages = state_of(sequence).device.num_sent_pages;
+    if (num_sent_pages == std::ssize(sequence.pages)) return;
+    model_.executor().page_table().set(*sequence.row, sequence.pages);
+    num_sent_pages = std::ssize(sequence.pages);
   });
 }
 
@@ -435,7 +467,8 @@ void Engine::collect_step() {
     sched::Sequence* const sequence = sched::Scheduler::find(row);
     // It may have ended while this step ran.
     if (sequence == nullptr) continue;
-    if (sequence->matcher && row.end() == sequence->known() && !grammar_time_.is_left()) {
+    RequestState& request = state_of(*sequence);
+    if (request.matcher && row.end() == sequence->known() && !grammar_time_.is_left()) {
       sample_again(*sequence);
       continue;
     }
@@ -454,16 +487,16 @@ void Engine::collect_step() {
       generated.sequence = row.sequence;
       generated.token = sampled[static_cast<size_t>(i)];
       generated.was_drafted = i > 0;
-      generated.finish = take_token(*sequence, position, grammar_time_);
-      if (sequence->sampling.num_logprobs >= 0)
+      generated.finish = take_token(*sequence, position, request, grammar_time_);
+      if (request.sampling.num_logprobs >= 0)
         generated.logprobs = std::make_unique<LogprobRow>(ring.logprobs(number, first + i));
-      if (position == sequence->prompt_length) {
+      if (position == request.prompt_length) {
         generated.num_cached = sequence->num_cached.value_or(0);
         generated.admitted = *sequence->admitted;
-        generated.prompt_logprobs = std::move(sequence->prompt_logprobs);
+        if (request.scores) generated.prompt_logprobs = std::move(request.scores->collected);
       }
       if (!generated.finish) continue;
-      scheduler_.remove(row.sequence);
+      remove(row.sequence);
       break;
     }
   }

@@ -13,12 +13,12 @@
 
 #include "engine/grammar_time.h"
 #include "engine/prompt_budget.h"
+#include "engine/request_state.h"
 #include "engine/step_counts.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_cache.h"
 #include "loader/loaded_model.h"
 #include "sample/params.h"
-#include "sample/token_grammar.h"
 #include "sched/scheduler.h"
 
 namespace encore::engine {
@@ -199,12 +199,20 @@ class Engine {
     bool is_interrupted = false;
     bool is_end_missed = false;       // it had ended by the time the next one was launched
     std::vector<ScoredToken> scored;  // in the order of `scores`
-    std::vector<std::shared_ptr<const void>> adapters;  // whose slots its rows read
+    std::vector<std::shared_ptr<const loader::Adapter>> adapters;  // whose slots its rows read
     runtime::PromptScorer::InFlight scores;
 
     [[nodiscard]] bool is_burst() const { return max_burst_steps > 0; }
   };
 
+  [[nodiscard]] RequestState& state_of(const sched::Sequence& sequence) {
+    return states_[static_cast<size_t>(sequence.index)];
+  }
+  [[nodiscard]] const RequestState& state_of(const sched::Sequence& sequence) const {
+    return states_[static_cast<size_t>(sequence.index)];
+  }
+  // Ends a sequence, if it lives.
+  void remove(SequenceId id);
   // Launches the next step. Returns false when there is nothing to launch, or a burst must end
   // first.
   bool launch();
@@ -218,6 +226,12 @@ class Engine {
   [[nodiscard]] bool continues(const sched::Plan& plan) const;
   // Writes the inputs of `plan`.
   void pack(const sched::Plan& plan);
+  // Is a token chosen behind the row's, and does a grammar say which may be?
+  [[nodiscard]] bool is_masked(const sched::ScheduledTokens& row) const;
+  // The rows of a plan, where grammars have a say in it in the order in which they are asked: those that
+  // took the least time so far come first, so that a slow one keeps none but slower ones from being asked.
+  [[nodiscard]] std::vector<size_t> rows_by_grammar_time(const sched::Plan& plan,
+                                                         bool has_masks) const;
   // Enqueues the rest of a step that was launched up to its logits: collects the one before it, so
   // that grammars know which tokens may come.
   void finish_masked();
@@ -226,7 +240,7 @@ class Engine {
   void collect_scores(InFlightStep& step);
   // Says how the token behind `row` is chosen, in the device's form. Gives the sequence a row of
   // the state that the device keeps to adjust its logits, if it needs one and has none.
-  SamplingRow sampling_row(const sched::ScheduledTokens& row, sched::Sequence& sequence);
+  SamplingRow sampling_row(const sched::ScheduledTokens& row, const sched::Sequence& sequence);
   [[nodiscard]] int32_t free_token_state() const;
   // Sends the pages of the rows of `plan`, which are those of the last launch, and nothing else.
   void send_pages(const sched::Plan& plan);
@@ -260,6 +274,7 @@ class Engine {
   kv::PagePool pool_;
   std::unique_ptr<kv::PrefixCache> cache_;
   sched::Scheduler scheduler_;
+  std::vector<RequestState> states_;  // by Sequence::index
   std::optional<PromptBudget> prompt_budget_;
   std::chrono::steady_clock::time_point published_at_;  // the last step, as far as it was measured
   std::deque<InFlightStep> in_flight_;                  // oldest first; a burst comes last

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "sched/sequence.h"
+#include "engine/request_state.h"
 
 namespace encore::engine {
 
@@ -21,7 +21,7 @@ class GrammarTime {
   [[nodiscard]] bool is_left() const { return spent_ < kOfAStep; }
   // Asks the grammar of a sequence.
   template <typename Ask>
-  auto measure(sched::Sequence& sequence, const Ask& ask) {
+  auto measure(RequestState& request, const Ask& ask) {
     struct Stop {
       Clock::duration& spent;
       Clock::duration& of_sequence;
@@ -32,12 +32,12 @@ class GrammarTime {
         of_sequence += took;
       }
     };
-    const Stop stop{spent_, sequence.mask_time};
-    return ask(*sequence.matcher);
+    const Stop stop{spent_, request.mask_time};
+    return ask(*request.matcher);
   }
-  // Did the grammar of a sequence take so long in all that the sequence ends?
-  static bool is_over(const sched::Sequence& sequence) {
-    return sequence.mask_time > kOnce + kEachToken * (sequence.known() - sequence.prompt_length);
+  // Did the grammar of a sequence take so long for so many tokens that the sequence ends?
+  static bool is_over(const RequestState& request, int64_t num_generated) {
+    return request.mask_time > kOnce + kEachToken * num_generated;
   }
 
  private:

@@ -8,13 +8,14 @@ void Engine::launch_scores(InFlightStep& step) {
   int64_t first_row = 0;
   for (const sched::ScheduledTokens& row : step.plan.rows) {
     const sched::Sequence* const sequence = scheduler_.find(row.sequence);
-    const bool asks = sequence != nullptr && sequence->num_prompt_logprobs >= 0;
+    const RequestState* const request = sequence != nullptr ? &state_of(*sequence) : nullptr;
+    const bool asks = request != nullptr && request->scores;
     for (int64_t i = 0; asks && i < row.count; ++i) {
       const int64_t position = row.first + i;
-      if (!sequence->is_to_be_scored(position)) continue;
+      if (!request->is_to_be_scored(position)) continue;
       rows.push_back({static_cast<int32_t>(first_row + i),
-                      sequence->tokens[static_cast<size_t>(position) + 1],
-                      sequence->num_prompt_logprobs, sequence->adapter});
+                      sequence->tokens[static_cast<size_t>(position) + 1], request->scores->num_top,
+                      request->adapter ? request->adapter->slot : -1});
       step.scored.push_back({row.sequence, position});
     }
     first_row += row.count;
@@ -31,10 +32,13 @@ void Engine::collect_scores(InFlightStep& step) {
     const auto [id, position] = step.scored[i];
     sched::Sequence* const sequence = scheduler_.find(id);
     if (sequence == nullptr) continue;
-    ENCORE_CHECK(position == sequence->num_scored);
-    sequence->prompt_logprobs.push_back(
-        model_.prompt_scorer().score(step.scores, static_cast<int64_t>(i)));
-    ++sequence->num_scored;
+    RequestState& request = state_of(*sequence);
+    PromptScores& scores = *request.scores;
+    ENCORE_CHECK(position == scores.num_scored);
+    scores.collected.push_back(model_.prompt_scorer().score(step.scores, static_cast<int64_t>(i)));
+    ++scores.num_scored;
+    sequence->max_cached.reset();
+    if (request.is_to_be_scored(scores.num_scored)) sequence->max_cached = scores.num_scored;
   }
   step.scored.clear();
 }

@@ -18,16 +18,22 @@ int64_t pages_ahead(int64_t num_free, int64_t num_running) {
 
 }  // namespace
 
-void Scheduler::add(Sequence sequence) {
+Sequence& Scheduler::add(Sequence sequence) {
   ENCORE_CHECK(sequence.known() > 0 && sequence.known() < sequence.max_length);
   ENCORE_CHECK(can_fit(sequence.max_length));
   const SequenceId id = sequence.id;
   queue_.insert(order(sequence));
-  if (vacant_.empty()) vacant_.push_back(std::make_unique<Sequence>());
-  auto kept = std::move(vacant_.back());
+  if (vacant_.empty()) {
+    vacant_.push_back(std::make_unique<Sequence>());
+    vacant_.back()->index = static_cast<int32_t>(sequences_.size());
+  }
+  auto vacant = std::move(vacant_.back());
   vacant_.pop_back();
-  *kept = std::move(sequence);
-  ENCORE_CHECK(sequences_.emplace(id, std::move(kept)).second, "sequence {} added twice", id);
+  sequence.index = vacant->index;
+  *vacant = std::move(sequence);
+  const auto [place, is_new] = sequences_.emplace(id, std::move(vacant));
+  ENCORE_CHECK(is_new, "sequence {} added twice", id);
+  return *place->second;
 }
 
 // Admits sequences in their order. Sequences that wait for a prefix let others pass.
@@ -209,11 +215,11 @@ void Scheduler::keep_rows(Plan& plan) {
   std::vector<ScheduledTokens> rows(plan.rows.size());
   std::vector<ScheduledTokens> movers;
   for (const ScheduledTokens& row : plan.rows) {
-    const int32_t kept = row.place->row;
-    if (kept < 0 || kept >= std::ssize(rows)) {
-      movers.push_back(row);
+    const std::optional<int32_t> kept = row.place->row;
+    if (kept && *kept < std::ssize(rows)) {
+      rows[static_cast<size_t>(*kept)] = row;
     } else {
-      rows[kept] = row;
+      movers.push_back(row);
     }
   }
   auto mover = movers.begin();
@@ -253,7 +259,7 @@ bool Scheduler::grow(Sequence& sequence, int64_t end) {
 
 void Scheduler::commit(const Plan& plan) {
   for (Sequence* sequence : running_)
-    sequence->row = -1;
+    sequence->row.reset();
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     Sequence* const sequence = find(plan.rows[i]);
     if (sequence == nullptr) continue;
@@ -276,7 +282,7 @@ void Scheduler::remove(SequenceId id) {
   pool_.release(sequence.pages);
   std::erase(running_, &sequence);
   queue_.erase(order(sequence));
-  sequence = Sequence{.id = kNobody};
+  sequence = Sequence{.id = kNobody, .index = sequence.index};
   vacant_.push_back(std::move(place->second));
   sequences_.erase(place);
 }

@@ -1,10 +1,9 @@
-// A request while it lives: its tokens and how far they have come. Scheduler and engine share it.
+// The tokens of a request while it lives, how far they have come, and their pages.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,8 +11,6 @@
 #include "base/error.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_cache.h"
-#include "sample/params.h"
-#include "sample/token_grammar.h"
 
 namespace encore::sched {
 
@@ -43,8 +40,8 @@ struct ScheduledTokens {
 struct alignas(64) Sequence {
   SequenceId id = 0;            // ascending in the order of arrival
   int32_t priority = 0;         // lower numbers come first
-  int32_t row = -1;             // in the step launched last; -1: it has none there
-  int32_t adapter = -1;         // its slot; -1: none
+  int32_t index = 0;            // given by the scheduler: small, and no other that lives has it
+  std::optional<int32_t> row;   // in the step launched last, if it took part
   std::vector<int32_t> tokens;  // the prompt, then what was generated and collected
   int64_t max_length = 0;       // prompt and generated tokens; the last is never computed
   int64_t given = 0;            // tokens known when it was admitted: the host packs these
@@ -52,30 +49,14 @@ struct alignas(64) Sequence {
   int64_t launched = 0;         // tokens whose K and V launched steps compute, its own or others
   int64_t collected = 0;        // those of them whose steps the host has collected
   std::vector<kv::Page> pages;  // of the first tokens, in order; none while it waits
-  int64_t num_sent_pages = 0;   // of them, those that the device's page table has in its row
-  // The grammar's state after the collected tokens. Null without a grammar.
-  std::unique_ptr<sample::TokenMatcher> matcher = nullptr;
-  std::vector<int32_t> stop_tokens;
-  int64_t min_length = 0;    // tokens before which none of those ends it
-  bool takes_drafts = true;  // as SamplingRow::takes_drafts() of its rows
-  int64_t prompt_length = 0;
-  kv::PageChain chain;                 // of its pages, where there is a prefix cache
+  bool takes_drafts = true;     // as SamplingRow::takes_drafts() of its rows
+  kv::PageChain chain;          // of its pages, where there is a prefix cache
   std::optional<size_t> awaited_page;  // the last that it waited for another sequence to compute
-  sample::SamplingParams sampling;
-  // The adapter, whose slot is no other's while anybody has it. Shared with the engine's steps in flight.
-  std::shared_ptr<const void> held_adapter;
-
-  // Likeliest tokens to name beside each token of the prompt but the first, with log probabilities;
-  // -1: not even its own.
-  int32_t num_prompt_logprobs = -1;
-  int64_t num_scored = 0;                   // tokens whose followers have theirs collected
-  std::vector<LogprobRow> prompt_logprobs;  // collected and not handed on
-
-  std::vector<TokenBias> token_bias;
-  std::chrono::steady_clock::duration mask_time{};  // that its grammar took in all
+  // Tokens behind which all must be computed, whatever the prefix cache has. Absent: no limit.
+  std::optional<int64_t> max_cached = std::nullopt;
   std::optional<int64_t> num_cached;  // tokens found in the prefix cache when it was first admitted
   std::optional<std::chrono::steady_clock::time_point> admitted;  // first
-  int32_t token_state_row = -1;  // its row of what the device keeps to adjust its logits
+  int64_t num_preemptions = 0;                                    // times that it gave up its pages
 
   [[nodiscard]] int64_t known() const { return static_cast<int64_t>(tokens.size()); }
   // Tokens that the next step can compute.
@@ -90,15 +71,8 @@ struct alignas(64) Sequence {
     return std::min(known(), std::max(std::min(launched, given), collected));
   }
   // The number of first tokens that need not be computed if their K and V are in the prefix cache.
-  // The last token is computed, as its step samples the next, and so are those whose followers must
-  // be scored.
-  [[nodiscard]] int64_t num_findable() const {
-    return is_to_be_scored(num_scored) ? num_scored : known() - 1;
-  }
-  // Must the token behind `position` be scored by the step that computes that position?
-  [[nodiscard]] bool is_to_be_scored(int64_t position) const {
-    return num_prompt_logprobs >= 0 && position >= num_scored && position + 1 < prompt_length;
-  }
+  // The last token is computed, as its step samples the next.
+  [[nodiscard]] int64_t num_findable() const { return max_cached.value_or(known() - 1); }
   // A step that computes these tokens was launched.
   void launch(const ScheduledTokens& computed) {
     ENCORE_CHECK(computed.first == launched && computed.count <= num_ready());
@@ -125,7 +99,6 @@ struct alignas(64) Sequence {
   void sample_again() {
     launched = std::min(launched, known() - 1);
     collected = std::min(collected, launched);
-    token_state_row = -1;  // the device has counted a token that does not count
   }
   // Gives up the pages: all tokens are given to steps again, except those whose pages are found in
   // the prefix cache by then. Tokens of steps in flight still count.
@@ -133,8 +106,8 @@ struct alignas(64) Sequence {
     launched = 0;
     collected = 0;
     pages.clear();
-    row = -1;
-    token_state_row = -1;
+    row.reset();
+    ++num_preemptions;
   }
 };
 
