@@ -18,8 +18,8 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "config/options.h"
+#include "loader/compatibility.h"
 #include "measure/graphs_html.h"
-#include "planning/compatibility.h"
 #include "planning/cost_model.h"
 #include "planning/coverage_report.h"
 #include "planning/ladder_report.h"
@@ -299,8 +299,8 @@ void print_eligibility(const GraphsOptions& options) {
 
 void print_compatibility(const GraphsOptions& options) {
   print(options.json
-            ? json::to_text(json::object{{"features", planning::compatibility_json()}}) + "\n"
-            : planning::compatibility_text());
+            ? json::to_text(json::object{{"features", loader::compatibility_json()}}) + "\n"
+            : loader::compatibility_text());
 }
 
 void print_coverage(const GraphsOptions& options) {

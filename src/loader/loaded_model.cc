@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/rounding.h"
+#include "loader/compatibility.h"
 #include "loader/lockstep.h"
 #include "loader/rank_threads.h"
 #include "model/kv_scales.h"
@@ -25,28 +26,7 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
       1) {
     fail(ErrorKind::kUsage, "limits of sequences and tokens are 1 or more");
   }
-  if (options.bursts && options.rank.size > 1) {
-    fail(ErrorKind::kUsage,
-         "--burst-steps with --tensor-parallel {}: the ranks would leave a burst one by one; leave "
-         "out one of the two",
-         options.rank.size);
-  }
-  if (lora_shape(options.adapters) && options.rank.size > 1) {
-    fail(ErrorKind::kUnsupported,
-         "adapters (--lora) with --tensor-parallel {}: the ranks have no shares of an adapter; "
-         "leave "
-         "out one of the two",
-         options.rank.size);
-  }
-  if (limits.num_drafts > 0 && (lora_shape(options.adapters) || options.rank.size > 1)) {
-    fail(
-        ErrorKind::kUnsupported,
-        "--speculative-tokens {} with {}: drafts run without adapters and on one device; leave out "
-        "one of the two",
-        limits.num_drafts,
-        options.rank.size > 1 ? fmt::format("--tensor-parallel {}", options.rank.size)
-                              : std::string("adapters (--lora)"));
-  }
+  check_pairs(options);
   if (limits.max_num_tokens < limits.max_batch_size) {
     fail(ErrorKind::kUsage,
          "--max-num-tokens {} is less than --max-batch-size {}, and a decode step has a token for "

@@ -1,10 +1,13 @@
-#include "planning/compatibility.h"
+#include "loader/compatibility.h"
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "base/table.h"
+#include "loader/loaded_model.h"
 
-namespace encore::planning {
+namespace encore::loader {
 namespace {
 
 constexpr std::string_view kWhole = "whole";
@@ -46,10 +49,6 @@ constexpr std::array kRows = {
         "several ranks", kWhole,
         "collectives are launches; on the CPU alone, --tensor-parallel on GPUs is refused",
         "TensorParallel.GivesTheTokensOfOneRank"},
-    Compatibility{"several ranks with bursts, adapters or drafts", "refused",
-                  "each names both options", "TensorParallelRefusals.NameWhatDoesNotGoTogether"},
-    Compatibility{"drafts with adapters", "refused", "names both options",
-                  "TensorParallelRefusals.NameWhatDoesNotGoTogether"},
     Compatibility{"penalties", kWhole, "the device counts the tokens that it samples",
                   "SamplingTest.AFrequencyPenaltyCountsEveryTokenThatTheDeviceSampled"},
     Compatibility{"log-probabilities", kWhole, "the sampler writes them where a row asks for them",
@@ -74,30 +73,98 @@ constexpr std::array kRows = {
                   "LruTest.RecordsExactSizesAsTheyComeAndKeepsTheNumberAskedFor"},
 };
 
+constexpr std::string_view kRefusals = "TensorParallelRefusals.NameWhatDoesNotGoTogether";
+
+constexpr std::array kRefused = {
+    RefusedPair{Feature::kBursts, Feature::kRanks, ErrorKind::kUsage,
+                "the ranks would leave a burst one by one", kRefusals},
+    RefusedPair{Feature::kAdapters, Feature::kRanks, ErrorKind::kUnsupported,
+                "the ranks have no shares of an adapter", kRefusals},
+    RefusedPair{Feature::kDrafts, Feature::kAdapters, ErrorKind::kUnsupported,
+                "drafts run without adapters and on one device", kRefusals},
+    RefusedPair{Feature::kDrafts, Feature::kRanks, ErrorKind::kUnsupported,
+                "drafts run without adapters and on one device", kRefusals},
+};
+
+// The report's rows, those of refused pairs last.
+std::vector<std::array<std::string, 4>> report() {
+  std::vector<std::array<std::string, 4>> rows;
+  for (const Compatibility& row : kRows) {
+    rows.push_back({std::string(row.feature), std::string(row.recorded), std::string(row.how),
+                    std::string(row.test)});
+  }
+  for (const RefusedPair& pair : kRefused) {
+    rows.push_back({fmt::format("{} with {}", name(pair.feature), name(pair.other)), "refused",
+                    std::string(pair.why), std::string(pair.test)});
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::span<const Compatibility> compatibilities() {
   return kRows;
 }
 
+std::span<const RefusedPair> refused_pairs() {
+  return kRefused;
+}
+
+std::string_view name(Feature feature) {
+  switch (feature) {
+    case Feature::kAdapters:
+      return "adapters";
+    case Feature::kBursts:
+      return "bursts";
+    case Feature::kDrafts:
+      return "drafts";
+    case Feature::kRanks:
+      return "several ranks";
+  }
+  return {};
+}
+
+std::optional<std::string> asked(Feature feature, const LoadOptions& options) {
+  const auto where = [](bool is_asked, std::string text) {
+    return is_asked ? std::optional(std::move(text)) : std::nullopt;
+  };
+  const int64_t num_drafts = options.limits.num_drafts;
+  const int num_ranks = options.rank.size;
+  switch (feature) {
+    case Feature::kAdapters:
+      return where(lora_shape(options.adapters).has_value(), "adapters (--lora)");
+    case Feature::kBursts:
+      return where(options.bursts, "--burst-steps");
+    case Feature::kDrafts:
+      return where(num_drafts > 0, fmt::format("--speculative-tokens {}", num_drafts));
+    case Feature::kRanks:
+      return where(num_ranks > 1, fmt::format("--tensor-parallel {}", num_ranks));
+  }
+  return std::nullopt;
+}
+
+void check_pairs(const LoadOptions& options) {
+  for (const RefusedPair& pair : kRefused) {
+    const auto feature = asked(pair.feature, options);
+    const auto other = asked(pair.other, options);
+    if (feature && other)
+      fail(pair.kind, "{} with {}: {}; leave out one of the two", *feature, *other, pair.why);
+  }
+}
+
 std::string compatibility_text() {
   Table table({"with", "recorded", "how", "test"});
-  for (const Compatibility& row : kRows) {
-    table.add({std::string(row.feature), std::string(row.recorded), std::string(row.how),
-               std::string(row.test)});
-  }
+  for (const auto& [feature, recorded, how, test] : report())
+    table.add({feature, recorded, how, test});
   return table.text();
 }
 
 json::array compatibility_json() {
   json::array rows;
-  for (const Compatibility& row : kRows) {
-    rows.push_back(json::object{{"feature", std::string(row.feature)},
-                                {"recorded", std::string(row.recorded)},
-                                {"how", std::string(row.how)},
-                                {"test", std::string(row.test)}});
-  }
+  for (const auto& [feature, recorded, how, test] : report())
+    rows.push_back(
+        json::object{{"feature", feature}, {"recorded", recorded}, {"how", how}, {"test", test}});
   return rows;
 }
 
-}  // namespace encore::planning
+}  // namespace encore::loader
