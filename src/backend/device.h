@@ -108,8 +108,10 @@ class Recording {
 struct LaunchAttributes {
   std::string_view label;  // op name, for errors, profilers and nodes()
   int id = -1;             // node index, unique within one step
-  // Ids this launch must wait for; absent: everything before it on the stream. A device may order
-  // more strictly than asked (CUDA: stream order), tests order no more strictly than this.
+  // Ids this launch must wait for; absent: everything before it on the stream. CUDA launches in the
+  // order of the stream, which satisfies every such edge, so it does not read them. The memory plan
+  // relies on these edges alone, and the shuffled CPU device of the tests runs launches in any order
+  // that they allow: an edge that is missing fails there. Several streams would need them as well.
   std::optional<std::span<const int>> after;
 };
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/step.h"
 #include "base/tensor.h"
 #include "ir/op.h"
 
@@ -19,38 +19,6 @@ namespace encore {
 
 class Device;
 class Stream;
-
-// The shape of a step: its tokens, its sequences, and how many tokens each has if all have the
-// same. Tables and recordings are keyed by it. It describes a step that is asked for, or one that
-// is launched, padding included.
-struct StepKey {
-  int64_t tokens = 0;         // T
-  int64_t sequences = 0;      // B
-  std::optional<int> q = {};  // tokens of each sequence of a uniform step; absent: a mixed step
-
-  // `q` tokens in each of the sequences.
-  static StepKey uniform(int64_t sequences, int64_t q = 1) {
-    return {sequences * q, sequences, static_cast<int>(q)};
-  }
-  static StepKey mixed(int64_t tokens, int64_t sequences) { return {tokens, sequences, {}}; }
-
-  [[nodiscard]] bool is_uniform() const { return q.has_value(); }
-  // A uniform step may have logits behind each of its tokens, others behind the last of a sequence.
-  [[nodiscard]] ir::Sizes sizes() const { return {tokens, sequences, sequences * q.value_or(1)}; }
-  friend auto operator<=>(const StepKey&, const StepKey&) = default;
-};
-
-// Lengths of the longest sequence of a step, which only the host knows. A recording cannot depend
-// on them.
-struct StepLengths {
-  int64_t max_query_len = 0;  // new tokens
-  int64_t max_kv_len = 0;     // all tokens, the new ones included
-};
-
-struct Step {
-  StepKey key;  // as launched
-  StepLengths lengths;
-};
 
 // Memory a launch may scribble on. Lifetime: until the launch has run; launches with a workspace
 // are ordered one after the other.

@@ -12,7 +12,6 @@
 #include "model/kv_scales.h"
 #include "model/shard.h"
 #include "ops/ops.h"
-#include "runtime/recorder.h"
 
 namespace encore::loader {
 namespace {
@@ -174,11 +173,12 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
     adapters_->fill(copy);
   }
   stream_ = device.create_stream();
+  if (communicator) {
+    require_lockstep(*communicator, rank,
+                     lockstep_text(*program_, options, runtime::wanted_coverage(options)));
+  }
   executor_ =
       std::make_unique<runtime::Executor>(device, *stream_, *program_, weights_->views(), options);
-  if (communicator)
-    require_lockstep(*communicator, rank, lockstep_text(*program_, options, executor_->coverage()));
-  runtime::record(*executor_, options);
   if (options.scores_prompts) create_prompt_scorer(device, source, options);
   if (options.masks_tokens && recording_stats().num_full() > 0)
     half_bytes_ = recording_stats().bytes;

@@ -1,8 +1,6 @@
 // Chooses the way in which a step is run: a pure function of its shape and of what has been
-// recorded. The table kRules in dispatch.cc defines it. Each row names the ways in which steps that
-// it concerns may still run, and a step runs in the first of full, piecewise and eager that all
-// such rows allow. `choose` goes through the table, messages take their words from it, and `encore
-// graphs --eligibility` prints it.
+// recorded. The table kRules in dispatch.cc defines it; the comment on `choose` shows it, messages take
+// their words from it, and `encore graphs --eligibility` prints it.
 //
 // The scheduler cuts steps to what the ladder holds (--above-ladder split, the default), so a step
 // above it is one that may not be cut. The padded sizes do not depend on the mode, so neither do the
@@ -125,7 +123,23 @@ struct Choice {
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-// Chooses how to run a step, given its size before padding.
+// Chooses how to run a step, given its size before padding: pads it to its bucket, and then runs it as
+// one recording unless a row of this table that concerns it says no, else in pieces unless one says
+// no, else eager. The first row that is in the way gives the reason.
+//
+//   a step that is    full  pieces  why
+//   disabled          no    no      --graphs none launches everything
+//   above_ladder      no    no      larger than the largest recorded size
+//   no_exact_size     no    no      padding is off, and its exact size is not in the ladder
+//   policy            no    no      --graphs full-decode-only leaves steps with prompts in them eager
+//   recording_failed  no    yes     its full recording failed and was dropped
+//   recording_failed  yes   no      a piece of it failed to record and was dropped
+//   not_recorded      yes   no      such steps have no pieces recorded
+//   unsupported_op    no    yes     a kernel follows lengths that only the host knows
+//   mixed_step        no    yes     full was wanted, and the grid of this model's attention
+//                                   follows the longest prompt
+//   piecewise         no    yes     pieces are wanted by --graphs, or all that there is of steps
+//                                   with prompts
 Choice choose(const StepKey& step, const Coverage& coverage);
 
 // Accepts steps that are replayed, and all steps unless eager ones are forbidden. Steps that run

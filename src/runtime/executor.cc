@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "runtime/recorder.h"
 
 namespace encore::runtime {
 
@@ -35,6 +36,8 @@ Executor::Executor(Device& device, Stream& stream, const passes::Program& progra
       output_(loaded_) {
   if (const auto capacity = coverage_.sequences.lru())
     on_demand_.emplace(loaded_.recordings, stream, *capacity);
+  record({loaded_, token_state_, coverage_, on_demand_ ? &*on_demand_ : nullptr}, options);
+  recount();
 }
 
 void Executor::lead(Followers& followers) {

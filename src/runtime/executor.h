@@ -2,8 +2,7 @@
 // recordable segments and launch what lies between them, attention above all), full (replay one
 // recording).
 //
-//   Executor executor(device, stream, program, weights, options);
-//   record(executor, options);                             // once, before serving
+//   Executor executor(device, stream, program, weights, options);  // records
 //   executor.loaded().kv.map({num_pages});                 // KV takes what is left
 //   Choice choice = executor.begin(StepKey::uniform(sequences));
 //   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
@@ -52,7 +51,7 @@ struct ExecutorOptions {
   EagerSteps eager_steps = EagerSteps::kAllow;
   bool bursts = false;  // also record bursts of every full step of one token per sequence
 };
-// The ladders, and the recordings that are wanted of them, before anything is recorded.
+// The ladders of an executor, before anything is recorded.
 Coverage wanted_coverage(const ExecutorOptions& options);
 
 class Executor;
@@ -65,11 +64,14 @@ struct StepHooks {
   std::function<void(Executor&)> after;
 };
 
+// Runs the steps of a program: at construction everything is lowered and recorded, and from then on a
+// step is begin(), the inputs, and run().
 // Lifetime: refers to the device, the stream and the program. Threads: one.
 class Executor {
  public:
-  // `weights` by ValueId::index of the program's graph; the caller owns their memory.
-  // Errors: kMemory, kUnsupported.
+  // Records what the options want (runtime/recorder.h); no KV is mapped yet. `weights` by
+  // ValueId::index of the program's graph; the caller owns their memory. Errors: kMemory, kUnsupported,
+  // kCompile, and the device's, naming op, segment and size.
   Executor(Device& device, Stream& stream, const passes::Program& program,
            std::vector<TensorView> weights, const ExecutorOptions& options);
 
@@ -121,11 +123,8 @@ class Executor {
   [[nodiscard]] const LoadedProgram& loaded() const { return loaded_; }
   [[nodiscard]] Stream& stream() { return loaded_.stream; }
   [[nodiscard]] Device& device() { return loaded_.device; }
-  // The recordings that exist. Start-up writes it.
-  [[nodiscard]] Coverage& coverage() { return coverage_; }
+  // The recordings that exist.
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
-  // The recordings made on demand. Null unless the ladder is `lru:N`.
-  [[nodiscard]] OnDemandRecordings* on_demand() { return on_demand_ ? &*on_demand_ : nullptr; }
 
  private:
   // Enqueues the changes that the host has made since the last launch, in front of the next.
@@ -149,7 +148,7 @@ class Executor {
 
   LoadedProgram loaded_;
   Coverage coverage_;
-  std::optional<OnDemandRecordings> on_demand_;
+  std::optional<OnDemandRecordings> on_demand_;  // where the ladder is `lru:N`
   TokenState token_state_;
   TensorView token_masks_;  // i32[M,V/32]
   Choice choice_;

@@ -27,19 +27,20 @@ std::string signature(const Launch& launch) {
   return text;
 }
 
-// Lifetime: refers to the executor and the options.
+// Lifetime: refers to the parts and the options.
 class Recorder {
  public:
-  Recorder(Executor& executor, const ExecutorOptions& options)
-      : executor_(executor),
-        loaded_(executor.loaded()),
-        coverage_(executor.coverage()),
+  Recorder(const UnrecordedParts& parts, const ExecutorOptions& options)
+      : loaded_(parts.loaded),
+        token_state_(parts.token_state),
+        coverage_(parts.coverage),
+        on_demand_(parts.on_demand),
         options_(options),
         uniform_(uniform_shapes(coverage_.sequences, options.limits)),
         mixed_(mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens)),
         above_(above_shapes(coverage_.sequences, coverage_.tokens, options.limits)) {}
 
-  const RecordingStats& record() {
+  void record() {
     const auto used_bytes = [&] { return loaded_.device.used_bytes().value_or(0); };
     RecordingStats& stats = loaded_.recordings.stats();
     loaded_.set_workspace(all_steps());
@@ -53,7 +54,7 @@ class Recorder {
     if (sets_up_late) stats.warm_up_ms = elapsed_ms([&] { warm_up(); });
     const int64_t warm = used_bytes();
     stats.library_bytes = warm - at_start;
-    if (executor_.on_demand() != nullptr && coverage_.uniform_full) {
+    if (on_demand_ != nullptr && coverage_.uniform_full) {
       record_for_demand();
     } else {
       record_steps(uniform_, coverage_.uniform_full, coverage_.uniform_pieces);
@@ -64,9 +65,7 @@ class Recorder {
       run_on_padding(uniform_.front());
       run_on_padding(mixed_.front());
     }
-    executor_.recount();
     stats.bytes = used_bytes() - warm;
-    return stats;
   }
 
  private:
@@ -115,7 +114,7 @@ class Recorder {
   // Launches each kernel once for each shape of its operands, on padding rows only: what a device
   // sets up at a first launch (a library's code is loaded then) must not be set up in a recording.
   void warm_up() {
-    executor_.token_state().warm_up(loaded_.stream);
+    token_state_.warm_up(loaded_.stream);
     for (const auto* steps : {&uniform_, &mixed_, &above_}) {
       if (steps->empty()) continue;
       warm_up(*steps);
@@ -156,22 +155,21 @@ class Recorder {
       coverage_.uniform_pieces = true;
       coverage_.mixed_pieces = true;
     }
-    if (executor_.on_demand() != nullptr && coverage_.uniform_pieces) {
+    if (on_demand_ != nullptr && coverage_.uniform_pieces) {
       fail(
           ErrorKind::kUsage,
           "--decode-ladder lru:{} records whole decode steps when they come, and not their pieces: "
           "take a list or another schedule",
-          executor_.on_demand()->capacity());
+          on_demand_->capacity());
     }
   }
 
   // Records as many of the smallest steps as an lru ladder will ever hold, so that their memory is
   // taken before KV's.
   void record_for_demand() {
-    OnDemandRecordings& on_demand = *executor_.on_demand();
-    const auto count = std::min<int64_t>(on_demand.capacity(), std::ssize(uniform_));
+    const auto count = std::min<int64_t>(on_demand_->capacity(), std::ssize(uniform_));
     for (auto step = uniform_.end() - count; step != uniform_.end(); ++step)
-      on_demand.require(*step, options_.recording_errors, coverage_);
+      on_demand_->require(*step, options_.recording_errors, coverage_);
   }
 
   void record_steps(std::vector<StepKey> steps, bool full, bool pieces) {
@@ -210,8 +208,8 @@ class Recorder {
   void run_on_padding(const StepKey& step) {
     const auto [mode, key, padding, reason, rule] = choose(step, coverage_);
     if (mode == Mode::kEager) return;
-    if (executor_.on_demand() != nullptr && mode == Mode::kFull && key.is_uniform())
-      executor_.on_demand()->require(key, RecordingErrors::kDrop, coverage_);
+    if (on_demand_ != nullptr && mode == Mode::kFull && key.is_uniform())
+      on_demand_->require(key, RecordingErrors::kDrop, coverage_);
     loaded_.send_padding(key);
     loaded_.enqueue({key, {}}, mode);
     // A device may set up loops when it first runs one. This one ends at once: no row goes on.
@@ -220,9 +218,10 @@ class Recorder {
     loaded_.stream.synchronize();
   }
 
-  Executor& executor_;
   LoadedProgram& loaded_;
+  TokenState& token_state_;
   Coverage& coverage_;
+  OnDemandRecordings* on_demand_;
   const ExecutorOptions& options_;
   // The sizes of the ladders, and sizes that stand for the steps above them; the largest first.
   std::vector<StepKey> uniform_;
@@ -233,8 +232,8 @@ class Recorder {
 
 }  // namespace
 
-const RecordingStats& record(Executor& executor, const ExecutorOptions& options) {
-  return Recorder(executor, options).record();
+void record(const UnrecordedParts& parts, const ExecutorOptions& options) {
+  Recorder(parts, options).record();
 }
 
 }  // namespace encore::runtime

@@ -10,7 +10,6 @@
 #include "listing/listing.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
-#include "runtime/recorder.h"
 
 namespace encore::runtime {
 namespace {
@@ -41,9 +40,7 @@ struct Loaded {
       : columns(columns),
         program(compile(columns)),
         executor(device, stream, program, std::vector<TensorView>(program.graph.num_values()),
-                 kOptions) {
-    record(executor, kOptions);
-  }
+                 kOptions) {}
   // Two sequences get a token each, the second at slot `slot`, with values from 1 on.
   Mode run(int32_t slot) {
     const Choice choice = executor.begin(StepKey::uniform(2));

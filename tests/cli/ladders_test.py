@@ -4,6 +4,7 @@ import bisect
 import html.parser
 import itertools
 import json
+import pathlib
 import random
 import re
 
@@ -335,6 +336,13 @@ class GraphsTest(LadderTest):
         self.assertEqual((by_name["above_ladder"]["full"], by_name["above_ladder"]["piecewise"]), (False, False))
         self.assertEqual((by_name["unsupported_op"]["full"], by_name["unsupported_op"]["piecewise"]), (False, True))
         self.assertIn("no_exact_size", self.run_encore("graphs", "--eligibility").stdout)
+
+    def test_the_header_shows_the_table_of_rules(self):
+        header = pathlib.Path(__file__).resolve().parents[2] / "src/runtime/dispatch.h"
+        comment = " ".join(header.read_text().replace("//", " ").split())
+        for rule in self.json_of("graphs", "--eligibility")["rules"]:
+            answers = ["yes" if rule[way] else "no" for way in ("full", "piecewise")]
+            self.assertIn(" ".join([rule["name"], *answers, rule["why"]]), comment)
 
     def test_a_schedule_is_known_by_its_name(self):
         self.write_log(self.steps)
