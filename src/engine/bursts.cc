@@ -24,8 +24,8 @@ int64_t Engine::grant_burst(sched::Plan& plan) {
   bool is_free = true;  // the device knows all stop tokens, and the host no token that follows
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
     const RequestState& request = state_of(sequence);
-    is_free &= std::ssize(request.stop_tokens) <= model::kMaxStopTokens &&
-               row.end() >= sequence.given && request.matcher == nullptr;
+    is_free &= std::ssize(request.stop_tokens) <= kMaxStopTokens && row.end() >= sequence.given &&
+               request.matcher == nullptr;
     const int64_t last = sequence.max_length - 1;
     wanted = std::max(wanted, last - row.first);
     const size_t num_before = sequence.pages.size();

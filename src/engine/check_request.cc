@@ -70,7 +70,7 @@ std::optional<Rejection> Engine::check(const Request& request) const {
         kBadParameter,
         fmt::format("beside min_tokens, stop tokens and tokens with a bias are at most "
                     "{} together, not {}: leave some out",
-                    kMaxTokenBias + model::kMaxStopTokens,
+                    kMaxTokenBias + kMaxStopTokens,
                     request.stop_tokens.size() + request.token_bias.size())};
   }
   if (!request.adapter.empty() && find_adapter(request) == nullptr) {

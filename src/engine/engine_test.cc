@@ -162,10 +162,10 @@ TEST_F(EngineTest, HandsEverySamplingParameterToTheSampler) {
 TEST_F(EngineTest, TellsTheDeviceOfStopTokensAndNoOthers) {
   (void)engine_.add({.prompt = {1, 2}, .max_tokens = 3, .stop_tokens = {5}});
   engine_.step([](const Generated&) {});
-  std::vector<int32_t> expected(model::kMaxStopTokens, -1);
+  std::vector<int32_t> expected(kMaxStopTokens, -1);
   expected[0] = 5;
   const auto stops = model_.executor().inputs().host<int32_t>("stop_tokens");
-  EXPECT_EQ(std::vector<int32_t>(stops.begin(), stops.begin() + model::kMaxStopTokens), expected);
+  EXPECT_EQ(std::vector<int32_t>(stops.begin(), stops.begin() + kMaxStopTokens), expected);
 }
 
 TEST_F(EngineTest, DeliversNothingOfASequenceThatIsAbortedMeanwhile) {

@@ -8,26 +8,24 @@
 namespace encore::engine {
 
 std::span<const int32_t> unsent_stops(std::span<const int32_t> stop_tokens) {
-  return stop_tokens.subspan(
-      std::min(stop_tokens.size(), static_cast<size_t>(model::kMaxStopTokens)));
+  return stop_tokens.subspan(std::min(stop_tokens.size(), static_cast<size_t>(kMaxStopTokens)));
 }
 
 InputWriter::InputWriter(runtime::Executor& executor, int64_t page_size)
     : page_table_(executor.page_table()), page_size_(page_size) {
   runtime::StepInputs& inputs = executor.inputs();
-  ids_ = inputs.host<int32_t>("ids");
-  positions_ = inputs.host<int32_t>("positions");
-  slots_ = inputs.host<int32_t>("slots");
-  kv_lens_ = inputs.host<int32_t>("kv_lens");
-  query_starts_ = inputs.host<int32_t>("query_starts");
+  ids_ = inputs.host(step_input::kIds);
+  positions_ = inputs.host(step_input::kPositions);
+  slots_ = inputs.host(step_input::kSlots);
+  kv_lens_ = inputs.host(step_input::kKvLens);
+  query_starts_ = inputs.host(step_input::kQueryStarts);
   query_starts_[0] = 0;
-  if (inputs.has("token_adapters")) token_adapters_ = inputs.host<int32_t>("token_adapters");
-  if (inputs.has("adapters")) adapters_ = inputs.host<int32_t>("adapters");
-  if (!inputs.has("last_rows")) return;
-  last_rows_ = inputs.host<int32_t>("last_rows");
-  stop_tokens_ = inputs.host<int32_t>("stop_tokens");
-  max_lens_ = inputs.host<int32_t>("max_lens");
-  sampling_ = inputs.host<int32_t>("sampling");
+  last_rows_ = inputs.host(step_input::kLastRows);
+  stop_tokens_ = inputs.host(step_input::kStopTokens);
+  max_lens_ = inputs.host(step_input::kMaxLens);
+  sampling_ = inputs.host(step_input::kSampling);
+  token_adapters_ = inputs.host(step_input::kTokenAdapters);
+  adapters_ = inputs.host(step_input::kAdapters);
 }
 
 void InputWriter::add(const StepRows& rows) {
@@ -55,7 +53,7 @@ void InputWriter::add(const StepRows& rows) {
 void InputWriter::add_end(const StepRows& rows) {
   const size_t b = sequence_;
   last_rows_[b] = row_ - 1;
-  const auto stops = stop_tokens_.subspan(b * model::kMaxStopTokens, model::kMaxStopTokens);
+  const auto stops = stop_tokens_.subspan(b * kMaxStopTokens, kMaxStopTokens);
   std::fill(stops.begin(), stops.end(), -1);
   std::copy_n(rows.stop_tokens.begin(), std::min(rows.stop_tokens.size(), stops.size()),
               stops.begin());

@@ -177,7 +177,7 @@ TEST_P(OverlapTest, AStopTokenEndsASequenceThatHasRunFurther) {
     EXPECT_EQ(story.finishes, alone.finishes);
   }
   // These are more stop tokens than the device is told of.
-  stops.resize(model::kMaxStopTokens, 0);
+  stops.resize(kMaxStopTokens, 0);
   stops.insert(stops.begin(), {1, 2, 3});
   EXPECT_EQ(tell({.overlap = true, .burst_steps = 16}, stops).tokens,
             tell({.overlap = false}, stops).tokens);

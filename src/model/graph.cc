@@ -77,10 +77,6 @@ std::vector<Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& conf
 Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOptions& options) {
   const int64_t num_rows = options.max_batch_size;
   const int64_t num_tokens = num_rows * (1 + options.num_drafts);  // of a step at most
-  const auto per_sequence = [&](const char* name, int64_t words) {
-    // In padding rows every word is -1: they are not adjusted, and ask for no log probabilities.
-    return graph.add_input(name, {DType::kI32, {Dim::sequences(), words}}, Pad::kMinusOne);
-  };
   const auto persistent = [&](const char* name, std::vector<Dim> dims) {
     return graph.add_value(ValueKind::kPersistent, name, {DType::kI32, std::move(dims)});
   };
@@ -88,8 +84,8 @@ Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOpti
     return graph.add_value(ValueKind::kHostVisible, name, {DType::kI32, std::move(dims)});
   };
   return {
-      {"sampling", per_sequence("sampling", kSamplingWords)},
-      {"stop_tokens", per_sequence("stop_tokens", kMaxStopTokens)},
+      {"sampling", step_input::kSampling.add_to(graph)},
+      {"stop_tokens", step_input::kStopTokens.add_to(graph)},
       {"token_counts", persistent("token_counts", {num_rows, config.vocab_size})},
       {"token_bias", persistent("token_bias", {num_rows, kMaxTokenBias, 2})},
       {"token_masks", host_visible("token_masks", {num_rows, num_mask_words(config.vocab_size)})},
@@ -191,23 +187,19 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   ir::Graph graph(config.model_type);
   Builder b(graph, ops::standard());
 
-  const auto per_token = [&](const char* name, Pad pad) {
-    return graph.add_input(name, {DType::kI32, {Dim::tokens()}}, pad);
-  };
-  ValueId ids = per_token("ids", Pad::kMinusOne);
-  const ValueId positions = per_token("positions", Pad::kZero);
-  const ValueId slots = per_token("slots", Pad::kMinusOne);
+  ValueId ids = step_input::kIds.add_to(graph);
+  const ValueId positions = step_input::kPositions.add_to(graph);
+  const ValueId slots = step_input::kSlots.add_to(graph);
   const int64_t max_pages = div_up(options.max_seq_len + options.num_drafts, options.page_size);
-  const Builder::Batch batch{
-      graph.add_value(ValueKind::kPersistent, "page_table",
-                      {DType::kI32, {options.max_batch_size, max_pages}}),
-      graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}}),
-      graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}}, Pad::kRepeatLast)};
-  const ValueId fill = graph.add_input("fill", {DType::kF32, {1}});
+  const Builder::Batch batch{graph.add_value(ValueKind::kPersistent, "page_table",
+                                             {DType::kI32, {options.max_batch_size, max_pages}}),
+                             step_input::kKvLens.add_to(graph),
+                             step_input::kQueryStarts.add_to(graph)};
+  const ValueId fill = step_input::kFill.add_to(graph);
 
   Trace trace{
       b, config, whole, options, positions, slots, batch, {}, add_caches(graph, config, options)};
-  if (options.lora) trace.token_adapters = per_token("token_adapters", Pad::kMinusOne);
+  if (options.lora) trace.token_adapters = step_input::kTokenAdapters.add_to(graph);
   for (size_t i = 0; i < config.ropes.size(); ++i) {
     trace.inv_freqs.push_back(graph.add_weight(
         i == 0 ? "inv_freq" : fmt::format("inv_freq.{}", i), {DType::kF32, {config.head_dim / 2}},
@@ -221,9 +213,6 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
     last_tokens = graph.add_value(ValueKind::kPersistent, "last_tokens",
                                   {DType::kI32, {options.max_batch_size}});
   }
-  const auto add_last_rows = [&] {
-    return graph.add_input("last_rows", {DType::kI32, {Dim::sequences()}});
-  };
   std::optional<Values> sampling;
   std::optional<Values> drafts;
   if (samples && options.num_drafts > 0) {
@@ -232,7 +221,7 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
                             {{"ids", ids},
                              {"slots", slots},
                              {"kv_lens", batch.kv_lens},
-                             {"last_rows", add_last_rows()},
+                             {"last_rows", step_input::kLastRows.add_to(graph)},
                              {"sampling", (*sampling)["sampling"]},
                              {"page_table", batch.page_table},
                              {"last_tokens", *last_tokens}},
@@ -260,11 +249,10 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
     return graph;
   }
   // Nothing reads the other tokens again but their K and V, which all layers have by now.
-  const ValueId logits_rows = drafts ? (*drafts)["logits_rows"] : add_last_rows();
+  const ValueId logits_rows =
+      drafts ? (*drafts)["logits_rows"] : step_input::kLastRows.add_to(graph);
   const ValueId lengths = drafts ? (*drafts)["lengths"] : batch.kv_lens;
-  if (options.lora) {
-    trace.adapters = graph.add_input("adapters", {DType::kI32, {Dim::sequences()}}, Pad::kMinusOne);
-  }
+  if (options.lora) trace.adapters = step_input::kAdapters.add_to(graph);
   const auto [o, residual] = b.gather_rows(attended.o, attended.x, logits_rows);
   const ValueId logits = trace_logits(trace, {o, residual, {lengths, 1}}, head);
   scale_kv_weights(graph, options.kv_scales);
@@ -274,7 +262,7 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   graph.add_output(logits);
   graph.add_output(attended.o);
   graph.add_output(attended.x);
-  const ValueId max_lens = graph.add_input("max_lens", {DType::kI32, {Dim::sequences()}});
+  const ValueId max_lens = step_input::kMaxLens.add_to(graph);
   const ValueId token_ring = graph.add_value(
       ValueKind::kHostVisible, "token_ring",
       {DType::kI32, {kTokenRingSteps, options.max_batch_size * (1 + options.num_drafts)}});
@@ -304,27 +292,23 @@ ir::Graph build_score_graph(const ModelConfig& whole, const GraphOptions& option
   ir::Graph graph("scores");
   Builder b(graph, ops::standard());
   Trace trace{b, config, whole, options};
-  const auto per_row = [&](const char* name, std::vector<Dim> dims) {
-    dims.insert(dims.begin(), Dim::sequences());
-    return graph.add_input(name, {DType::kI32, std::move(dims)}, Pad::kMinusOne);
-  };
   const ValueId all_o =
       trace.weight(std::string(kScoredOutputs[0].name), {max_num_tokens, config.q_size()});
   const ValueId all_x =
       trace.weight(std::string(kScoredOutputs[1].name), {max_num_tokens, config.hidden_size});
-  const ValueId rows = per_row("rows", {});
-  if (options.lora) trace.adapters = per_row("adapters", {});
+  const ValueId rows = score_input::kRows.add_to(graph);
+  if (options.lora) trace.adapters = score_input::kAdapters.add_to(graph);
   const auto [o, residual] = b.gather_rows(all_o, all_x, rows);
   const ValueId logits = trace_logits(trace, {o, residual, {rows, 0}}, trace_head(trace));
   const auto runs = static_cast<uint64_t>(div_up(max_num_tokens, kScoredRows));
   const auto entries = static_cast<int64_t>(std::bit_ceil(2 * runs));
-  const ValueId tokens = per_row("tokens", {});
-  const ValueId sampling = per_row("sampling", {kSamplingWords});
+  const ValueId tokens = score_input::kTokens.add_to(graph);
+  const ValueId sampling = score_input::kSampling.add_to(graph);
   b.call("log_probs",
          {{"logits", logits},
           {"next", tokens},
           {"sampling", sampling},
-          {"step_clock", graph.add_input("clock", {DType::kI32, {2}})},
+          {"step_clock", score_input::kClock.add_to(graph)},
           {"logprob_ring", graph.add_value(ValueKind::kHostVisible, "logprob_ring",
                                            {DType::kI32, {entries, kScoredRows, kLogprobWords}})}},
          {}, "logprobs");

@@ -1,21 +1,8 @@
 // From a config to the graph of one step: embedding, layers, last-token gather behind the last
 // attention, logits, sampling.
 //
-// The graph's step inputs, by name (T tokens, B sequences):
-//   ids i32[T]          the token; -2 - b: what the last step sampled for its row b; -1 in padding
-//                       rows
-//   positions i32[T]    its place in its sequence
-//   slots i32[T]        where its K and V go: page * page_size + place; -1: nowhere
-//   kv_lens i32[B]      tokens of each sequence after this step, 0 in padding rows
-//   query_starts i32[B+1]  first row of each sequence, then T
-//   last_rows i32[B]    the row whose logits count
-//   stop_tokens i32[B,8]  each ends the sequence; -1: none
-//   max_lens i32[B]     tokens at which the sequence ends
-//   sampling i32[B,W]   how the next token is chosen: a SamplingRow of W words (backend/sampling.h)
-//   fill f32[1]         what the embedding of a padding row holds
-// and, where there is room for adapters (GraphOptions::lora):
-//   token_adapters i32[T]  the slot of each token's adapter; -1: none
-//   adapters i32[B]     likewise, of each sequence
+// The graph's step inputs are the rows of `kStepInputs` (backend/step_inputs.h), of T tokens and B
+// sequences.
 //
 // The pages of each sequence, in order, are on the device from one step to the next: the persistent
 // buffer page_table i32[M,N], of M sequences at most (runtime/page_table.h).
@@ -38,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/step_inputs.h"
 #include "base/rank.h"
 #include "ir/graph.h"
 #include "model/config.h"
@@ -45,8 +33,6 @@
 
 namespace encore::model {
 
-// Stop tokens of a sequence that a step can tell by itself.
-inline constexpr int64_t kMaxStopTokens = 8;
 // Tokens that a draft is looked up by at most, unless an option says so.
 inline constexpr int64_t kMaxMatch = 4;
 // Steps whose tokens the host may leave unread.
@@ -112,13 +98,9 @@ inline constexpr int64_t kScoredRows = 64;
 
 // The graph that scores tokens which are given, not sampled: from kScoredOutputs of a step of up to
 // `max_num_tokens` tokens to log probabilities. Those are its weights, beside the model's own from
-// there on, by their names. Its step inputs (B rows, at most kScoredRows):
-//   rows i32[B]         row of the step
-//   tokens i32[B]       the token that follows it
-//   sampling i32[B,W]   of which only num_logprobs matters
-//   clock i32[2]        the first says which entry of the ring the run writes
-// and the host-visible buffer logprob_ring i32[E,64,42], whose entries hold what two such steps ask.
-// With room for adapters, the slot of each row's is an input as well, adapters i32[B].
+// there on. Its step inputs are those of `score_input` (backend/step_inputs.h), of B rows, at most
+// kScoredRows. Entries of the host-visible buffer logprob_ring i32[E,64,42] hold what two steps of so
+// many tokens ask.
 // Of the options, dtype, formats, fp8_rows and lora are those of the model.
 ir::Graph build_score_graph(const ModelConfig& config, const GraphOptions& options,
                             int64_t max_num_tokens);

@@ -65,18 +65,19 @@ void PromptScorer::run(std::span<const Row> rows) {
   const ir::Sizes real{0, static_cast<int64_t>(rows.size())};
   StepInputs& inputs = loaded_.inputs;
   inputs.begin(real, key_.sizes());
-  const auto write = [&](const char* name, auto field) {
-    std::ranges::transform(rows, inputs.host<int32_t>(name).begin(), field);
+  const auto write = [&](const StepInput& input, auto field) {
+    const std::span<int32_t> values = inputs.host(input);
+    if (!values.empty()) std::ranges::transform(rows, values.begin(), field);
   };
-  write("rows", &Row::row);
-  write("tokens", &Row::token);
-  if (inputs.has("adapters")) write("adapters", &Row::adapter);
-  const auto sampling = inputs.host<int32_t>("sampling");
+  write(score_input::kRows, &Row::row);
+  write(score_input::kTokens, &Row::token);
+  write(score_input::kAdapters, &Row::adapter);
+  const auto sampling = inputs.host(score_input::kSampling);
   for (size_t i = 0; i < rows.size(); ++i) {
     const SamplingRow row{.params = {.num_logprobs = rows[i].num_top}};
     std::memcpy(&sampling[i * kSamplingWords], &row, sizeof(row));
   }
-  inputs.host<int32_t>("clock")[0] = static_cast<int32_t>(next_run_++);
+  inputs.host(score_input::kClock)[0] = static_cast<int32_t>(next_run_++);
   inputs.send(loaded_.stream);
   loaded_.enqueue({key_, {}}, mode_);
 }

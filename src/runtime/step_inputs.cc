@@ -110,6 +110,10 @@ std::optional<ir::ValueId> StepInputs::find(std::string_view name) const {
   return std::nullopt;
 }
 
+std::span<int32_t> StepInputs::host(const StepInput& input) {
+  return find(input.name) ? host<int32_t>(input.name) : std::span<int32_t>();
+}
+
 std::span<std::byte> StepInputs::host_bytes(std::string_view name, DType dtype) {
   const auto input = find(name);
   ENCORE_CHECK(input.has_value(), "no step input %{}", name);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "backend/step_inputs.h"
 #include "ir/graph.h"
 #include "runtime/host_launch.h"
 #include "runtime/page_table.h"
@@ -68,6 +69,8 @@ class StepInputs {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
   [[nodiscard]] bool has(std::string_view name) const { return find(name).has_value(); }
+  // Those of a row of the table, which is of i32; none where the program has no such input.
+  [[nodiscard]] std::span<int32_t> host(const StepInput& input);
   // The host's entries of all inputs of the step, as they are packed.
   [[nodiscard]] std::span<std::byte> packed() const {
     const auto [begin, end] = layout_.range(padded_);

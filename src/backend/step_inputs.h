@@ -1,0 +1,120 @@
+// The inputs that the host writes for a step, a row of a table each: the graph is built from them and
+// the host writes them by them, so a name is spelt once.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/sampling.h"
+#include "ir/graph.h"
+
+namespace encore {
+
+// Stop tokens of a sequence that a step can tell by itself.
+inline constexpr int64_t kMaxStopTokens = 8;
+
+struct StepInput {
+  std::string_view name;
+  // An entry for each of the step's tokens or sequences; kNone: `entries` alone.
+  ir::Symbol rows = ir::Symbol::kNone;
+  int64_t entries = 0;           // besides those
+  int64_t words = 0;             // of an entry; 0: one, without a dim of its own
+  ir::Pad pad = ir::Pad::kZero;  // what padding rows hold
+  std::string_view about;
+  DType dtype = DType::kI32;
+
+  [[nodiscard]] ir::Type type() const {
+    std::vector<ir::Dim> dims{ir::Dim(rows, entries)};
+    if (words > 0) dims.emplace_back(words);
+    return {dtype, std::move(dims)};
+  }
+  ir::ValueId add_to(ir::Graph& graph) const {
+    return graph.add_input(std::string(name), type(), pad);
+  }
+};
+
+// The inputs of a model's step (model/graph.h), of T tokens and B sequences.
+namespace step_input {
+using enum ir::Symbol;
+inline constexpr StepInput kIds{
+    .name = "ids",
+    .rows = kTokens,
+    .pad = ir::Pad::kMinusOne,
+    .about = "the token; -2 - b: what the last step sampled for its row b; -1: none"};
+inline constexpr StepInput kPositions{
+    .name = "positions", .rows = kTokens, .about = "its place in its sequence"};
+inline constexpr StepInput kSlots{
+    .name = "slots",
+    .rows = kTokens,
+    .pad = ir::Pad::kMinusOne,
+    .about = "where its K and V go: page * page_size + place; -1: nowhere"};
+inline constexpr StepInput kKvLens{
+    .name = "kv_lens", .rows = kSequences, .about = "tokens of each sequence after this step"};
+inline constexpr StepInput kQueryStarts{.name = "query_starts",
+                                        .rows = kSequences,
+                                        .entries = 1,
+                                        .pad = ir::Pad::kRepeatLast,
+                                        .about = "first row of each sequence, then T"};
+inline constexpr StepInput kFill{.name = "fill",
+                                 .entries = 1,
+                                 .about = "what the embedding of a padding row holds",
+                                 .dtype = DType::kF32};
+// The inputs below are there where the step samples.
+inline constexpr StepInput kLastRows{
+    .name = "last_rows", .rows = kSequences, .about = "the row whose logits count"};
+inline constexpr StepInput kStopTokens{.name = "stop_tokens",
+                                       .rows = kSequences,
+                                       .words = kMaxStopTokens,
+                                       .pad = ir::Pad::kMinusOne,
+                                       .about = "each ends the sequence; -1: none"};
+inline constexpr StepInput kMaxLens{
+    .name = "max_lens", .rows = kSequences, .about = "tokens at which the sequence ends"};
+// In padding rows every word is -1: they are not adjusted, and ask for no log probabilities.
+inline constexpr StepInput kSampling{
+    .name = "sampling",
+    .rows = kSequences,
+    .words = kSamplingWords,
+    .pad = ir::Pad::kMinusOne,
+    .about = "how the next token is chosen: a SamplingRow (backend/sampling.h)"};
+// The inputs below are there where the program has room for adapters.
+inline constexpr StepInput kTokenAdapters{.name = "token_adapters",
+                                          .rows = kTokens,
+                                          .pad = ir::Pad::kMinusOne,
+                                          .about = "the slot of each token's adapter; -1: none"};
+inline constexpr StepInput kAdapters{
+    .name = "adapters",
+    .rows = kSequences,
+    .pad = ir::Pad::kMinusOne,
+    .about = "the slot of each sequence's adapter, where the step samples; -1: none"};
+}  // namespace step_input
+
+inline constexpr StepInput kStepInputs[] = {
+    step_input::kIds,      step_input::kPositions,     step_input::kSlots,
+    step_input::kKvLens,   step_input::kQueryStarts,   step_input::kFill,
+    step_input::kLastRows, step_input::kStopTokens,    step_input::kMaxLens,
+    step_input::kSampling, step_input::kTokenAdapters, step_input::kAdapters};
+
+// The inputs of a run that scores tokens of prompts, a row a token.
+namespace score_input {
+inline constexpr StepInput kRows{.name = "rows",
+                                 .rows = ir::Symbol::kSequences,
+                                 .pad = ir::Pad::kMinusOne,
+                                 .about = "the row of the step before, whose output counts"};
+inline constexpr StepInput kTokens{.name = "tokens",
+                                   .rows = ir::Symbol::kSequences,
+                                   .pad = ir::Pad::kMinusOne,
+                                   .about = "the token that follows it"};
+inline constexpr StepInput kSampling{.name = "sampling",
+                                     .rows = ir::Symbol::kSequences,
+                                     .words = kSamplingWords,
+                                     .pad = ir::Pad::kMinusOne,
+                                     .about = "a SamplingRow, of which only num_logprobs matters"};
+inline constexpr StepInput kClock{.name = "clock",
+                                  .entries = 2,
+                                  .about = "the first says which entry of the ring the run writes"};
+inline constexpr StepInput kAdapters = step_input::kAdapters;
+}  // namespace score_input
+
+}  // namespace encore
