@@ -72,24 +72,48 @@ void log_ropes(const model::ModelConfig& config, int64_t max_seq_len) {
   }
 }
 
-// Opens a model's files where its graph needs something from them. Immovable: the formats refer to
-// the checkpoint.
-struct Files {
-  Files(const model::ModelSource& source, const LoadOptions& options)
+// How a model's graphs are built, with the model's files where they need something from them.
+// Immovable: the formats refer to the checkpoint, and the options to the formats.
+struct GraphInputs {
+  GraphInputs(const model::ModelSource& source, const LoadOptions& options)
       : checkpoint(opened(source, options)),
-        formats(source.config, options.formats, checkpoint ? &*checkpoint : nullptr) {}
+        formats(source.config, options.formats, checkpoint ? &*checkpoint : nullptr),
+        graph{.dtype = options.dtype.value_or(source.config.dtype),
+              .kv_dtype = options.kv_dtype,
+              .page_size = options.page_size,
+              .max_seq_len = options.limits.max_seq_len,
+              .max_batch_size = options.limits.max_batch_size,
+              .logits = options.logits,
+              .num_drafts = options.limits.num_drafts,
+              .max_match = options.max_match,
+              .formats = &formats,
+              .rank = options.rank,
+              .lora = lora_shape(options.adapters)} {
+    if (options.kv_dtype == DType::kFP8 && checkpoint)
+      graph.kv_scales = model::read_kv_scales(*checkpoint);
+  }
   static std::optional<model::Checkpoint> opened(const model::ModelSource& source,
                                                  const LoadOptions& options) {
     const bool asks = source.config.quantization || options.kv_dtype == DType::kFP8;
     if (!asks || !source.checkpoint) return std::nullopt;
     return std::optional<model::Checkpoint>(*source.checkpoint);
   }
-  Files(const Files&) = delete;
-  Files& operator=(const Files&) = delete;
+  GraphInputs(const GraphInputs&) = delete;
+  GraphInputs& operator=(const GraphInputs&) = delete;
 
   std::optional<model::Checkpoint> checkpoint;
   model::WeightFormats formats;
+  model::GraphOptions graph;
 };
+
+// The weight of a graph that is made as this one is.
+std::optional<ir::ValueId> find_weight(const ir::Graph& graph, const ir::Value& wanted) {
+  for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
+    const ir::Value& weight = graph.value(id);
+    if (weight.type == wanted.type && weight.recipe == wanted.recipe) return id;
+  }
+  return std::nullopt;
+}
 
 const ir::OpSet& op_set(const LoadOptions& options) {
   return options.ops == nullptr ? ops::standard() : *options.ops;
@@ -99,27 +123,11 @@ const ir::OpSet& op_set(const LoadOptions& options) {
 
 passes::Program compile_model(const model::ModelSource& source, const LoadOptions& options,
                               int64_t num_pages) {
-  const model::ModelConfig& config = source.config;
-  const Files files(source, options);
-  std::vector<model::KvScale> kv_scales;
-  if (options.kv_dtype == DType::kFP8 && files.checkpoint)
-    kv_scales = model::read_kv_scales(*files.checkpoint);
-  const model::GraphOptions graph{.dtype = options.dtype.value_or(config.dtype),
-                                  .kv_dtype = options.kv_dtype,
-                                  .num_pages = num_pages,
-                                  .page_size = options.page_size,
-                                  .max_seq_len = options.limits.max_seq_len,
-                                  .max_batch_size = options.limits.max_batch_size,
-                                  .logits = options.logits,
-                                  .num_drafts = options.limits.num_drafts,
-                                  .max_match = options.max_match,
-                                  .kv_scales = std::move(kv_scales),
-                                  .formats = &files.formats,
-                                  .rank = options.rank,
-                                  .lora = lora_shape(options.adapters)};
+  GraphInputs inputs(source, options);
+  inputs.graph.num_pages = num_pages;
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = options.limits.max_sizes();
-  return passes::compile(model::build_graph(config, graph), op_set(options), compile);
+  return passes::compile(model::build_graph(source.config, inputs.graph), op_set(options), compile);
 }
 
 LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const LoadOptions& given)
@@ -198,30 +206,27 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
 void LoadedModel::create_prompt_scorer(Device& device, const model::ModelSource& source,
                                        const LoadOptions& options) {
   const int64_t before = device.used_bytes().value_or(0);
-  // The passes that merged the model's weights merge them here.
+  // The passes that merge the model's weights merge them here, so recipes are the same.
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = {model::kScoredRows, model::kScoredRows};
   compile.split_ops = {};
   compile.dump = {};
-  const Files files(source, options);
-  const model::GraphOptions graph_options{.dtype = dtype_,
-                                          .formats = &files.formats,
-                                          .rank = device.rank(),
-                                          .lora = lora_shape(options.adapters)};
+  const GraphInputs inputs(source, options);
   score_program_ =
-      passes::compile(model::build_score_graph(config_, graph_options, limits_.max_num_tokens),
+      passes::compile(model::build_score_graph(config_, inputs.graph, limits_.max_num_tokens),
                       op_set(options), compile);
   const ir::Graph& graph = score_program_->graph;
   std::vector<TensorView> weights(graph.num_values());
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
-    const std::string& name = graph.value(id).name;
+    const ir::Value& weight = graph.value(id);
+    const std::string& name = weight.name;
     const auto output = std::ranges::find(model::kScoredOutputs, name, &model::ScoredOutput::name);
     if (output != std::end(model::kScoredOutputs)) {
       weights[id.index] =
           executor_->loaded().view(program_->graph.outputs()[output->index], program_->max_sizes);
       continue;
     }
-    const auto of_model = program_->graph.find_value(name);
+    const auto of_model = find_weight(program_->graph, weight);
     if (!of_model) {
       fail(
           ErrorKind::kUnsupported,

@@ -302,6 +302,7 @@ ir::Graph build_score_graph(const ModelConfig& whole, const GraphOptions& option
   const ValueId logits = trace_logits(trace, {o, residual, {rows, 0}}, trace_head(trace));
   const auto runs = static_cast<uint64_t>(div_up(max_num_tokens, kScoredRows));
   const auto entries = static_cast<int64_t>(std::bit_ceil(2 * runs));
+  scale_score_weights(graph, options.kv_scales);
   const ValueId tokens = score_input::kTokens.add_to(graph);
   const ValueId sampling = score_input::kSampling.add_to(graph);
   b.call("log_probs",

@@ -101,7 +101,7 @@ inline constexpr int64_t kScoredRows = 64;
 // there on. Its step inputs are those of `score_input` (backend/step_inputs.h), of B rows, at most
 // kScoredRows. Entries of the host-visible buffer logprob_ring i32[E,64,42] hold what two steps of so
 // many tokens ask.
-// Of the options, dtype, formats, fp8_rows and lora are those of the model.
+// The options are those of the model.
 ir::Graph build_score_graph(const ModelConfig& config, const GraphOptions& options,
                             int64_t max_num_tokens);
 

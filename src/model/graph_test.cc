@@ -50,6 +50,19 @@ TEST(BuildGraph, KeepsKvInTheDtypeAskedForAndComputesInTheModels) {
             listing::print(graph));
 }
 
+TEST(BuildGraph, TakesTheInputsOfTheTableAndNoOthers) {
+  GraphOptions options = kOptions;
+  options.lora = LoraShape{.num_slots = 1, .max_rank = 8, .projections = {"q_proj"}};
+  const ir::Graph graph = build_graph(small_config("LlamaForCausalLM", 1), options);
+  std::map<std::string, std::string> of_graph;
+  for (const ir::ValueId input : graph.values_of_kind(ir::ValueKind::kInput))
+    of_graph[graph.value(input).name] = graph.value(input).type.to_string();
+  std::map<std::string, std::string> of_table;
+  for (const StepInput& input : kStepInputs)
+    of_table[std::string(input.name)] = input.type().to_string();
+  EXPECT_EQ(of_graph, of_table);
+}
+
 TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
   GraphOptions options = kOptions;
   options.logits = LogitsRows::kAll;

@@ -115,6 +115,11 @@ std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint) {
   return scales;
 }
 
+void scale_score_weights(ir::Graph& graph, std::span<const KvScale> scales) {
+  if (scales.empty()) return;
+  multiply_projection(graph, prefix_of(scales.size() - 1) + "o_proj", scales.back().v);
+}
+
 void scale_kv_weights(ir::Graph& graph, std::span<const KvScale> scales) {
   for (size_t layer = 0; layer < scales.size(); ++layer) {
     const std::string prefix = prefix_of(layer);

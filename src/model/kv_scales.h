@@ -24,5 +24,8 @@ std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint);
 // into what makes V and, undone, into what reads it. K's is undone in attention's scale
 // (Trace::attend). Errors: kUnsupported where the graph lacks one of them.
 void scale_kv_weights(ir::Graph& graph, std::span<const KvScale> scales);
+// Writes into a score graph, which begins behind the last layer's attention, what the weights that it
+// shares with the model have of the scales.
+void scale_score_weights(ir::Graph& graph, std::span<const KvScale> scales);
 
 }  // namespace encore::model
