@@ -13,7 +13,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "diagnose/memory_plan.h"
+#include "loader/memory_plan.h"
 #include "measure/report.h"
 #include "setup/open.h"
 #include "setup/options.h"
@@ -149,7 +149,7 @@ json::object bench_json(std::string_view verb, const BenchOptions& options, Benc
           {"context", options.context},
           {"read_bandwidth_gb_per_s", bench.read_bandwidth / 1e9},
           {"load_s", model.load_seconds()},
-          {"memory", measure::memory_json(diagnose::memory_plan(model))},
+          {"memory", measure::memory_json(loader::memory_plan(model))},
           {"recordings", measure::recordings_json(model.recording_stats())}};
 }
 

@@ -7,12 +7,12 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/workload.h"
-#include "diagnose/memory_plan.h"
+#include "loader/memory_plan.h"
 #include "measure/alone.h"
-#include "measure/logged_step.h"
 #include "measure/replay_report.h"
 #include "measure/report.h"
 #include "measure/serving_replay.h"
+#include "setup/logged_step.h"
 #include "setup/open.h"
 #include "setup/serving.h"
 
@@ -64,7 +64,7 @@ json::object head_json(const BenchServeOptions& options, const Workload& workloa
           {"target_step_ms", options.settings.serving.engine.target_step_ms.value_or(0)},
           {"kv_tokens", model.num_pages() * model.page_size()},
           {"load_s", model.load_seconds()},
-          {"memory", measure::memory_json(diagnose::memory_plan(model))},
+          {"memory", measure::memory_json(loader::memory_plan(model))},
           {"recordings", measure::recordings_json(model.recording_stats())}};
 }
 
@@ -117,7 +117,7 @@ void bench_serve(const BenchServeOptions& options) {
   measure::StepTotals totals;
   if (measures_steps(options)) {
     serving.engine.on_step = [&](const engine::MeasuredStep& measured) {
-      const planning::LoggedStep step = measure::logged(measured);
+      const planning::LoggedStep step = setup::logged(measured);
       totals.add(step);
       if (step_log) step_log->write(step);
     };

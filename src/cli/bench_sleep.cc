@@ -12,7 +12,7 @@
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/output.h"
-#include "diagnose/memory_plan.h"
+#include "loader/memory_plan.h"
 #include "measure/decoding.h"
 #include "measure/timing.h"
 #include "setup/open.h"
@@ -90,7 +90,7 @@ SleepResult run(Bench& bench, const BenchSleepOptions& options, loader::SleepDep
   engine::Engine engine(model, bench.loop);
   SleepResult result;
   result.depth = depth == loader::SleepDepth::kKv ? "kv" : "weights";
-  const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
+  const loader::MemoryPlan plan = loader::memory_plan(model);
   if (depth == loader::SleepDepth::kKvAndWeights) result.loaded_bytes = plan.weights;
   result.released_bytes = plan.kv + result.loaded_bytes;
   const int64_t recordings = num_recordings(model);

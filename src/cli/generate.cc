@@ -19,8 +19,8 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
-#include "diagnose/memory_plan.h"
 #include "engine/engine.h"
+#include "loader/memory_plan.h"
 #include "measure/report.h"
 #include "setup/open.h"
 #include "setup/options.h"
@@ -230,7 +230,7 @@ void print_json(const Prompt& prompt, const GenerateResult& result, bool has_tex
             {"stats",
              json::object{{"steps", measure::steps_json(engine.step_counts())},
                           {"drafts", drafts_json(engine)},
-                          {"memory", measure::memory_json(diagnose::memory_plan(model))},
+                          {"memory", measure::memory_json(loader::memory_plan(model))},
                           {"recordings", measure::recordings_json(model.recording_stats())}}}}) +
         "\n");
 }
@@ -238,8 +238,8 @@ void print_json(const Prompt& prompt, const GenerateResult& result, bool has_tex
 void print_stats(const Prompt& prompt, const GenerateResult& result, const engine::Engine& engine,
                  loader::LoadedModel& model) {
   fmt::print(stderr, "\n{}\n{}\n", measure::step_table(engine.step_counts()),
-             measure::memory_table(diagnose::memory_plan(model)));
-  fmt::print(stderr, "  {}\n", measure::recordings_text(model.recording_stats()));
+             measure::memory_table(loader::memory_plan(model)));
+  fmt::print(stderr, "  {}\n", to_text(model.recording_stats()));
   if (const engine::DraftCounts& drafts = engine.draft_counts(); drafts.tokens > 0) {
     fmt::print(stderr, "  {} drafts, {} of them right ({:.0f} %)\n", drafts.tokens,
                drafts.num_accepted(), drafts.share_right() * 100);

@@ -12,8 +12,8 @@
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "diagnose/memory_plan.h"
 #include "engine/engine.h"
+#include "loader/memory_plan.h"
 #include "measure/report.h"
 #include "setup/open.h"
 #include "setup/options.h"
@@ -66,7 +66,7 @@ class Batch {
     if (step_log) step_log->flush();
     if (options_.stats) {
       fmt::print(stderr, "\n{}\n{}\n", measure::step_table(engine.step_counts()),
-                 measure::memory_table(diagnose::memory_plan(*model)));
+                 measure::memory_table(loader::memory_plan(*model)));
     }
     if (interrupt.interrupted()) throw Interrupted();
   }

@@ -181,7 +181,7 @@ void raise_file_limit() {
 
 server::ApiOptions api_options(const config::Settings& settings) {
   server::ApiOptions options{.build = build_info()};
-  options.max_body_bytes = settings.http.max_body_bytes;
+  options.max_body_bytes = server::HttpOptions().max_body_bytes;
   options.gate.allowed_hosts = settings.allowed_hosts;
   options.gate.allowed_origins = settings.allowed_origins;
   if (settings.request_timeout_s > 0)
@@ -286,7 +286,11 @@ class Serving {
 
  private:
   server::HttpOptions http_options() {
-    server::HttpOptions options = settings_.http;
+    const config::HttpSettings& http = settings_.http;
+    server::HttpOptions options{.host = http.host,
+                                .port = http.port,
+                                .tls = {http.tls_certificate, http.tls_key},
+                                .idle_timeout = http.idle_timeout};
     options.refuse = [this](const server::HttpRequest& request, const server::ApiError& error,
                             std::unique_ptr<server::Responder> responder) {
       watched(request, std::move(responder))
@@ -326,8 +330,8 @@ class Serving {
   // Watches the files. Call it before they are read first.
   server::FileWatch watch() {
     server::FileWatch watch;
-    const server::TlsOptions& tls = settings_.http.tls;
-    watch.add({tls.certificate, tls.key}, [this] { http_.reload_tls(); });
+    const config::HttpSettings& http = settings_.http;
+    watch.add({http.tls_certificate, http.tls_key}, [this] { http_.reload_tls(); });
     watch.add({settings_.api_key_file}, [this] {
       api_keys_ = read_api_keys(settings_);
       if (api_ != nullptr) api_->set_api_keys(api_keys_);

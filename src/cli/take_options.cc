@@ -12,6 +12,7 @@
 #include "cli/config.h"
 #include "cli/options.h"
 #include "config/read.h"
+#include "diagnose/debug.h"
 
 namespace encore::cli {
 namespace {
@@ -61,7 +62,9 @@ class Flags {
       if (flag.is_given()) options.put(*flag.option, flag.value());
     }
     log_idle(options);
-    return make_settings(options, options_);
+    config::Settings settings = make_settings(options, options_);
+    settings.load_for_debugging = diagnose::loading(settings.debug);
+    return settings;
   }
 
  private:

@@ -2,7 +2,10 @@
 // in.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,10 +14,9 @@
 #include "backend/tuning.h"
 #include "base/log.h"
 #include "config/options.h"
-#include "diagnose/debug.h"
 #include "engine/serving_loop.h"
+#include "loader/debug_options.h"
 #include "runtime/dispatch.h"
-#include "server/http_server.h"
 
 namespace encore::config {
 
@@ -22,6 +24,16 @@ namespace encore::config {
 enum class AboveLadder : uint8_t {
   kSplit,  // there is none: the scheduler's limits end where the ladders do
   kEager,  // runs eager, unpadded, counted
+};
+
+// Where the server listens. The rest of server::HttpOptions is no option.
+struct HttpSettings {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: one that is free
+  // Files of TLS, both or none.
+  std::string tls_certificate;
+  std::string tls_key;
+  std::chrono::seconds idle_timeout{75};  // between two requests of a connection
 };
 
 // An absent value has a default that depends on the verb or the model.
@@ -46,11 +58,15 @@ struct Settings {
   // The loop, and how it serves.
   engine::ServingOptions serving;
 
-  diagnose::DebugOptions debug;
+  loader::DebugOptions debug;
+  // Loads a model where `debug` asks for something. Whoever offers those options sets it.
+  std::function<std::unique_ptr<loader::LoadedModel>(Device&, const model::ModelSource&,
+                                                     const loader::LoadOptions&)>
+      load_for_debugging;
   bool verbose = false;
   std::string step_log;  // a file; empty: none
 
-  server::HttpOptions http;
+  HttpSettings http;
   std::vector<std::string> api_keys;
   std::string api_key_file;
   std::string admin_key_file;

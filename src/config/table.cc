@@ -345,12 +345,12 @@ constexpr Option kOptions[] = {
      "A file of keys as that of --api-key-file, of which those bring one who have the model sleep "
      "and wake (POST /sleep, POST /wake_up, GET /is_sleeping); without it nobody may"},
     {"tls_certificate", Group::kServer,
-     [](Settings& s, const Text& v) { s.http.tls.certificate = v; }, "FILE",
+     [](Settings& s, const Text& v) { s.http.tls_certificate = v; }, "FILE",
      otherwise("none, and plain HTTP"), any(),
      "Certificates in PEM, the server's first, which make it speak HTTPS; it, its key and the "
      "files "
      "of keys are read anew when they change"},
-    {"tls_key", Group::kServer, [](Settings& s, const Text& v) { s.http.tls.key = v; }, "FILE",
+    {"tls_key", Group::kServer, [](Settings& s, const Text& v) { s.http.tls_key = v; }, "FILE",
      otherwise("none"), any(), "The certificate's key in PEM, without a password"},
     {"allowed_hosts", Group::kServer,
      [](Settings& s, const Texts& v) { s.allowed_hosts = v.texts; }, "HOST",

@@ -5,10 +5,10 @@
 
 #include "backend/cpu/stream.h"
 #include "base/source_dir.h"
-#include "diagnose/memory_plan.h"
 #include "diagnose/probe.h"
 #include "diagnose/trial_step.h"
 #include "engine/testing/tiny_model.h"
+#include "loader/memory_plan.h"
 #include "ops/ops.h"
 #include "passes/rewrite.h"
 
@@ -144,7 +144,7 @@ TEST_F(Extension, GivesTheSameBitsWithEachValueInMemoryOfItsOwn) {
                              extension_options());
   loader::LoadedModel model(*device_, engine::testing::tiny_model(engine::testing::Tiny::kQwen3),
                             apart);
-  EXPECT_GT(diagnose::memory_plan(model).arena, diagnose::memory_plan(shared).arena);
+  EXPECT_GT(loader::memory_plan(model).arena, loader::memory_plan(shared).arena);
   for (const StepKey& key : {kDecode, kMixed}) {
     const std::vector<float> expected = logits(shared, key, Graphs::kNone);
     for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})

@@ -50,17 +50,6 @@ void poison_steps(runtime::Executor& executor, Poison poison) {
   };
 }
 
-std::set<std::string_view> slow_reasons(runtime::Executor& executor) {
-  std::set<std::string_view> reasons;
-  runtime::Tables& tables = executor.loaded().tables;
-  const auto decode = StepKey::uniform(executor.coverage().sequences.sizes().front());
-  for (int segment = 0; segment < tables.num_segments(); ++segment) {
-    for (const runtime::Launch& launch : tables.at(segment, decode))
-      if (!launch.kernel->slow.empty()) reasons.insert(launch.kernel->slow);
-  }
-  return reasons;
-}
-
 void check_addresses(runtime::Executor& executor) {
   const auto& [mode, step, padding, reason, rule] = executor.choice();
   if (mode == Mode::kEager) return;

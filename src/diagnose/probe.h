@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <set>
 #include <string_view>
 #include <vector>
 
@@ -18,9 +17,6 @@ enum class Poison : uint8_t { kNone, kNaN, kLarge };
 void poison(runtime::Executor& executor, Poison poison);
 // Calls poison() before each step from now on, and gives padding tokens such embeddings.
 void poison_steps(runtime::Executor& executor, Poison poison);
-
-// The reasons why decode steps are slow (Kernel::slow), once each; none if they are not.
-std::set<std::string_view> slow_reasons(runtime::Executor& executor);
 
 // Does everything that the step begun last replays lie where it was recorded?
 // Errors: kCompile naming the operand that has moved.

@@ -201,11 +201,11 @@ TEST_F(EngineTest, AnAbortedSequenceGivesItsPagesBack) {
 }
 
 TEST_F(EngineTest, SaysWhyDecodeStepsAreSlowWhereAKernelDoes) {
-  EXPECT_TRUE(diagnose::slow_reasons(model_.executor()).empty());
+  EXPECT_TRUE(model_.executor().slow_reasons().empty());
   const auto device = create_cpu_device({.num_threads = 1});
   testing::slow_down_attention(*device, "heads of 80");
   LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama), small_options());
-  EXPECT_EQ(diagnose::slow_reasons(model.executor()), std::set<std::string_view>{"heads of 80"});
+  EXPECT_EQ(model.executor().slow_reasons(), std::set<std::string_view>{"heads of 80"});
 }
 
 TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {

@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "backend/fault.h"
-#include "diagnose/memory_plan.h"
 #include "diagnose/probe.h"
 #include "engine/testing/tiny_model.h"
+#include "loader/memory_plan.h"
 
 namespace encore::engine {
 namespace {
@@ -308,7 +308,7 @@ TEST_P(PromptLogprobsTest, AModelLoadedWithoutThemTakesNoMemoryForThemAndRefuses
   LoadOptions without = scoring_options();
   without.scores_prompts = false;
   load(without);
-  EXPECT_EQ(diagnose::memory_plan(*model_).prompt_scores, 0);
+  EXPECT_EQ(loader::memory_plan(*model_).prompt_scores, 0);
   Engine engine(*model_);
   const auto added = engine.add(asking({1, 2, 3}));
   ASSERT_TRUE(std::holds_alternative<Rejection>(added));

@@ -12,9 +12,9 @@
 #include "base/source_dir.h"
 #include "base/temp_dir.h"
 #include "base/testing/message_of.h"
-#include "diagnose/memory_plan.h"
 #include "diagnose/probe.h"
 #include "engine/testing/tiny_model.h"
+#include "loader/memory_plan.h"
 
 namespace encore::engine {
 namespace {
@@ -118,7 +118,7 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
     const int recordings =
         model.recording_stats().full.recordings + model.recording_stats().pieces.recordings;
     EXPECT_EQ(recordings > 0, graphs != Graphs::kNone);
-    const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
+    const loader::MemoryPlan plan = loader::memory_plan(model);
     Decode awake(model);
     awake.finish();
     for (const SleepDepth depth : {SleepDepth::kKv, SleepDepth::kKvAndWeights}) {
@@ -134,8 +134,8 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
       EXPECT_GE(calls.of("map"), 20 * 4);  // two layers, K and V
       const runtime::RecordingStats& stats = model.executor().loaded().recordings.stats();
       EXPECT_EQ(stats.full.recordings + stats.pieces.recordings, recordings);
-      EXPECT_EQ(diagnose::memory_plan(model).total(), plan.total());
-      EXPECT_EQ(diagnose::memory_plan(model).kv, plan.kv);
+      EXPECT_EQ(loader::memory_plan(model).total(), plan.total());
+      EXPECT_EQ(loader::memory_plan(model).kv, plan.kv);
     }
   }
 }
@@ -256,7 +256,7 @@ TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos) << error.what();
       EXPECT_FALSE(model.asleep());
-      EXPECT_EQ(diagnose::memory_plan(model).kv,
+      EXPECT_EQ(loader::memory_plan(model).kv,
                 model.executor().loaded().kv.bytes_for({model.num_pages()}));
     }
     ASSERT_TRUE(model.asleep() || failing.has_failed());

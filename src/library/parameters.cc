@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "config/read.h"
+#include "diagnose/debug.h"
 
 namespace encore::library {
 namespace {
@@ -190,7 +191,9 @@ config::Settings read_options(std::span<const Setting> options) {
   config::Options read;
   for (const auto& [option, values] : texts)
     read.put(*option, read_flag(*option, values));
-  return make_settings(read, known);
+  config::Settings settings = make_settings(read, known);
+  settings.load_for_debugging = diagnose::loading(settings.debug);
+  return settings;
 }
 
 Parameters read_parameters(std::span<const Setting> parameters) {

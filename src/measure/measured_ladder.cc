@@ -120,7 +120,7 @@ Measured measure_here(const std::function<std::unique_ptr<Device>()>& open_devic
       .predicted_bytes = cost.bytes(),
       .record_ms = part.ms(),
       .predicted_ms = cost.milliseconds(),
-      .plan = diagnose::memory_plan(model),
+      .plan = loader::memory_plan(model),
       .kv_bytes_per_token = model::kv_bytes_per_token(model.config(), model.kv_dtype()),
       .used_bytes = device->used_bytes().value_or(0)};
   diagnose::fill_kv(model, kSeed);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/rounding.h"
-#include "diagnose/memory_plan.h"
 #include "loader/loaded_model.h"
+#include "loader/memory_plan.h"
 #include "planning/tune.h"
 
 namespace encore::measure {
@@ -38,7 +38,7 @@ struct Measured {
   double waste = 0;         // padding over rows launched, every size from 1 to the largest once
   double first_use_ms = 0;  // of a size that was not recorded at start-up
   double mean_step_ms = 0;  // over the sample sizes
-  diagnose::MemoryPlan plan;
+  loader::MemoryPlan plan;
   int64_t kv_bytes_per_token = 0;
   int64_t used_bytes = 0;        // by the driver's count, at start; 0: it has none
   int64_t used_bytes_after = 0;  // after the replays

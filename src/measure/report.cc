@@ -33,7 +33,7 @@ json::array steps_json(const std::vector<engine::StepCount>& counts) {
   return steps;
 }
 
-std::string memory_table(const diagnose::MemoryPlan& plan) {
+std::string memory_table(const loader::MemoryPlan& plan) {
   Table table({"memory", "bytes", "what"});
   const auto add = [&](const char* what, int64_t bytes, std::string remark) {
     table.add({what, bytes_text(bytes), std::move(remark)});
@@ -55,7 +55,7 @@ std::string memory_table(const diagnose::MemoryPlan& plan) {
   return table.text();
 }
 
-json::object memory_json(const diagnose::MemoryPlan& plan) {
+json::object memory_json(const loader::MemoryPlan& plan) {
   return {{"context", plan.context},
           {"weights", plan.weights},
           {"arena", plan.arena},
@@ -84,21 +84,6 @@ json::object recordings_json(const runtime::RecordingStats& stats) {
           {"sizes", stats.sizes},         {"tables", stats.tables},
           {"lower_ms", stats.lower_ms},   {"warm_up_ms", stats.warm_up_ms},
           {"replays", stats.replays}};
-}
-
-std::string recordings_text(const runtime::RecordingStats& stats) {
-  const std::string replays =
-      stats.replays > 0 ? fmt::format("; {} replays", stats.replays) : std::string();
-  const auto part = [](const char* name, const runtime::RecordingStats::Part& part) {
-    return part.recordings == 0
-               ? std::string()
-               : fmt::format("; {}: {} in {:.1f} ms, {:.1f} of them capture, {} executables", name,
-                             part.recordings, part.ms(), part.capture_ms, part.executables);
-  };
-  return fmt::format("{} sizes lowered to {} tables in {:.1f} ms, warmed up in {:.1f} ms{}{}{}{}{}",
-                     stats.sizes, stats.tables, stats.lower_ms, stats.warm_up_ms,
-                     part("full recordings", stats.full), part("of mixed steps", stats.mixed),
-                     part("pieces", stats.pieces), part("bursts", stats.bursts), replays);
 }
 
 }  // namespace encore::measure

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "diagnose/memory_plan.h"
 #include "engine/engine.h"
+#include "loader/memory_plan.h"
 
 namespace encore::measure {
 
@@ -15,12 +15,9 @@ std::string step_table(const std::vector<engine::StepCount>& counts);
 json::array steps_json(const std::vector<engine::StepCount>& counts);
 
 // Device memory by use.
-std::string memory_table(const diagnose::MemoryPlan& plan);
-json::object memory_json(const diagnose::MemoryPlan& plan);
+std::string memory_table(const loader::MemoryPlan& plan);
+json::object memory_json(const loader::MemoryPlan& plan);
 
 json::object recordings_json(const runtime::RecordingStats& stats);
-// "lowered in 91.0 ms; full recordings: 51 in 140.2 ms, 90.1 of them capture; pieces: 84 in 5.0
-// ms".
-std::string recordings_text(const runtime::RecordingStats& stats);
 
 }  // namespace encore::measure

@@ -8,9 +8,9 @@
 #include "base/testing/message_of.h"
 #include "engine/testing/tiny_model.h"
 #include "measure/alone.h"
-#include "measure/logged_step.h"
 #include "replay/figures.h"
 #include "replay/mixed.h"
+#include "setup/logged_step.h"
 
 namespace encore::measure {
 namespace {
@@ -52,7 +52,7 @@ class ServingReplayTest : public ::testing::Test {
 TEST_F(ServingReplayTest, GivesEveryRequestExactlyItsTokens) {
   const auto requests = some_requests();
   StepTotals totals;
-  const auto add = [&](const engine::MeasuredStep& step) { totals.add(logged(step)); };
+  const auto add = [&](const engine::MeasuredStep& step) { totals.add(setup::logged(step)); };
   const replay::ReplayRecord record = replay(requests, {.engine = {.on_step = add}});
   ASSERT_EQ(record.requests.size(), requests.size());
   double last = 0;

@@ -201,4 +201,14 @@ void Executor::run_next_burst(StepNumber end) {
   if (hooks_.after) hooks_.after(*this);
 }
 
+std::set<std::string_view> Executor::slow_reasons() {
+  std::set<std::string_view> reasons;
+  const auto decode = StepKey::uniform(coverage_.sequences.sizes().front());
+  for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
+    for (const Launch& launch : loaded_.tables.at(segment, decode))
+      if (!launch.kernel->slow.empty()) reasons.insert(launch.kernel->slow);
+  }
+  return reasons;
+}
+
 }  // namespace encore::runtime

@@ -24,7 +24,9 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "runtime/followers.h"
@@ -123,6 +125,8 @@ class Executor {
   [[nodiscard]] const LoadedProgram& loaded() const { return loaded_; }
   [[nodiscard]] Stream& stream() { return loaded_.stream; }
   [[nodiscard]] Device& device() { return loaded_.device; }
+  // The reasons why decode steps are slow (Kernel::slow), once each; none if they are not.
+  [[nodiscard]] std::set<std::string_view> slow_reasons();
   // The recordings that exist.
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
 

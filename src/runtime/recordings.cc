@@ -129,4 +129,19 @@ const Recording* Recordings::piece(int segment, const StepKey& step) const {
   return find(pieces_, tables_.key(segment, step));
 }
 
+std::string to_text(const RecordingStats& stats) {
+  const std::string replays =
+      stats.replays > 0 ? fmt::format("; {} replays", stats.replays) : std::string();
+  const auto part = [](const char* name, const RecordingStats::Part& part) {
+    return part.recordings == 0
+               ? std::string()
+               : fmt::format("; {}: {} in {:.1f} ms, {:.1f} of them capture, {} executables", name,
+                             part.recordings, part.ms(), part.capture_ms, part.executables);
+  };
+  return fmt::format("{} sizes lowered to {} tables in {:.1f} ms, warmed up in {:.1f} ms{}{}{}{}{}",
+                     stats.sizes, stats.tables, stats.lower_ms, stats.warm_up_ms,
+                     part("full recordings", stats.full), part("of mixed steps", stats.mixed),
+                     part("pieces", stats.pieces), part("bursts", stats.bursts), replays);
+}
+
 }  // namespace encore::runtime

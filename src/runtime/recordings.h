@@ -50,6 +50,10 @@ struct RecordingStats {
   [[nodiscard]] double ms() const { return full.ms() + mixed.ms() + pieces.ms() + bursts.ms(); }
 };
 
+// "12 sizes lowered to 30 tables in 91.0 ms, warmed up in 5.0 ms; full recordings: 51 in 140.2 ms, 90.1
+// of them capture, 3 executables".
+std::string to_text(const RecordingStats& stats);
+
 // A recording that fails (--recording-errors).
 enum class RecordingErrors : uint8_t {
   kStop,  // the error ends the start-up; the default

@@ -15,10 +15,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/table.h"
-#include "diagnose/memory_plan.h"
-#include "diagnose/probe.h"
 #include "hub/cache.h"
-#include "measure/report.h"
+#include "loader/memory_plan.h"
 #include "model/end_tokens.h"
 #include "model/gguf/metadata.h"
 #include "planning/coverage.h"
@@ -134,7 +132,7 @@ void log_adapters(const loader::LoadedModel& model) {
 }
 
 void log_start_up(loader::LoadedModel& model, Device& device) {
-  const diagnose::MemoryPlan plan = diagnose::memory_plan(model);
+  const loader::MemoryPlan plan = loader::memory_plan(model);
   const int num_ranks = device.rank().size;
   log::info(
       "{} on {}{}: weights {}, KV {} for {} tokens{}; ready in {:.2f} s", model.config().model_type,
@@ -143,10 +141,9 @@ void log_start_up(loader::LoadedModel& model, Device& device) {
       model.num_pages() * model.page_size(), bound_text(model.kv_bound()), model.load_seconds());
   log_fp8(model);
   log_adapters(model);
-  for (const std::string_view reason : diagnose::slow_reasons(model.executor()))
+  for (const std::string_view reason : model.executor().slow_reasons())
     log::warning("decode steps are slow: {}", reason);
-  log::debug("arena {}; {}", bytes_text(plan.arena),
-             measure::recordings_text(model.recording_stats()));
+  log::debug("arena {}; {}", bytes_text(plan.arena), to_text(model.recording_stats()));
   const TuningStats tuning = device.tuner().stats();
   if (tuning.cached + tuning.measured > 0) log::debug("{}", to_text(tuning));
   if (plan.context > 0) {
@@ -355,11 +352,13 @@ runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most) {
 std::unique_ptr<loader::LoadedModel> open_model(Device& device, const model::ModelSource& source,
                                                 const loader::LoadOptions& load,
                                                 const config::Settings& settings) {
-  auto model = diagnose::load_model(device, source, load, settings.debug);
+  ENCORE_CHECK(!settings.debug.asks() || settings.load_for_debugging);
+  auto model = settings.debug.asks() ? settings.load_for_debugging(device, source, load)
+                                     : std::make_unique<loader::LoadedModel>(device, source, load);
   if (load.eager_steps == runtime::EagerSteps::kForbid)
     planning::require_coverage(load.limits, model->executor().coverage());
   if (source.checkpoint && model::gguf::is_gguf(*source.checkpoint))
-    log_widened(*source.checkpoint, *model, diagnose::memory_plan(*model).weights);
+    log_widened(*source.checkpoint, *model, loader::memory_plan(*model).weights);
   log_start_up(*model, device);
   return model;
 }

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "measure/logged_step.h"
 #include "planning/coverage.h"
 #include "planning/schedules.h"
+#include "setup/logged_step.h"
 
 namespace encore::setup {
 
@@ -16,7 +16,7 @@ engine::EngineOptions engine_options(const config::Settings& settings,
   engine::EngineOptions engine = settings.serving.engine;
   if (step_log != nullptr) {
     engine.on_step = [step_log](const engine::MeasuredStep& step) {
-      step_log->write(measure::logged(step));
+      step_log->write(logged(step));
     };
   }
   return engine;

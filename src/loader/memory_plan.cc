@@ -1,8 +1,8 @@
-#include "diagnose/memory_plan.h"
+#include "loader/memory_plan.h"
 
-namespace encore::diagnose {
+namespace encore::loader {
 
-MemoryPlan memory_plan(loader::LoadedModel& model) {
+MemoryPlan memory_plan(LoadedModel& model) {
   const runtime::LoadedProgram& loaded = model.executor().loaded();
   const passes::Program& program = loaded.program;
   MemoryPlan plan;
@@ -21,4 +21,4 @@ MemoryPlan memory_plan(loader::LoadedModel& model) {
   return plan;
 }
 
-}  // namespace encore::diagnose
+}  // namespace encore::loader

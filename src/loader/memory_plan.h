@@ -5,7 +5,7 @@
 
 #include "loader/loaded_model.h"
 
-namespace encore::diagnose {
+namespace encore::loader {
 
 // Units: bytes. Weights, arena, step inputs, scratch and kv are what was allocated; the others
 // are what the driver's figure grew by, and zero on a device whose memory is the host's.
@@ -30,6 +30,6 @@ struct MemoryPlan {
   }
 };
 
-MemoryPlan memory_plan(loader::LoadedModel& model);
+MemoryPlan memory_plan(LoadedModel& model);
 
-}  // namespace encore::diagnose
+}  // namespace encore::loader

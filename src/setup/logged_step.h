@@ -4,8 +4,8 @@
 #include "engine/engine.h"
 #include "planning/step_log.h"
 
-namespace encore::measure {
+namespace encore::setup {
 
 planning::LoggedStep logged(const engine::MeasuredStep& measured);
 
-}  // namespace encore::measure
+}  // namespace encore::setup

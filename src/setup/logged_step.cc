@@ -1,6 +1,6 @@
-#include "measure/logged_step.h"
+#include "setup/logged_step.h"
 
-namespace encore::measure {
+namespace encore::setup {
 
 planning::LoggedStep logged(const engine::MeasuredStep& measured) {
   const runtime::Choice& choice = measured.choice;
@@ -28,4 +28,4 @@ planning::LoggedStep logged(const engine::MeasuredStep& measured) {
   return step;
 }
 
-}  // namespace encore::measure
+}  // namespace encore::setup

@@ -1,10 +1,10 @@
-#include "measure/logged_step.h"
+#include "setup/logged_step.h"
 
 #include <gtest/gtest.h>
 
 #include "engine/testing/tiny_model.h"
 
-namespace encore::measure {
+namespace encore::setup {
 namespace {
 
 TEST(LoggedStep, IsWhatTheEngineCounts) {
@@ -48,4 +48,4 @@ TEST(LoggedStep, IsWhatTheEngineCounts) {
 }
 
 }  // namespace
-}  // namespace encore::measure
+}  // namespace encore::setup
