@@ -243,6 +243,27 @@ TEST_P(ThreeWaysTest, LayersOfDifferentKindsAgreeBitForBit) {
   }
 }
 
+TEST_P(ThreeWaysTest, DecodesInFullRecordingsAcrossTheLengthAtWhichDynamicRopeSwitches) {
+  const model::ModelConfig plain = engine::testing::tiny_model(Tiny::kLlama).config;
+  model::ModelConfig dynamic = plain;
+  dynamic.ropes.at(0).scaling = model::RopeScaling::kDynamic;
+  dynamic.ropes.at(0).factor = 4;
+  dynamic.ropes.at(0).original_max_position_embeddings = 48;
+  // The sequences of a trace begin below 41 tokens and end above 64.
+  const Bits eager = uniform_trace(*device_, {.config = dynamic, .graphs = Graphs::kNone}, 3);
+  EXPECT_FALSE(same(eager, uniform_trace(*device_, {.config = plain, .graphs = Graphs::kNone}, 3)));
+  const Trial full{.config = dynamic, .graphs = Graphs::kFull, .poison = Poison::kNaN};
+  EXPECT_TRUE(same(eager, uniform_trace(*device_, full, 3)));
+
+  ThreeWays run(*device_, full);
+  std::mt19937 random(48);
+  run.add(random_prompt(random, 40), 20);
+  int64_t num_steps = 0;
+  for (; !run.step().empty(); ++num_steps)
+    EXPECT_EQ(run.model().executor().choice().mode, runtime::Mode::kFull);
+  EXPECT_EQ(num_steps, 20);
+}
+
 TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
   const auto trial = [](Graphs graphs, Poison poison) {
     return Trial{.graphs = graphs, .poison = poison, .kv_dtype = DType::kFP8};

@@ -26,7 +26,7 @@ constexpr std::array kRows = {
                   "PrefixCacheTest.SequencesGetTheSameTokensAsWithoutIt"},
     Compatibility{"RoPE that depends on the length (dynamic, longrope)", kWhole,
                   "one table of frequencies serves the whole run, by --max-seq-len",
-                  "InvFreq.OfDynamicRopeIsThatOfTheLongestSequence"},
+                  "ThreeWaysTest.DecodesInFullRecordingsAcrossTheLengthAtWhichDynamicRopeSwitches"},
     Compatibility{"layers with a window, soft caps, sinks", kWhole,
                   "attention has them as values and finds its pages itself",
                   "ThreeWaysTest.LayersOfDifferentKindsAgreeBitForBit"},
