@@ -74,18 +74,13 @@ Cost open_cost(const SimOptions& options) {
 
 replay::SimulationOptions simulation_options(const SimOptions& options,
                                              const loader::LoadOptions& load) {
-  const engine::EngineOptions& loop = options.settings.serving.engine;
   const planning::PlannedCoverage planned = planning::plan_coverage(load);
   replay::SimulationOptions simulation{.limits = planned.limits,
                                        .coverage = planned.coverage,
                                        .page_size = load.page_size,
-                                       .overlap = loop.overlap.value_or(true),
-                                       .prefix_cache = loop.prefix_cache.has_value()};
+                                       .engine = options.settings.serving.engine};
   const int64_t kv_tokens =
       load.kv_tokens.value_or(planned.limits.max_batch_size * planned.limits.max_seq_len);
-  simulation.target_step_ms = loop.target_step_ms;
-  simulation.prompt_share = loop.prompt_share;
-  simulation.preempts_by_priority = loop.preempts_by_priority;
   simulation.num_pages = div_up(kv_tokens, load.page_size);
   return simulation;
 }

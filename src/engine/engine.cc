@@ -12,19 +12,6 @@
 namespace encore::engine {
 namespace {
 
-sched::SchedulerLimits scheduler_limits(LoadedModel& model, const EngineOptions& options) {
-  const runtime::Limits& limits = model.limits();
-  const runtime::Ladder& tokens = model.executor().coverage().tokens;
-  return {.max_num_tokens = limits.max_num_tokens,
-          .max_batch_size = limits.max_batch_size,
-          .max_mixed_tokens = limits.max_mixed_tokens,
-          .max_q = limits.max_q,
-          .num_drafts = limits.num_drafts,
-          .token_buckets = tokens.sizes(),
-          .prompt_share = options.prompt_share,
-          .preempts_by_priority = options.preempts_by_priority};
-}
-
 // Stop tokens that may not come yet, and have no place in the step's inputs.
 std::span<const int32_t> hidden_stops(const RequestState& request) {
   if (request.min_length <= request.prompt_length) return {};
@@ -60,6 +47,19 @@ std::optional<Finish> take_token(const sched::Sequence& sequence, int64_t positi
 
 }  // namespace
 
+sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits,
+                                        const runtime::Ladder& tokens,
+                                        const EngineOptions& options) {
+  return {.max_num_tokens = limits.max_num_tokens,
+          .max_batch_size = limits.max_batch_size,
+          .max_mixed_tokens = limits.max_mixed_tokens,
+          .max_q = limits.max_q,
+          .num_drafts = limits.num_drafts,
+          .token_buckets = tokens.sizes(),
+          .prompt_share = options.prompt_share,
+          .preempts_by_priority = options.preempts_by_priority};
+}
+
 std::string_view name(Finish finish) {
   constexpr std::array<std::string_view, 4> kNames = {"length", "stop", "dead_end", "slow_grammar"};
   return kNames.at(static_cast<size_t>(finish));
@@ -72,7 +72,9 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
       pool_(model.num_pages(), model.page_size()),
       cache_(options.prefix_cache ? std::make_unique<kv::PrefixCache>(pool_, *options.prefix_cache)
                                   : nullptr),
-      scheduler_(pool_, scheduler_limits(model, options), cache_.get()) {
+      scheduler_(pool_,
+                 scheduler_limits(model.limits(), model.executor().coverage().tokens, options),
+                 cache_.get()) {
   if (options.target_step_ms)
     prompt_budget_.emplace(*options.target_step_ms, model.limits().max_num_tokens);
 }
@@ -322,15 +324,8 @@ bool Engine::launched_last() const {
 }
 
 bool Engine::continues(const sched::Plan& plan) const {
-  runtime::Executor& executor = model_.executor();
-  using sched::ScheduledTokens;
-  return !plan.has_given_tokens && launched_last() && plan.num_drafts == launched_.num_drafts &&
-         executor.choice().key.q == 1 + plan.num_drafts &&
-         std::equal(
-             plan.rows.begin(), plan.rows.end(), launched_.rows.begin(), launched_.rows.end(),
-             [](const ScheduledTokens& now, const ScheduledTokens& before) {
-               return before.count == 1 && now == ScheduledTokens{before.sequence, before.end(), 1};
-             });
+  return launched_last() && model_.executor().choice().key.q == 1 + plan.num_drafts &&
+         plan.continues(launched_);
 }
 
 void Engine::pack(const sched::Plan& plan) {
@@ -443,11 +438,7 @@ void Engine::adjust_prompt_budget(const InFlightStep& step) {
   const std::chrono::duration<double, std::milli> took =
       now - std::max(step.launched_at, published_at_);
   published_at_ = now;
-  int64_t prompt_tokens = 0;
-  for (const sched::ScheduledTokens& row : step.plan.rows)
-    prompt_tokens += row.count > model_.limits().max_q ? row.count : 0;
-  if (!step.is_end_missed && prompt_tokens < step.plan.num_tokens())
-    prompt_budget_->measured(prompt_tokens, took.count());
+  if (!step.is_end_missed) prompt_budget_->measured(step.plan, model_.limits().max_q, took.count());
 }
 
 void Engine::collect_step() {
@@ -503,14 +494,9 @@ void Engine::collect_step() {
 }
 
 void Engine::move_later_rows(const sched::ScheduledTokens& row, int64_t num_sampled) {
-  const auto move = [&](sched::Plan& plan) {
-    for (sched::ScheduledTokens& later : plan.rows) {
-      if (later.sequence == row.sequence) later.first += num_sampled - 1;
-    }
-  };
   for (size_t i = 1; i < in_flight_.size(); ++i)
-    move(in_flight_[i].plan);
-  move(launched_);
+    in_flight_[i].plan.move_on(row.sequence, num_sampled - 1);
+  launched_.move_on(row.sequence, num_sampled - 1);
 }
 
 }  // namespace encore::engine

@@ -116,6 +116,11 @@ struct EngineOptions {
   bool preempts_by_priority = false;
 };
 
+// What the loop tells its scheduler: the limits of a step, and the sizes of mixed ones.
+sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits,
+                                        const runtime::Ladder& tokens,
+                                        const EngineOptions& options);
+
 // The loop, with one step in flight while the host works, or with none: each step's tokens are read
 // before the next is planned then. A sequence gets the same tokens either way; one that ends at a
 // stop token takes part in one more step, whose token for it nobody reads.

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "sched/plan.h"
+
 namespace encore::engine {
 
 // Follows a target for the time of steps in which prompts run beside sequences that generate: fewer
@@ -22,6 +24,11 @@ class PromptBudget {
 
   // Tokens of prompts in the next step, at most.
   [[nodiscard]] int64_t tokens() const { return tokens_; }
+  // That step took so long. It teaches nothing where all of it were prompts.
+  void measured(const sched::Plan& plan, int64_t max_q, double ms) {
+    const int64_t prompt_tokens = plan.prompt_tokens(max_q);
+    if (prompt_tokens < plan.num_tokens()) measured(prompt_tokens, ms);
+  }
   // A step with so many tokens of prompts beside others took so long. Goes half of the way to what
   // would have met the target if a step's time went with its tokens, and by a factor of two at most:
   // one odd step does not matter much then.

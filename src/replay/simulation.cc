@@ -21,15 +21,11 @@ using sched::ScheduledTokens;
 // model gives equal prompts equal tokens too.
 constexpr int32_t kSampled = 0;
 
+// No drafts are simulated.
 sched::SchedulerLimits scheduler_limits(const SimulationOptions& options) {
-  const runtime::Limits& limits = options.limits;
-  return {.max_num_tokens = limits.max_num_tokens,
-          .max_batch_size = limits.max_batch_size,
-          .max_mixed_tokens = limits.max_mixed_tokens,
-          .max_q = limits.max_q,
-          .token_buckets = options.coverage.tokens.sizes(),
-          .prompt_share = options.prompt_share,
-          .preempts_by_priority = options.preempts_by_priority};
+  runtime::Limits limits = options.limits;
+  limits.num_drafts = 0;
+  return engine::scheduler_limits(limits, options.coverage.tokens, options.engine);
 }
 
 // One run, step by step as Engine::step() goes.
@@ -41,10 +37,13 @@ class Simulation {
         options_(options),
         cost_(cost),
         pool_(options.num_pages, options.page_size),
-        cache_(options.prefix_cache ? std::make_unique<kv::PrefixCache>(pool_) : nullptr),
+        overlaps_(options.engine.overlap.value_or(true)),
+        cache_(options.engine.prefix_cache
+                   ? std::make_unique<kv::PrefixCache>(pool_, *options.engine.prefix_cache)
+                   : nullptr),
         scheduler_(pool_, scheduler_limits(options), cache_.get()) {
-    if (options.target_step_ms)
-      prompt_budget_.emplace(*options.target_step_ms, options.limits.max_num_tokens);
+    if (options.engine.target_step_ms)
+      prompt_budget_.emplace(*options.engine.target_step_ms, options.limits.max_num_tokens);
     record_.decode.emplace();
     record_.mixed.emplace();
     for (const Request& request : requests) {
@@ -113,7 +112,7 @@ class Simulation {
   bool step() {
     const bool launched = launch();
     if (in_flight_.empty()) return false;
-    const size_t may_stay = launched && options_.overlap ? 1 : 0;
+    const size_t may_stay = launched && overlaps_ ? 1 : 0;
     if (in_flight_.size() > may_stay) collect();
     return true;
   }
@@ -169,16 +168,14 @@ class Simulation {
   void measure(const InFlightStep& step) {
     const double ms = (now_s_ - std::max(step.launched_s, published_s_)) * 1e3;
     published_s_ = now_s_;
-    int64_t prompt_tokens = 0;
-    for (const ScheduledTokens& row : step.plan.rows)
-      prompt_tokens += row.count > options_.limits.max_q ? row.count : 0;
-    if (prompt_tokens < step.plan.num_tokens()) prompt_budget_->measured(prompt_tokens, ms);
+    prompt_budget_->measured(step.plan, options_.limits.max_q, ms);
   }
 
   std::span<const Request> requests_;
   const SimulationOptions& options_;
   const StepCost& cost_;
   kv::PagePool pool_;
+  bool overlaps_;
   std::unique_ptr<kv::PrefixCache> cache_;
   sched::Scheduler scheduler_;
   std::optional<engine::PromptBudget> prompt_budget_;

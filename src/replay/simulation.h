@@ -2,9 +2,9 @@
 // workload takes, and when its clients would get their tokens, in far less time than it takes.
 #pragma once
 
-#include <optional>
 #include <span>
 
+#include "engine/engine.h"
 #include "replay/record.h"
 #include "replay/step_cost.h"
 #include "runtime/dispatch.h"
@@ -17,12 +17,7 @@ struct SimulationOptions {
   runtime::Coverage coverage;  // ladders, and which steps are replayed
   int64_t num_pages = 0;
   int64_t page_size = 32;
-  bool overlap = true;  // a step is launched before the tokens of the one before it are read
-  bool prefix_cache = false;
-  // The options below are those of EngineOptions:
-  std::optional<double> target_step_ms = {};
-  double prompt_share = 0.5;
-  bool preempts_by_priority = false;
+  engine::EngineOptions engine;  // but for on_step and bursts; overlap is on unless it is given
 };
 
 // Forms the steps that engine::Engine forms; its clock alone is made up. Every request is complete

@@ -79,10 +79,7 @@ TEST_F(SimulationTest, FormsTheStepsOfTheEngine) {
       if (prefix_cache) engine_options.prefix_cache.emplace();
       const engine::GeneratorStatistics served = serve(requests, engine_options);
       SimulationOptions simulated = options();
-      simulated.overlap = overlap;
-      simulated.prompt_share = engine_options.prompt_share;
-      simulated.preempts_by_priority = engine_options.preempts_by_priority;
-      simulated.prefix_cache = prefix_cache;
+      simulated.engine = engine_options;
       const ReplayRecord record = simulate(requests, simulated, kASecond);
       EXPECT_GT(served.num_preemptions, 0);
       EXPECT_EQ(record.num_preemptions, served.num_preemptions);
@@ -130,7 +127,7 @@ TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
   // Without overlap the host's time lies between the steps; with it, beside them.
   cost.host_us = 0.25e6;
   EXPECT_DOUBLE_EQ(simulate(one, simulated, cost).wall_s, record.wall_s + 0.25);
-  simulated.overlap = false;
+  simulated.engine.overlap = false;
   EXPECT_DOUBLE_EQ(simulate(one, simulated, cost).wall_s, record.wall_s + 4 * 0.25);
 }
 

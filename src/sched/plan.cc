@@ -42,6 +42,26 @@ std::optional<int> Plan::uniform_q(int64_t max_q) const {
   return uniform ? std::optional(static_cast<int>(rows[0].count)) : std::nullopt;
 }
 
+int64_t Plan::prompt_tokens(int64_t max_q) const {
+  int64_t sum = 0;
+  for (const ScheduledTokens& row : rows)
+    sum += row.count > max_q ? row.count : 0;
+  return sum;
+}
+
+bool Plan::continues(const Plan& before) const {
+  return !has_given_tokens && num_drafts == before.num_drafts &&
+         std::ranges::equal(
+             rows, before.rows, [](const ScheduledTokens& now, const ScheduledTokens& then) {
+               return then.count == 1 && now == ScheduledTokens{then.sequence, then.end(), 1};
+             });
+}
+
+void Plan::move_on(SequenceId sequence, int64_t count) {
+  for (ScheduledTokens& row : rows)
+    row.first += row.sequence == sequence ? count : 0;
+}
+
 PromptRoom prompt_room(int64_t generating, const SchedulerLimits& limits,
                        std::optional<int64_t> max_prompt_tokens) {
   const int64_t max_tokens = limits.max_num_tokens;

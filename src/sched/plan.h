@@ -22,6 +22,14 @@ struct Plan {
   [[nodiscard]] int64_t num_tokens() const;
   // Tokens per sequence when all rows have the same number and it is at most `max_q`.
   [[nodiscard]] std::optional<int> uniform_q(int64_t max_q) const;
+  // Tokens of sequences that do not generate: rows of more than `max_q`.
+  [[nodiscard]] int64_t prompt_tokens(int64_t max_q) const;
+  // Are the rows those of the step before, each with the token that it sampled there, and as many drafts?
+  // Then a step leaves its inputs as those of this one, and the host has nothing to add.
+  [[nodiscard]] bool continues(const Plan& before) const;
+  // Moves a sequence's row on: a step before it gave that many tokens more than was counted when this one
+  // was planned.
+  void move_on(SequenceId sequence, int64_t count);
 };
 
 // REQUIRES: max_num_tokens is at least max_batch_size.

@@ -84,14 +84,7 @@ class FakeDevice {
 
   // Are the rows those of the step launched last, with the token that each samples last?
   [[nodiscard]] bool continues(const Plan& plan) const {
-    return !steps_.empty() && !plan.has_given_tokens &&
-           plan.num_drafts == steps_.back().plan.num_drafts &&
-           std::equal(plan.rows.begin(), plan.rows.end(), steps_.back().plan.rows.begin(),
-                      steps_.back().plan.rows.end(),
-                      [](const ScheduledTokens& now, const ScheduledTokens& before) {
-                        return before.count == 1 &&
-                               now == ScheduledTokens{before.sequence, before.end(), 1};
-                      });
+    return !steps_.empty() && plan.continues(steps_.back().plan);
   }
   // Does the step launched last have drafts, and is it not collected?
   [[nodiscard]] bool has_drafts_in_flight() const {
@@ -159,10 +152,8 @@ class FakeDevice {
   }
   // The sequence got so many tokens more than was counted at the launch of later steps.
   void move_rows(size_t step, SequenceId sequence, int64_t count) {
-    for (; step < steps_.size(); ++step) {
-      for (ScheduledTokens& row : steps_[step].plan.rows)
-        row.first += row.sequence == sequence ? count : 0;
-    }
+    for (; step < steps_.size(); ++step)
+      steps_[step].plan.move_on(sequence, count);
   }
 
   static constexpr int32_t kNothing = -1;
