@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/blame_user.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -182,17 +183,14 @@ std::vector<LoggedStep> parse_lines(std::string_view text, const std::string& wh
 }  // namespace
 
 std::vector<LoggedStep> parse_step_log(std::string_view text, const std::string& where) {
-  try {
+  return blame_user([&] {
     if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
     const Format format = format_of(text, where);
     auto steps =
         format == Format::kArray ? parse_array(text, where) : parse_lines(text, where, format);
     if (steps.empty()) fail(ErrorKind::kUsage, "{}: no steps in it", where);
     return steps;
-  } catch (const Error& error) {
-    // The JSON helpers read checkpoints as a rule and blame the model.
-    throw Error(ErrorKind::kUsage, error.what());
-  }
+  });
 }
 
 std::vector<LoggedStep> read_step_log(const std::filesystem::path& path) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/blame_user.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/statistics.h"
@@ -210,16 +211,13 @@ json::object cost_json(const StepCost& cost) {
 }
 
 StepCost parse_step_cost(std::string_view text, const std::string& where) {
-  try {
+  return blame_user([&] {
     const json::value value = json::parse(text, where);
     const json::Object object(value, where);
-    return {.decode = read_terms(object.object_at("decode")),
-            .mixed = read_terms(object.object_at("mixed")),
-            .host_us = us_of(object, "host_us")};
-  } catch (const Error& error) {
-    // The JSON helpers read checkpoints as a rule and blame the model.
-    throw Error(ErrorKind::kUsage, error.what());
-  }
+    return StepCost{.decode = read_terms(object.object_at("decode")),
+                    .mixed = read_terms(object.object_at("mixed")),
+                    .host_us = us_of(object, "host_us")};
+  });
 }
 
 StepCost read_step_cost(const std::filesystem::path& path) {

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/blame_user.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -198,7 +199,7 @@ std::vector<TracedRequest> parse_lines(std::string_view text, const std::string&
 }  // namespace
 
 std::vector<TracedRequest> parse_trace(std::string_view text, const std::string& where) {
-  try {
+  return blame_user([&] {
     auto requests = parse_lines(without_mark(text), where);
     if (requests.empty()) fail(ErrorKind::kUsage, "{}: no requests in it: {}", where, kFormats);
     std::stable_sort(requests.begin(), requests.end(),
@@ -207,10 +208,7 @@ std::vector<TracedRequest> parse_trace(std::string_view text, const std::string&
     for (TracedRequest& request : requests)
       request.arrival_s -= first;
     return requests;
-  } catch (const Error& error) {
-    // The JSON helpers read checkpoints as a rule and blame the model.
-    throw Error(ErrorKind::kUsage, error.what());
-  }
+  });
 }
 
 std::vector<TracedRequest> read_trace(const std::filesystem::path& path) {
