@@ -5,16 +5,9 @@
 namespace encore::model {
 
 ValueId glm4_rest(Trace& trace, const Attended& rows, const Layer& layer) {
-  const ModelConfig& c = trace.config;
-  const std::string& prefix = layer.prefix;
-
-  const ValueId o = trace.output(rows.o, layer);
-  const ValueId x =
-      trace.b.add(rows.x, trace.norm(o, prefix + ".post_self_attn_layernorm", c.hidden_size));
-
-  ValueId m = trace.norm(x, prefix + ".post_attention_layernorm", c.hidden_size);
-  m = trace.gated_mlp(m, prefix + ".mlp", c.intermediate_size);
-  return trace.b.add(x, trace.norm(m, prefix + ".post_mlp_layernorm", c.hidden_size));
+  return rest_between_norms(
+      trace, rows, layer,
+      {".post_self_attn_layernorm", ".post_attention_layernorm", ".post_mlp_layernorm"});
 }
 
 }  // namespace encore::model

@@ -132,6 +132,15 @@ ValueId llama_attention(Trace& trace, ValueId x, const Layer& layer);
 ValueId llama_rest(Trace& trace, const Attended& rows, const Layer& layer);
 ValueId qwen3_attention(Trace& trace, ValueId x, const Layer& layer);
 ValueId glm4_moe_attention(Trace& trace, ValueId x, const Layer& layer);
+// The second half of layers with norms before and behind each of their parts, by the names that the
+// checkpoint has for those besides the first: the layers of Gemma and GLM-4.
+struct NormNames {
+  const char* behind_attention;
+  const char* before_mlp;
+  const char* behind_mlp;
+};
+ValueId rest_between_norms(Trace& trace, const Attended& rows, const Layer& layer,
+                           const NormNames& names);
 ValueId gemma_rest(Trace& trace, const Attended& rows, const Layer& layer);
 ValueId glm4_rest(Trace& trace, const Attended& rows, const Layer& layer);
 ValueId olmo2_attention(Trace& trace, ValueId x, const Layer& layer);
