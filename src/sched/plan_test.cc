@@ -33,6 +33,30 @@ TEST(CutToFit, LimitsTokensOfPromptsOnlyWhereOthersGenerate) {
   EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {3, 0, 60}}}, limits, 0).rows, (Rows{{1, 5, 1}, {3, 0, 1}}));
 }
 
+TEST(Plan, ContinuesAStepWhoseRowsAreTheSameAndTakeTheTokensThatItSampled) {
+  const Plan before{.rows = {{1, 5, 1}, {2, 8, 1}}};
+  EXPECT_TRUE((Plan{.rows = {{1, 6, 1}, {2, 9, 1}}}.continues(before)));
+  EXPECT_FALSE((Plan{.rows = {{2, 9, 1}, {1, 6, 1}}}.continues(before)));
+  EXPECT_FALSE((Plan{.rows = {{1, 6, 1}}}.continues(before)));
+  EXPECT_FALSE((Plan{.rows = {{1, 6, 1}, {2, 10, 1}}}.continues(before)));
+  EXPECT_FALSE((Plan{.rows = {{1, 6, 1}, {2, 9, 1}}, .has_given_tokens = true}.continues(before)));
+  EXPECT_FALSE((Plan{.rows = {{1, 6, 1}, {2, 9, 1}}, .num_drafts = 2}.continues(before)));
+  // The rest of a prompt is no token that was sampled.
+  EXPECT_FALSE((Plan{.rows = {{1, 8, 3}}}.continues({.rows = {{1, 5, 3}}})));
+}
+
+TEST(Plan, MovesTheRowOfOneSequenceOn) {
+  Plan plan{.rows = {{1, 5, 1}, {2, 8, 1}}};
+  plan.move_on(2, 3);
+  EXPECT_EQ(plan.rows, (Rows{{1, 5, 1}, {2, 11, 1}}));
+}
+
+TEST(Plan, CountsTokensOfPromptsAlone) {
+  const Plan plan{.rows = {{1, 5, 1}, {2, 0, 40}, {3, 9, 1}}};
+  EXPECT_EQ(plan.prompt_tokens(1), 40);
+  EXPECT_EQ(plan.prompt_tokens(64), 0);
+}
+
 TEST(CutToFit, LandsOnABucketWhereThatCutsLessThanItSaves) {
   SchedulerLimits limits{.max_batch_size = 4, .token_buckets = {1, 64, 128, 512}};
   const Plan wanted{{{1, 5, 1}, {2, 0, 400}}};

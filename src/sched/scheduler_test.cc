@@ -37,6 +37,18 @@ TEST(Scheduler, RunsAPromptInChunksBesideThoseThatGenerate) {
   EXPECT_EQ(plan.rows, (Rows{{1, 5, 1}, {2, 18, 7}}));
 }
 
+TEST(Scheduler, GivesThoseWhoLiveSmallIndexesOfTheirOwn) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 4});
+  EXPECT_EQ(scheduler.add(sequence_of(1, 3, 20)).index, 0);
+  EXPECT_EQ(scheduler.add(sequence_of(2, 3, 20)).index, 1);
+  EXPECT_EQ(scheduler.add(sequence_of(3, 3, 20)).index, 2);
+  scheduler.remove(2);
+  EXPECT_EQ(scheduler.add(sequence_of(4, 3, 20)).index, 1);
+  EXPECT_EQ(scheduler.add(sequence_of(5, 3, 20)).index, 3);
+  EXPECT_EQ(scheduler.find(3)->index, 2);
+}
+
 TEST(Scheduler, KnowsWhatCanNeverRunAndQueuesWhatCannotYet) {
   kv::PagePool pool(4, 16);
   Scheduler scheduler(pool, {});
