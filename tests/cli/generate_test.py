@@ -205,7 +205,7 @@ class BundledModelTest(CliTest):
         self.assertEqual(self.run_encore(*base, "--echo").stdout, "Once upon a time" + output["text"] + "\n")
 
     def test_text_arrives_in_pieces(self):
-        read, write = os.pipe()
+        read, write = os.pipe2(os.O_DIRECT)  # what is written at once is read at once, and nothing more
         process = subprocess.Popen([self.encore, "generate", "--device", DEVICE, "--max-tokens", "200"], stdout=write,
                                    stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(write)

@@ -185,17 +185,28 @@ class SleepTest(CliTest):
     def operate(self, server, method, path, key="operator"):
         return server.request(method, path, headers={"Authorization": f"Bearer {key}"})
 
+    def stream_put_to_sleep(self, server, wanted, query=""):
+        """The stream of a request, and its events so far, where the sleep found it running: on a busy machine one may
+        end before the sleep comes."""
+        for _ in range(100):
+            stream = server.events(**wanted)
+            events = [next(stream)]
+            self.assertEqual(self.operate(server, "POST", "/sleep" + query)[::2], (200, {"is_sleeping": True}))
+            now = server.metrics()
+            self.assertEqual(now["encore_asleep"], 1)
+            if now["encore_sequences_running"] == 1:
+                return stream, events
+            self.assertEqual(self.operate(server, "POST", "/wake_up")[0], 200)
+            list(stream)
+        self.fail("no sleep found a stream running")
+
     def test_a_stream_goes_on_after_the_model_slept_as_if_it_had_not(self):
         wanted = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}
         with Server("--max-seq-len", 512, "--max-batch-size", 4, "--admin-key-file", self.keys) as server:
             undisturbed = text_of(server.events(**wanted))
             for query in ("", "?level=2", "?tags=kv_cache"):
                 with self.subTest(query=query):
-                    stream = server.events(**wanted)
-                    events = [next(stream)]
-                    self.assertEqual(self.operate(server, "POST", "/sleep" + query)[::2], (200, {"is_sleeping": True}))
-                    now = server.metrics()
-                    self.assertEqual((now["encore_asleep"], now["encore_sequences_running"]), (1, 1))
+                    stream, events = self.stream_put_to_sleep(server, wanted, query)
                     status, headers, body = server.request("POST", "/v1/completions", {"prompt": PROMPT})
                     self.assertEqual((status, body["error"]["code"]), (503, "asleep"))
                     self.assertGreater(int(headers["Retry-After"]), 0)
@@ -209,9 +220,7 @@ class SleepTest(CliTest):
 
     def test_a_server_that_is_ended_in_its_sleep_ends_its_streams_with_an_error(self):
         with Server("--max-seq-len", 512, "--max-batch-size", 1, "--admin-key-file", self.keys) as server:
-            stream = server.events(prompt=PROMPT, max_tokens=450, ignore_eos=True)
-            events = [next(stream)]
-            self.assertEqual(self.operate(server, "POST", "/sleep")[0], 200)
+            stream, events = self.stream_put_to_sleep(server, {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True})
             self.assertEqual(server.end(), 0)
             events += stream
             self.assertEqual(events[-2]["error"]["code"], "stopped")

@@ -145,7 +145,7 @@ class ServeTest(CliTest):
         before = self.server.metrics().get('encore_requests_total{end="disconnected"}', 0)
         for stream in (True, False):
             with self.server.connection() as connection:
-                body = {"prompt": PROMPT, "max_tokens": 1000, "ignore_eos": True, "n": 8, "stream": stream}
+                body = {"prompt": PROMPT, "max_tokens": 1000, "ignore_eos": True, "n": 100, "stream": stream}
                 connection.request("POST", "/v1/completions", json.dumps(body))
                 self.server.wait_for(lambda now: now["encore_kv_pages_free"] < now["encore_kv_pages"])
                 if stream:
@@ -282,10 +282,11 @@ class StartAndEndTest(CliTest):
                 self.assertLess(time.monotonic() - start, PATIENCE / 10)
 
     def test_a_full_queue_says_when_to_come_again(self):
-        with Server("--max-batch-size", 1, "--max-queue", 1) as server:
-            events = server.events(prompt=PROMPT, max_tokens=1000, ignore_eos=True, n=2)
+        # Both take every place, so that the first would have to end whole for the second to be taken.
+        with Server("--max-batch-size", 1, "--max-queue", 99) as server:
+            events = server.events(prompt=PROMPT, max_tokens=1000, ignore_eos=True, n=100)
             next(events)
-            status, headers, body = server.request("POST", "/v1/completions", {"prompt": PROMPT})
+            status, headers, body = server.request("POST", "/v1/completions", {"prompt": PROMPT, "n": 100})
             self.assertEqual((status, body["error"]["code"]), (429, "queue_full"))
             self.assertGreaterEqual(int(headers["Retry-After"]), 1)
             events.close()
