@@ -186,6 +186,14 @@ TEST(SchemaGrammar, KnowsWhatIsNotEvaluated) {
   EXPECT_TRUE(takes(schema, R"({"a":1})"));
   EXPECT_TRUE(takes(schema, R"({"b":2})"));
   EXPECT_FALSE(takes(schema, R"({"c":2})"));
+  // A list of values evaluates nothing of them.
+  const char* const items =
+      R"({"enum": [[-3], [true], 5], "unevaluatedItems": {"type": "boolean"}})";
+  EXPECT_TRUE(takes(items, "[true]"));
+  EXPECT_FALSE(begins(items, "[-"));
+  const char* const members = R"({"enum": [{"a": 1}, {}], "unevaluatedProperties": false})";
+  EXPECT_TRUE(takes(members, "{}"));
+  EXPECT_FALSE(begins(members, R"({")"));
 }
 
 TEST(SchemaGrammar, FollowsReferencesWithinTheSchema) {

@@ -584,14 +584,14 @@ std::vector<Shape> Shapes::value_in(const json::value& schema, const json::array
                   .values = {{value}},
                   .least = std::ssize(value.get_array()),
                   .most = std::ssize(value.get_array())};
-      ItemRule rule;
+      ItemRule rule{.evaluates = false};
       for (const json::value& item : value.get_array())
         rule.prefix.push_back({constant(item, path)});
       shape.items.push_back(std::move(rule));
       shapes.push_back(std::move(shape));
     } else if (type == JsonType::kObject) {
       Shape shape{.type = type, .values = {{value}}, .most = std::ssize(value.get_object())};
-      KeyRule rule;
+      KeyRule rule{.evaluates = false};
       for (const auto& [key, member] : value.get_object()) {
         rule.properties.emplace_back(key, Conjunction{constant(member, path)});
         shape.required.emplace_back(key);
