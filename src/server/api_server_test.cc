@@ -70,7 +70,9 @@ TEST_F(ApiServerTest, TellsRoutersOfItselfAsTheyAsk) {
     EXPECT_EQ(info.at("model_path"), "stories") << path;
     EXPECT_EQ(info.at("is_generation"), true) << path;
   }
-  EXPECT_EQ(parsed(*send("GET", "/server_info")).at("context_length"), 100);
+  const json::value info = parsed(*send("GET", "/server_info"));
+  EXPECT_EQ(info.at("context_length"), 100);
+  EXPECT_TRUE(info.at("internal_states").at(0).is_object());
 }
 
 TEST_F(ApiServerTest, HasAPageThatLoadsNothingFromElsewhere) {

@@ -131,6 +131,8 @@ Prepared show_server_info(const HttpRequest& /*request*/, const ApiContext& cont
   info["max_running_requests"] = context.capacity;
   info["tp_size"] = 1;
   info["dp_size"] = 1;
+  // SGLang has an entry for each copy of the model, and its load generator reads the first.
+  info["internal_states"] = json::array{json::object()};
   return {json_response(info), {}};
 }
 
