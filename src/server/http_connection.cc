@@ -22,6 +22,8 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr auto kLinger = std::chrono::milliseconds(2000);
+// How long an idle connection may still bring a request once the server drains.
+constexpr auto kLastRequest = std::chrono::milliseconds(100);
 // The most bytes of one read: while a request comes, and while nothing much is expected.
 constexpr size_t kRead = size_t{16} << 10;
 constexpr size_t kGlance = 512;
@@ -126,11 +128,11 @@ void Connection::clear_deadline() {
 
 void Connection::read_next() {
   state_ = State::kIdle;
-  if (context_.phase == ServerPhase::kDraining) return close();
   reader_->parser.emplace();
   reader_->parser->header_limit(context_.options.max_header_bytes);
   reader_->parser->body_limit(context_.options.max_body_bytes);
-  set_deadline(context_.options.idle_timeout);
+  set_deadline(context_.phase == ServerPhase::kDraining ? kLastRequest
+                                                        : context_.options.idle_timeout);
   reader_->buffer.size() > 0 ? begin_header() : read_more();
 }
 
@@ -345,8 +347,10 @@ void Connection::linger() {
   read_more();
 }
 
+// A client that keeps its connection may have sent a request before it can know of the end, so that idle
+// connections are not closed at once.
 void Connection::drain() {
-  if (state_ == State::kOpening || state_ == State::kIdle) close();
+  if (state_ == State::kOpening || state_ == State::kIdle) set_deadline(kLastRequest);
 }
 
 void Connection::close() {

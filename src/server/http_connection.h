@@ -39,7 +39,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ~Connection();
 
   void start();
-  // Ends it once the answer in hand is sent; at once where there is none.
+  // Ends it once the answer in hand is sent; where there is none, once no request has come for a moment.
   void drain();
   void close();
 
