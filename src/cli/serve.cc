@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/build_info.h"
 #include "cli/command.h"
@@ -94,6 +95,17 @@ struct Loaded {
   server::ServedModel served;
 };
 
+// Returns why the template does not turn a plain question into a prompt that has it; nothing where it does.
+std::optional<std::string> failure_of(const text::ChatTemplate& chat_template) {
+  constexpr std::string_view kQuestion = "a question";
+  json::array messages{json::object{{"role", "user"}, {"content", kQuestion}}};
+  chat_template.fit_contents(messages);
+  const text::ChatPrompt prompt = chat_template.render({.messages = std::move(messages)});
+  if (const auto* error = std::get_if<text::ChatError>(&prompt)) return error->message;
+  if (std::get<std::string>(prompt).find(kQuestion) != std::string::npos) return std::nullopt;
+  return "the chat template shows nothing of what a user says";
+}
+
 // Says what clients will miss.
 void log_missing(const model::ModelSource& source, const Loaded& loaded) {
   if (const auto why = setup::missing_tokenizer(source)) {
@@ -101,6 +113,10 @@ void log_missing(const model::ModelSource& source, const Loaded& loaded) {
   } else if (loaded.chat_template && !loaded.chat_template->exists()) {
     log::warning("{}; until then every conversation is refused, and /v1/completions is not",
                  loaded.chat_template->missing());
+  } else if (loaded.chat_template) {
+    if (const auto why = failure_of(*loaded.chat_template))
+      log::warning("{}: a plain question gets no right answer; --chat-template names another",
+                   *why);
   }
 }
 

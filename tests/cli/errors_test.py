@@ -216,7 +216,9 @@ class DegradedModelTest(CliTest):
         for name, made, says in (
                 ("no_tokenizer", {"without": ("tokenizer.json",)}, "no tokenizer.json, so prompts and answers are token ids"),
                 ("sentencepiece", {"without": ("tokenizer.json",), "tokenizer.model": "x"}, "tokenizer.model is not read"),
-                ("no_template", {"without": template}, "no chat template")):
+                ("no_template", {"without": template}, "no chat template"),
+                ("empty_template", {"chat_template.jinja": "\n"}, "shows nothing of what a user says"),
+                ("broken_template", {"chat_template.jinja": "{{ messages[0].content | nofilter }}"}, "no filter named 'nofilter'")):
             with self.subTest(name):
                 with Server("--model", self.directory(name, **made)) as server:
                     pass
