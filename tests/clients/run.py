@@ -54,7 +54,7 @@ def main():
         url = "http://{0.host}:{0.port}".format
         environment = os.environ | {"ENCORE_STORIES_URL": url(stories), "ENCORE_SCRIPTED_URL": url(script), "ENCORE_F32_URL": url(f32),
                                     "TEST_API_BASE_URL": url(official) + "/v1", "PYTHONPATH": str(HERE),
-                                    "ENCORE_BINARY": str(harness.ENCORE), "ENCORE_AGENTS": str(DEPS / "agents"),
+                                    "ENCORE_BINARY": str(pathlib.Path(harness.ENCORE).resolve()), "ENCORE_AGENTS": str(DEPS / "agents"),
                                     "AI_SDK_LOG_WARNINGS": "false"}
         for name in chosen:
             print(f"== {name}", flush=True)
