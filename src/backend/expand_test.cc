@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "backend/device.h"
+#include "backend/fused_linear.h"
+#include "backend/tuning.h"
 #include "base/testing/message_of.h"
 
 namespace encore {
@@ -77,6 +79,39 @@ TEST_F(ExpandTest, KeepsWhatLiesBetweenPartsApartFromTheScratchOfEach) {
   EXPECT_LE(end(product), own);
   EXPECT_LE(own + launches[1].kernel->workspace(launches[1].args).scratch_bytes,
             scratch.data() + whole.scratch_bytes);
+}
+
+// So kernels, and tiles by the tuner's key, do not depend on whether there is room for adapters.
+TEST_F(ExpandTest, AProductBesideAdaptersIsChosenAsTheOneWithSiluMulFusedToIt) {
+  const auto view = [&](size_t i, DType dtype, const Shape& shape) {
+    return TensorView(memory_.data() + i * 65536, dtype, shape);
+  };
+  for (const bool has_norm : {false, true}) {
+    KernelArgs plain = args();
+    plain.attrs.set("fp8_rows", int64_t{33});
+    if (!has_norm) plain.inputs = plain.inputs.without({"norm"});
+    KernelArgs adapted = plain;
+    adapted.inputs.add("lora_a", view(0, DType::kF32, {2, 8, kColumns}), true);
+    adapted.inputs.add("lora_b", view(1, DType::kF32, {2, 2 * kColumns, 4}), true);
+    adapted.inputs.add("adapters", view(2, DType::kI32, {kRows}), true);
+    const Parts parts = linear_parts(adapted);
+    const Parts::Part& base = parts.parts.front();
+    EXPECT_EQ(base.op, has_norm ? "fused_linear" : "linear");
+    EXPECT_EQ(base.args.outputs["y"].row_elements(), 2 * kColumns);
+    const KernelArgs decides = with_silu_mul(base.args);
+    EXPECT_EQ(tuning_text("x", decides), tuning_text("x", plain));
+    const LinearOperands chosen = linear_operands(decides);
+    const LinearOperands expected = linear_operands(plain);
+    EXPECT_TRUE(chosen.silu_mul);
+    EXPECT_EQ(chosen.norm != nullptr, has_norm);
+    EXPECT_EQ(chosen.eps, expected.eps);
+    EXPECT_EQ(chosen.fp8_activations, expected.fp8_activations);
+    EXPECT_EQ(decides.attrs.find(kChosenWithSiluMul), nullptr);
+    // Where a norm is split off, what is left is chosen so, too.
+    if (!has_norm) continue;
+    const Parts rest = linear_parts(base.args);
+    EXPECT_NE(rest.parts.back().args.attrs.find(kChosenWithSiluMul), nullptr);
+  }
 }
 
 // An operand that no part is known to read goes where a kernel has to know it.

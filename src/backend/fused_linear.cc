@@ -46,6 +46,7 @@ Parts lora_parts(const KernelArgs& args, const LinearOperands& o) {
                                 args.inputs.without({"lora_a", "lora_b", "adapters"}),
                                 {{"sum", o.sum}, {"y", product}});
   pass_on(args.attrs, {"eps", "offset", "fp8_rows"}, base.attrs);
+  if (o.silu_mul) base.attrs.set(std::string(kChosenWithSiluMul), int64_t{1});
   KernelArgs& shrink = result.add(args, "lora_shrink",
                                   {{"x", o.sum != nullptr ? *o.sum : *o.x},
                                    {"norm", o.norm},
@@ -92,6 +93,18 @@ LinearOperands linear_operands(const KernelArgs& args) {
   return o;
 }
 
+KernelArgs with_silu_mul(const KernelArgs& product) {
+  KernelArgs fused = product;
+  fused.attrs = {};
+  for (const auto& [name, value] : product.attrs) {
+    if (name != kChosenWithSiluMul) fused.attrs.set(name, value);
+  }
+  fused.attrs.set("epilogue", std::string("silu_mul"));
+  TensorView& y = fused.outputs["y"];
+  y = TensorView(y.data, y.dtype, {y.num_rows(), y.row_elements() / 2});
+  return fused;
+}
+
 Parts linear_parts(const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
   if (o.adapters != nullptr) return lora_parts(args, o);
@@ -113,8 +126,7 @@ Parts linear_parts(const KernelArgs& args) {
   }
   const auto add_product = [&](std::string_view op, const TensorView& y) -> KernelArgs& {
     KernelArgs& product = add(op, std::move(operands), y);
-    if (const auto* fp8_rows = args.attrs.find("fp8_rows"))
-      product.attrs.set("fp8_rows", *fp8_rows);
+    pass_on(args.attrs, {"fp8_rows", kChosenWithSiluMul}, product.attrs);
     return product;
   };
   if (!o.silu_mul) {

@@ -26,8 +26,16 @@ struct LinearOperands {
 };
 LinearOperands linear_operands(const KernelArgs& args);
 
+// An attribute of a product that silu_mul follows as a launch of its own, since adapters come between.
+// Kernels and their tiles are chosen as if it were fused, so a base row has the bits that it has without
+// room for adapters.
+inline constexpr std::string_view kChosenWithSiluMul = "chosen_with_silu_mul";
+// The launch with silu_mul fused that a product with that attribute is chosen as.
+KernelArgs with_silu_mul(const KernelArgs& product);
+
 // linear or fused_linear as the ops it stands for. Adapters are split off first: a base row keeps the
-// bits of the launch without them, which stays as it is, norm included, up to silu_mul. Then a norm in
+// bits of the launch without them, which stays as it is, norm included, up to silu_mul, and is chosen as
+// it would be with that. Then a norm in
 // front is split off: what it leaves of a product with silu_mul is a fused_linear still. Works without
 // scratch, too, for sizes alone.
 Parts linear_parts(const KernelArgs& args);

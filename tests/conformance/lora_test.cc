@@ -207,6 +207,27 @@ TEST_P(Conformance, LinearAddsAdaptersInFrontOfSiluMul) {
   }
 }
 
+// Kernels and their tiles are chosen as for the product that silu_mul is fused to.
+TEST_P(Conformance, ABaseRowInFrontOfSiluMulHasTheBitsOfTheFusedProduct) {
+  const LoraCase c{1024, 16, {96, 96}};
+  const Matrices m = matrices(c, dtype(), random_);
+  for (const bool has_norm : {false, true}) {
+    for (const int64_t rows : {1, 4, 7, 33, 100, 300}) {
+      SCOPED_TRACE(at(rows, c.in) + (has_norm ? ", norm" : ""));
+      OpCase op = product_case(c, has_norm, dtype(), rows, random_);
+      op.op = "fused_linear";
+      op.attrs.set("epilogue", std::string("silu_mul"));
+      const HostTensor adapters = slots_of(rows);
+      const std::vector<Output> without = run(device(), op);
+      const std::vector<Output> with = run(device(), with_adapters(op, c, m, adapters));
+      for (int64_t r = 0; r < rows; ++r) {
+        if (adapters.integer(r) >= 0) continue;
+        EXPECT_EQ(with.back().row_bits(r), without.back().row_bits(r)) << "row " << r;
+      }
+    }
+  }
+}
+
 // Alone among base rows, whatever those hold, a row gets the bits that it gets beside other adapters.
 TEST_P(Conformance, ARowsAdapterDependsOnNoOther) {
   const LoraCase c{1024, 16, {96, 32}};

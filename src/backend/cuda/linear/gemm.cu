@@ -20,6 +20,7 @@
 
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/codes.h"
+#include "backend/cuda/linear/deciding.h"
 #include "backend/cuda/linear/gemm.cuh"
 #include "backend/cuda/linear/quantize.h"
 #include "backend/cuda/linear/skinny_gemm.h"
@@ -146,7 +147,8 @@ BoundLaunch bind_gemm(Device& device, const KernelArgs& args, int tile_rows) {
                                                : bind_for<__nv_bfloat16>(device, args, tile_rows);
 }
 
-int gemm_tile_rows(Device& device, const KernelArgs& args) {
+int gemm_tile_rows(Device& device, const KernelArgs& product) {
+  const KernelArgs args = deciding_launch(product);
   const LinearOperands o = linear_operands(args);
   const std::vector<int> all = gemm_tile_rows(o.x->num_rows(), o.weight->num_rows(),
                                               chip(device).num_multiprocessors, most_tile_rows(o));

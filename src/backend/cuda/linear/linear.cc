@@ -11,6 +11,7 @@
 #include "backend/cuda/device/device.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/deciding.h"
 #include "backend/cuda/linear/gemm.h"
 #include "backend/cuda/linear/gemv.h"
 #include "backend/cuda/linear/skinny_gemm.h"
@@ -147,7 +148,7 @@ std::vector<std::string> kernels_by_guess(const KernelArgs& args) {
   return {"ours", "cublaslt"};
 }
 
-// The skinny GEMM, or with more rows than it takes the other, cut as the tuner found best.
+// The skinny GEMM, or with more rows than it takes the other, cut as the tuner found best for `args`.
 std::function<BoundLaunch(const KernelArgs& args)> binder_of_ours(Device& device,
                                                                   const KernelArgs& args) {
   if (accepts_skinny_gemm(args)) {
@@ -174,8 +175,9 @@ Workspace fastest_workspace(const KernelArgs& args) {
 }
 
 BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
-  const auto plan = plan_for(device, linear_parts(args).parts.front().args);
-  const auto bind_ours = binder_of_ours(device, args);
+  const KernelArgs decides = deciding_launch(args);
+  const auto plan = plan_for(device, linear_parts(decides).parts.front().args);
+  const auto bind_ours = binder_of_ours(device, decides);
   const auto bind = [&](const std::string& winner, const KernelArgs& on) -> BoundLaunch {
     if (winner == "ours") return bind_ours(on);
     if (winner != "cublaslt" || plan == nullptr) return nullptr;
@@ -183,35 +185,64 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
   };
   const std::string version = static_cast<CudaDevice&>(device).cublaslt().version();
   const auto winner = device.tuner().choose(
-      {.launch = tuning_text("linear.fastest " + version, args),
-       .args = args,
-       .workspace = fastest_workspace(args),
+      {.launch = tuning_text("linear.fastest " + version, decides),
+       .args = decides,
+       .workspace = fastest_workspace(decides),
        .candidates =
            [&](int most) {
-             std::vector<std::string> names = kernels_by_guess(args);
+             std::vector<std::string> names = kernels_by_guess(decides);
              names.resize(std::min<size_t>(names.size(), static_cast<size_t>(most)));
              return names;
            },
        .bind = bind,
        .code = nullptr,
        .beside =
-           [num_launches = linear_parts(args).parts.size()](const std::string& name) {
+           [num_launches = linear_parts(decides).parts.size()](const std::string& name) {
              return name == "cublaslt" ? kNoOverlapUs * static_cast<double>(num_launches) : 0;
            }});
   const BoundLaunch fastest = winner ? bind(*winner, args) : nullptr;
   return fastest != nullptr ? fastest : bind("ours", args);
 }
 
+// What `accepts` says of the launch that decides.
+template <bool (*accepts)(const KernelArgs&)>
+bool accepts_decided(const KernelArgs& args) {
+  return accepts(deciding_launch(args));
+}
+
 }  // namespace
+
+KernelArgs deciding_launch(const KernelArgs& args) {
+  if (args.attrs.find(kChosenWithSiluMul) == nullptr) return args;
+  KernelArgs fused = with_silu_mul(args);
+  const bool is_taken = accepts_gemv(fused) || accepts_fastest(fused) || accepts_gemm(fused) ||
+                        accepts_skinny_gemm(fused);
+  return is_taken ? fused : args;
+}
 
 std::span<const Kernel> linear_kernels() {
   static constexpr std::array<Kernel, 6> kRows = {{
-      {"linear", "linear.gemv", accepts_gemv, nullptr, bind_gemv, {"scale", "bias"}},
-      {"linear", "linear.fastest", accepts_fastest, fastest_workspace, bind_fastest, {"bias"}},
-      {"linear", "linear.gemm", accepts_gemm, gemm_workspace, bind_gemm, {"scale", "bias"}},
+      {"linear",
+       "linear.gemv",
+       accepts_decided<accepts_gemv>,
+       nullptr,
+       bind_gemv,
+       {"scale", "bias"}},
+      {"linear",
+       "linear.fastest",
+       accepts_decided<accepts_fastest>,
+       fastest_workspace,
+       bind_fastest,
+       {"bias"}},
+      {"linear",
+       "linear.gemm",
+       accepts_decided<accepts_gemm>,
+       gemm_workspace,
+       bind_gemm,
+       {"scale", "bias"}},
       {"linear",
        "linear.skinny_gemm",
-       accepts_skinny_gemm,
+       accepts_decided<accepts_skinny_gemm>,
        skinny_gemm_workspace,
        bind_skinny_gemm,
        {"scale", "bias"}},
@@ -228,25 +259,25 @@ std::span<const Kernel> fused_linear_kernels() {
   static constexpr std::array<Kernel, 4> kRows = {{
       {"fused_linear",
        "fused_linear.gemv",
-       accepts_gemv,
+       accepts_decided<accepts_gemv>,
        nullptr,
        bind_gemv,
        {"residual", "norm", "scale", "bias"}},
       {"fused_linear",
        "fused_linear.fastest",
-       accepts_fastest,
+       accepts_decided<accepts_fastest>,
        fastest_workspace,
        bind_fastest,
        {"bias"}},
       {"fused_linear",
        "fused_linear.gemm",
-       accepts_gemm,
+       accepts_decided<accepts_gemm>,
        gemm_workspace,
        bind_gemm,
        {"residual", "norm", "scale", "bias"}},
       {"fused_linear",
        "fused_linear.skinny_gemm",
-       accepts_skinny_gemm,
+       accepts_decided<accepts_skinny_gemm>,
        skinny_gemm_workspace,
        bind_skinny_gemm,
        {"residual", "norm", "scale", "bias"}},

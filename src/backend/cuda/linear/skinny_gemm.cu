@@ -52,6 +52,7 @@
 
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/codes.h"
+#include "backend/cuda/linear/deciding.h"
 #include "backend/cuda/linear/quantize.h"
 #include "backend/cuda/linear/skinny_gemm_variants.cuh"
 #include "backend/fused_linear.h"
@@ -458,10 +459,11 @@ std::string to_text(const SkinnyGemmTiling& tiling) {
 }
 
 SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
-  const LinearOperands o = linear_operands(args);
+  KernelArgs padded = deciding_launch(args);
+  const KernelArgs decides = padded;
+  const LinearOperands o = linear_operands(decides);
   const SkinnyOperands operands = operands_of(o);
   const TensorView& weight = *o.weight;
-  KernelArgs padded = args;
   const int64_t row_tiles = div_up(o.x->num_rows(), widest(operands));
   const int64_t rows =
       row_tiles * tile_rows(o.x->num_rows(), {.row_tiles = static_cast<int>(row_tiles)}, operands);
