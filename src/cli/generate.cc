@@ -191,6 +191,8 @@ GenerateResult run(engine::Engine& engine, Writer& writer) {
   const InterruptScope interrupt;
   const double start = now();
   const auto on_token = [&](const engine::Generated& generated) {
+    if (generated.finish == engine::Finish::kNoAdapter)
+      fail(ErrorKind::kModel, "{}", generated.problem);
     result.last_token_s = now() - start;
     if (result.ids.empty()) result.first_token_s = result.last_token_s;
     result.ids.push_back(generated.token);

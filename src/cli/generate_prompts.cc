@@ -130,6 +130,8 @@ class Batch {
   }
 
   void take(engine::Engine& engine, const engine::Generated& generated) {
+    if (generated.finish == engine::Finish::kNoAdapter)
+      fail(ErrorKind::kModel, "{}", generated.problem);
     Text& text = texts_[by_sequence_.at(generated.sequence)];
     text.ids.push_back(generated.token);
     if (text.output) text.shown += text.output->push(std::span(&generated.token, 1));

@@ -203,8 +203,10 @@ void logits(LogitsOptions options) {
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const auto loaded = setup::open_model(*device, source, load, options.settings);
   loader::LoadedModel& model = *loaded;
-  const int32_t adapter =
-      options.adapter.empty() ? -1 : model.adapters()->find(options.adapter)->slot;
+  std::shared_ptr<const loader::ResidentAdapter> resident;
+  if (!options.adapter.empty())
+    resident = model.adapters()->wait_for(model.adapters()->find(options.adapter));
+  const int32_t adapter = resident ? resident->slot() : -1;
   const Tuner::Phase tuning(device->tuner());  // for sizes that only come up now
   if (options.decode) {
     write_decoded(model, prompts, longest, options.out, adapter);

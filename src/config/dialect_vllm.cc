@@ -368,6 +368,7 @@ constexpr ForeignKey kVllmKeys[] = {
      .min = 1,
      .max = 4096,
      .like = "max_loras"},
+    {.name = "max_cpu_loras", .type = Type::kInt, .native = "max_cpu_loras", .min = 1, .max = 4096},
     {.name = "max_lora_rank", .type = Type::kInt, .native = "max_lora_rank", .min = 1, .max = 512},
 
     {.name = "swap_space",

@@ -69,6 +69,8 @@ struct Settings {
   HttpSettings http;
   std::vector<std::string> api_keys;
   std::string api_key_file;
+  std::string
+      lora_dir;  // that adapters must lie in which are loaded while serving; empty: anywhere
   std::string admin_key_file;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> allowed_origins;

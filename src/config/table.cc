@@ -112,7 +112,12 @@ constexpr Option kOptions[] = {
      "The largest rank of an adapter: all take as much memory as if they had it"},
     {"max_loras", Group::kModel, [](Settings& s, int64_t v) { s.load.adapters.num_slots = v; },
      "adapters", otherwise("as many as --lora names"), between(0, kMaxLoras),
-     "Adapters that there is room for on the device"},
+     "Adapters that there is room for on the device; those of requests come and go"},
+    {"max_cpu_loras", Group::kModel, [](Settings& s, int64_t v) { s.load.adapters.max_images = v; },
+     "adapters", value("32"), between(1, kMaxLoras),
+     "Adapters of which a copy is kept in pinned host memory; further ones are read from their "
+     "files "
+     "again when they are needed"},
 
     {"device", Group::kDevice, [](Settings& s, const Text& v) { s.device = v; }, "", value("auto"),
      one_of("auto|cpu|cuda|cuda:N"),
@@ -338,12 +343,20 @@ constexpr Option kOptions[] = {
      otherwise("none"), any(),
      "A file of keys, one a line, of which requests must bring one; a line may be a key's hash "
      "instead: sha256: and what `printf %s KEY | sha256sum` prints, and a name in front of either "
-     "is what the log calls it. Take long random keys (openssl rand -hex 32), as this hash is a "
-     "fast one, which costs a request no time"},
+     "is what the log calls it. Behind the key, adapters=NAME,... lets it use those adapters alone "
+     "(NAME* stands for all that begin so), and load-adapters lets it load and unload some. Take "
+     "long random keys (openssl rand -hex 32), as this hash is a fast one, which costs a request "
+     "no "
+     "time"},
+    {"lora_dir", Group::kServer, [](Settings& s, const Text& v) { s.lora_dir = v; }, "DIR",
+     otherwise("anywhere"), any(),
+     "The directory in which adapters must lie that are loaded while serving (POST "
+     "/v1/load_lora_adapter), and that their paths begin from; links lead out of it for nobody"},
     {"admin_key_file", Group::kServer, [](Settings& s, const Text& v) { s.admin_key_file = v; },
      "FILE", otherwise("none"), any(),
      "A file of keys as that of --api-key-file, of which those bring one who have the model sleep "
-     "and wake (POST /sleep, POST /wake_up, GET /is_sleeping); without it nobody may"},
+     "and wake (POST /sleep, POST /wake_up, GET /is_sleeping) and load adapters (POST "
+     "/v1/load_lora_adapter, /v1/unload_lora_adapter); without it nobody may"},
     {"tls_certificate", Group::kServer,
      [](Settings& s, const Text& v) { s.http.tls_certificate = v; }, "FILE",
      otherwise("none, and plain HTTP"), any(),

@@ -45,6 +45,14 @@ std::optional<Finish> take_token(const sched::Sequence& sequence, int64_t positi
   return is_stop ? Finish::kStop : Finish::kLength;
 }
 
+// Names the numbers that an adapter is made of.
+std::string generation_text(const loader::Adapter& adapter) {
+  return fmt::format("{}", adapter.generation);
+}
+
+// A load that ends meanwhile is seen at once.
+constexpr auto kAdapterWait = std::chrono::milliseconds(1);
+
 }  // namespace
 
 sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits,
@@ -61,7 +69,8 @@ sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits,
 }
 
 std::string_view name(Finish finish) {
-  constexpr std::array<std::string_view, 4> kNames = {"length", "stop", "dead_end", "slow_grammar"};
+  constexpr std::array<std::string_view, 5> kNames = {"length", "stop", "dead_end", "slow_grammar",
+                                                      "no_adapter"};
   return kNames.at(static_cast<size_t>(finish));
 }
 
@@ -74,7 +83,7 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
                                   : nullptr),
       scheduler_(pool_,
                  scheduler_limits(model.limits(), model.executor().coverage().tokens, options),
-                 cache_.get()) {
+                 cache_.get(), model.adapters() == nullptr ? nullptr : this) {
   if (options.target_step_ms)
     prompt_budget_.emplace(*options.target_step_ms, model.limits().max_num_tokens);
 }
@@ -98,7 +107,7 @@ kv::PageChain Engine::page_chain(const Request& request) const {
   if (cache_ == nullptr) return {};
   const auto adapter = find_adapter(request);
   kv::PageChain chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt,
-                                      adapter == nullptr ? "" : adapter->digest);
+                                      adapter == nullptr ? "" : generation_text(*adapter));
   cache_->extend(chain, request.prompt);
   return chain;
 }
@@ -168,7 +177,9 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
     const bool launched = launch();
     if (in_flight_.empty() && undelivered_.empty()) {
       device_rests_since_.reset();
-      return false;
+      if (scheduler_.idle() || model_.adapters() == nullptr) return false;
+      model_.adapters()->slots().wait(kAdapterWait);
+      return true;
     }
     if (launched && in_flight_.back().is_masked) finish_masked();
     const size_t may_stay = launched && (overlaps_ || in_flight_.back().is_burst()) ? 1 : 0;
@@ -196,6 +207,7 @@ bool Engine::device_rests() const {
 bool Engine::launch() {
   if (!in_flight_.empty() && in_flight_.back().is_burst()) return false;
   const auto start = std::chrono::steady_clock::now();
+  look_after_adapters();
   sched::Plan plan = plan_next();
   if (plan.rows.empty()) return false;
   auto at = host_times_.add(HostWork::kPlan, start);
@@ -218,7 +230,7 @@ bool Engine::launch() {
       std::ranges::any_of(plan.rows, [this](const auto& row) { return is_masked(row); });
   if (model_.adapters() != nullptr) {
     for (const sched::ScheduledTokens& row : plan.rows)
-      step.adapters.push_back(state_of(*row.place).adapter);
+      step.adapters.push_back(state_of(*row.place).resident);
   }
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
   if (options_.on_step) {
@@ -248,6 +260,36 @@ bool Engine::launch() {
   in_flight_.push_back(std::move(step));
   host_times_.add(HostWork::kLaunch, at);
   return true;
+}
+
+bool Engine::admits(const sched::Sequence& sequence) {
+  RequestState& request = state_of(sequence);
+  if (!request.adapter) return true;
+  if (!request.resident) {
+    request.resident =
+        model_.adapters()->slots().take(request.adapter, {sequence.priority, sequence.id});
+  }
+  return request.resident && request.resident->state() == loader::ResidentAdapter::State::kThere;
+}
+
+void Engine::preempted(const sched::Sequence& sequence) {
+  state_of(sequence).resident.reset();
+}
+
+void Engine::look_after_adapters() {
+  if (model_.adapters() == nullptr) return;
+  loader::AdapterSlots& slots = model_.adapters()->slots();
+  slots.hand_out();
+  const int64_t num_failures = slots.num_failures();
+  if (std::exchange(num_adapter_failures_, num_failures) == num_failures) return;
+  for (const sched::Sequence* sequence : scheduler_.sequences()) {
+    const SequenceId id = sequence->id;
+    const auto& resident = state_of(*sequence).resident;
+    if (!resident || resident->state() != loader::ResidentAdapter::State::kFailed) continue;
+    undelivered_.push_back(
+        {.sequence = id, .finish = Finish::kNoAdapter, .problem = resident->problem()});
+    remove(id);
+  }
 }
 
 sched::Plan Engine::plan_next() {
@@ -356,7 +398,7 @@ void Engine::pack(const sched::Plan& plan) {
                 .stop_tokens = request.stop_tokens,
                 .max_len = sequence.max_length,
                 .has_sent_pages = has_sent_pages,
-                .adapter = request.adapter ? request.adapter->slot : -1,
+                .adapter = request.slot(),
                 .num_drafts = plan.num_drafts});
     request.device.num_sent_pages = std::ssize(sequence.pages);
   });

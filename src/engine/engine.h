@@ -56,6 +56,7 @@ enum class Finish : uint8_t {
   kStop,
   kDeadEnd,      // its grammar let no token come, so the last one does not fit it
   kSlowGrammar,  // its grammar took too long to say which may come, so the last one may not fit
+  kNoAdapter,    // its adapter cannot be read; there is no token
 };
 std::string_view name(Finish finish);
 
@@ -65,6 +66,7 @@ struct Generated {
   int32_t token = 0;
   bool was_drafted = false;              // guessed, and found right, in the step of the one before
   std::optional<Finish> finish;          // set on the last
+  std::string problem;                   // of kNoAdapter
   std::unique_ptr<LogprobRow> logprobs;  // where the request asks for some
   // Set on the first token that is generated:
   int64_t num_cached = 0;  // tokens of the prompt that were found in the prefix cache
@@ -124,12 +126,14 @@ sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits,
 // The loop, with one step in flight while the host works, or with none: each step's tokens are read
 // before the next is planned then. A sequence gets the same tokens either way; one that ends at a
 // stop token takes part in one more step, whose token for it nobody reads.
+// A sequence whose adapter is in no slot waits until it is, and others pass it. Where its adapter cannot be
+// read, the sequence ends with the reason.
 // Threads: one. Lifetime: refers to the model.
-class Engine {
+class Engine : private sched::AdmissionGate {
  public:
   explicit Engine(LoadedModel& model, const EngineOptions& options = {});
   // Waits for the end of a burst.
-  ~Engine();
+  ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -147,7 +151,8 @@ class Engine {
                                           std::optional<kv::PageChain> chain = std::nullopt);
   // Launches the next step and reads the tokens of the one that is due, if any: with overlap, that
   // of the call before. Of a burst, the tokens of all steps since the last look. Calls `on_token`
-  // for each; it may add and abort. False when there was nothing to do.
+  // for each; it may add and abort. False when there was nothing to do. While all sequences wait for
+  // adapters, it waits a millisecond for one.
   // Errors: kUsage while the model is asleep; nothing has happened then.
   bool step(const std::function<void(const Generated&)>& on_token);
   // The time when step() had better be called: requests that are added before take part in the step
@@ -204,7 +209,7 @@ class Engine {
     bool is_interrupted = false;
     bool is_end_missed = false;       // it had ended by the time the next one was launched
     std::vector<ScoredToken> scored;  // in the order of `scores`
-    std::vector<std::shared_ptr<const loader::Adapter>> adapters;  // whose slots its rows read
+    std::vector<std::shared_ptr<const loader::ResidentAdapter>> adapters;  // that its rows read
     runtime::PromptScorer::InFlight scores;
 
     [[nodiscard]] bool is_burst() const { return max_burst_steps > 0; }
@@ -218,6 +223,10 @@ class Engine {
   }
   // Ends a sequence, if it lives.
   void remove(SequenceId id);
+  bool admits(const sched::Sequence& sequence) override;
+  void preempted(const sched::Sequence& sequence) override;
+  // Gives slots of adapters to sequences that wait for one, and ends those whose adapters failed.
+  void look_after_adapters();
   // Launches the next step. Returns false when there is nothing to launch, or a burst must end
   // first.
   bool launch();
@@ -290,6 +299,7 @@ class Engine {
   sched::Plan launched_;
   runtime::StepNumber after_launched_ = 0;
   SequenceId next_id_ = 1;
+  int64_t num_adapter_failures_ = 0;  // that were acted on
   GrammarTime grammar_time_;
   StepCounts counts_;
   DraftCounts draft_counts_;

@@ -95,7 +95,8 @@ struct GeneratorStatistics {
   runtime::Coverage coverage;  // the sizes at which steps may be replayed; none without a model
   // The fields below are a quarter of a second old at most.
   std::vector<StepCount> steps;
-  std::optional<DraftCounts> drafts;  // where steps may have some
+  std::optional<DraftCounts> drafts;             // where steps may have some
+  std::optional<loader::AdapterStats> adapters;  // where there is room for some
   HostTimes host_times;
   runtime::RecordingStats recordings;  // zeros without a model
   int64_t num_tables = 0;              // of what segments launch at each size

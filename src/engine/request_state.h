@@ -38,10 +38,14 @@ struct RequestState {
   std::unique_ptr<sample::TokenMatcher> matcher;
   std::chrono::steady_clock::duration mask_time{};  // that its grammar took in all
   std::optional<PromptScores> scores;               // where the request asks for them
-  // The adapter, whose slot is no other's while anybody has it. Shared with the steps in flight.
-  std::shared_ptr<const loader::Adapter> adapter;
+  std::shared_ptr<const loader::Adapter> adapter;   // null: none
+  // It, from when it is asked for until the sequence ends or loses its pages. Shared with the steps in
+  // flight.
+  std::shared_ptr<const loader::ResidentAdapter> resident = nullptr;
   DeviceRows device;
 
+  // The slot of the adapter; -1: none. REQUIRES: the sequence runs.
+  [[nodiscard]] int32_t slot() const { return resident ? resident->slot() : -1; }
   // Must the token behind `position` be scored by the step that computes that position?
   [[nodiscard]] bool is_to_be_scored(int64_t position) const {
     return scores && position >= scores->num_scored && position + 1 < prompt_length;

@@ -15,7 +15,7 @@ void Engine::launch_scores(InFlightStep& step) {
       if (!request->is_to_be_scored(position)) continue;
       rows.push_back({static_cast<int32_t>(first_row + i),
                       sequence->tokens[static_cast<size_t>(position) + 1], request->scores->num_top,
-                      request->adapter ? request->adapter->slot : -1});
+                      request->slot()});
       step.scored.push_back({row.sequence, position});
     }
     first_row += row.count;

@@ -13,8 +13,8 @@ constexpr auto kBetweenStepCounts = std::chrono::milliseconds(250);
 
 const Refusal kStoppedRefusal = {RefusalKind::kStopped, "the engine was stopped"};
 
-Ending ending_of(Finish finish) {
-  switch (finish) {
+Ending ending_of(const Generated& generated) {
+  switch (*generated.finish) {
     case Finish::kStop:
       return {EndReason::kStop, ""};
     case Finish::kLength:
@@ -22,6 +22,8 @@ Ending ending_of(Finish finish) {
     case Finish::kSlowGrammar:
       return {EndReason::kGrammar,
               "the grammar of the answer takes too long to say which tokens may come: simplify it"};
+    case Finish::kNoAdapter:
+      return {EndReason::kError, generated.problem};
     case Finish::kDeadEnd:
       break;
   }
@@ -41,8 +43,10 @@ void ServingLoop::run() {
   const auto on_token = [&](const Generated& generated) {
     Live& live = *live_.at(generated.sequence);
     touch(live);
-    if (generated.finish) live.ending = ending_of(*generated.finish);
-    if (live.ending && live.ending->reason == EndReason::kGrammar) return;
+    if (generated.finish) live.ending = ending_of(generated);
+    const bool is_failure = live.ending && (live.ending->reason == EndReason::kGrammar ||
+                                            live.ending->reason == EndReason::kError);
+    if (is_failure) return;
     live.tokens.push_back(generated.token);
     live.num_drafted += generated.was_drafted ? 1 : 0;
     if (!live.admitted) {
@@ -215,6 +219,8 @@ void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
     counts_.coverage = engine_.model().executor().coverage();
     counts_.steps = engine_.step_counts();
     if (engine_.model().limits().num_drafts > 0) counts_.drafts = engine_.draft_counts();
+    if (const loader::Adapters* adapters = engine_.model().adapters())
+      counts_.adapters = adapters->stats();
     counts_.host_times = engine_.host_times();
     counts_.recordings = engine_.model().recording_stats();
     counts_.num_tables = engine_.model().executor().loaded().tables.num_tables();

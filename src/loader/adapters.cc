@@ -3,26 +3,30 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "model/lora/adapter.h"
 
 namespace encore::loader {
 namespace {
 
 constexpr float kRandomStddev = 0.02F;
+// Of a load that somebody waits for; between two looks whether a slot has become free.
+constexpr std::chrono::milliseconds kBetweenLooks(10);
 
 // The projections that adapters to come may change, where nothing else is said of them.
 constexpr std::string_view kAllProjections[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                                 "gate_proj", "up_proj", "down_proj"};
 
+int64_t num_slots_of(const AdapterOptions& options) {
+  return options.num_slots > 0 ? options.num_slots : std::ssize(options.adapters);
+}
+
 }  // namespace
 
 std::optional<model::LoraShape> lora_shape(const AdapterOptions& options) {
-  const auto num_adapters = static_cast<int64_t>(options.adapters.size());
-  model::LoraShape shape{.num_slots = std::max(options.num_slots, num_adapters),
+  if (!options.has_room()) return std::nullopt;
+  model::LoraShape shape{.num_slots = num_slots_of(options),
                          .max_rank = options.max_rank,
                          .projections = options.projections};
-  if (shape.num_slots == 0) return std::nullopt;
   std::set<std::string_view> names;
   for (const auto& [name, path] : options.adapters) {
     if (!names.insert(name).second)
@@ -31,7 +35,7 @@ std::optional<model::LoraShape> lora_shape(const AdapterOptions& options) {
     for (const auto& entry : adapter.projections())
       shape.projections.emplace(model::projection_of(entry.first));
   }
-  if (shape.num_slots > num_adapters && options.projections.empty())
+  if (shape.num_slots > std::ssize(options.adapters) && options.projections.empty())
     shape.projections.insert(std::begin(kAllProjections), std::end(kAllProjections));
   return shape;
 }
@@ -41,95 +45,114 @@ Adapters::Adapters(const ir::Graph& graph, const std::vector<TensorView>& weight
     : options_(std::move(options)),
       device_(device),
       weights_(weights),
-      slots_(graph, weights),
-      owners_(static_cast<size_t>(slots_.num_slots())) {
+      layout_(graph, weights),
+      images_(layout_, device, options_.max_images, options_.max_rank),
+      slots_(layout_.num_slots(), device,
+             [this](const Adapter& adapter, int32_t slot, Stream& stream) {
+               write(adapter, slot, stream);
+             }) {
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
     if (graph.value(id).recipe.has_slots) slotted_.push_back(static_cast<size_t>(id.index));
   }
-  for (int32_t slot = 0; options_.fills_slots && slot < slots_.num_slots(); ++slot) {
-    const std::string name = fmt::format("random-{}", slot);
-    put({name, {}, slot, name});
+  if (options_.fills_slots) {
+    for (int64_t i = 0; i < num_slots(); ++i)
+      options_.adapters.push_back({fmt::format("random-{}", i), {}});
   }
-  if (options_.fills_slots) return;
   for (const auto& [name, path] : options_.adapters) {
-    const model::LoraAdapter files(path, options_.max_rank);
-    slots_.check(files);
-    put({name, path, free_slot().value(), files.digest()});
+    if (!options_.fills_slots) layout_.check(model::LoraAdapter(path, options_.max_rank));
+    adapters_[name] = std::make_shared<const Adapter>(Adapter{name, path, next_generation_++});
   }
 }
 
-void Adapters::fill(StagedCopy& copy) {
-  const std::lock_guard loading(loading_);
+void Adapters::write(const Adapter& adapter, int32_t slot, Stream& stream) {
   if (options_.fills_slots) {
-    for (const size_t index : slotted_)
-      device_.fill_random(copy.stream(), weights_[index], index + 1, kRandomStddev);
+    write_random(slot, stream);
   } else {
-    for (const auto& adapter : in_use()) {
-      const model::LoraAdapter files(adapter->path, options_.max_rank);
-      if (files.digest() != adapter->digest) {
-        fail(ErrorKind::kModel,
-             "{}: changed on disk since the adapter {:?} was loaded: put the old files back, or "
-             "start "
-             "anew with the new ones",
-             adapter->path.string(), adapter->name);
-      }
-      slots_.write(files, adapter->slot, copy);
-    }
+    const AdapterImages::Image image = images_.get(adapter);
+    layout_.copy(image->data(), slot, stream);
+    stream.synchronize();  // before somebody else gets the image
   }
-  copy.finish();
-  is_filled_ = true;
+}
+
+// A slot's numbers depend on its place among the weights with slots alone.
+void Adapters::write_random(int32_t slot, Stream& stream) const {
+  uint64_t seed = static_cast<uint64_t>(slot) + 1;
+  for (const size_t index : slotted_) {
+    const TensorView& all = weights_[index];
+    const TensorView one(all.as<std::byte>() + slot * all.row_stride * size_of(all.dtype),
+                         all.dtype, {all.shape[1], all.shape[2]});
+    device_.fill_random(stream, one, seed, kRandomStddev);
+    seed += static_cast<uint64_t>(num_slots());
+  }
+  stream.synchronize();
+}
+
+void Adapters::fill(Stream& stream) {
+  slots_.resume(stream);
+  if (std::exchange(was_filled_, true)) return;
+  const auto first = all();
+  for (int32_t i = 0; i < std::min(num_slots(), std::ssize(first)); ++i)
+    slots_.put(first[static_cast<size_t>(i)], i, stream);
 }
 
 void Adapters::release() {
-  const std::lock_guard loading(loading_);
-  is_filled_ = false;
+  slots_.pause();
 }
 
 void Adapters::load(const std::string& name, const std::filesystem::path& path, bool replaces) {
-  const std::lock_guard loading(loading_);
-  if (!is_filled_)
-    fail(ErrorKind::kUsage, "the model sleeps: wake it up before an adapter is loaded");
-  const model::LoraAdapter files(path, options_.max_rank);
-  slots_.check(files);
-  std::optional<int32_t> slot;
+  const auto require_free = [&] {
+    if (replaces || !adapters_.contains(name)) return;
+    fail(ErrorKind::kUsage, "there is an adapter {:?} already: unload it, or load it in place",
+         name);
+  };
+  Adapter adapter{name, path};
   {
     const std::lock_guard lock(mutex_);
-    if (!replaces && place_of(name) != adapters_.end()) {
-      fail(ErrorKind::kUsage, "there is an adapter {:?} already: unload it, or load it in place",
-           name);
-    }
-    slot = free_slot();
+    require_free();
+    adapter.generation = next_generation_++;
   }
-  if (!slot) {
-    fail(ErrorKind::kUsage,
-         "all {} slots for adapters are taken: unload one, or start with more --max-loras",
-         num_slots());
-  }
-  if (!copy_) copy_.emplace(device_);
-  Adapter adapter{name, path, *slot, files.digest()};
-  slots_.write(files, *slot, *copy_);
-  copy_->finish();
+  (void)images_.get(adapter);
   const std::lock_guard lock(mutex_);
-  if (const auto place = place_of(name); place != adapters_.end()) adapters_.erase(place);
-  put(std::move(adapter));
+  require_free();
+  adapters_[name] = std::make_shared<const Adapter>(std::move(adapter));
 }
 
 void Adapters::unload(std::string_view name) {
   const std::lock_guard lock(mutex_);
-  const auto place = place_of(name);
+  const auto place = adapters_.find(name);
   if (place == adapters_.end()) fail(ErrorKind::kUsage, "there is no adapter {:?}", name);
   adapters_.erase(place);
 }
 
 std::shared_ptr<const Adapter> Adapters::find(std::string_view name) const {
   const std::lock_guard lock(mutex_);
-  const auto place = place_of(name);
-  return place == adapters_.end() ? nullptr : *place;
+  const auto place = adapters_.find(name);
+  return place == adapters_.end() ? nullptr : place->second;
 }
 
 std::vector<std::shared_ptr<const Adapter>> Adapters::all() const {
-  const std::lock_guard lock(mutex_);
-  return adapters_;
+  std::vector<std::shared_ptr<const Adapter>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& entry : adapters_)
+      all.push_back(entry.second);
+  }
+  std::ranges::sort(all, {}, [](const auto& adapter) { return adapter->generation; });
+  return all;
+}
+
+std::shared_ptr<const ResidentAdapter> Adapters::wait_for(
+    const std::shared_ptr<const Adapter>& adapter) {
+  auto resident = slots_.take(adapter, {});
+  using enum ResidentAdapter::State;
+  while (resident && resident->state() == kAwaited) {
+    slots_.wait(kBetweenLooks);
+    slots_.hand_out();
+  }
+  if (!resident)
+    fail(ErrorKind::kUsage, "adapter {:?} is about to leave its slot for another", adapter->name);
+  if (resident->state() == kFailed) fail(ErrorKind::kModel, "{}", resident->problem());
+  return resident;
 }
 
 int64_t Adapters::bytes() const {
@@ -139,30 +162,12 @@ int64_t Adapters::bytes() const {
   return bytes;
 }
 
-Adapters::Named Adapters::in_use() const {
+AdapterStats Adapters::stats() const {
+  AdapterStats stats{
+      .num_slots = num_slots(), .num_reads = images_.num_reads(), .slots = slots_.stats()};
   const std::lock_guard lock(mutex_);
-  Named living;
-  for (const auto& owner : owners_) {
-    if (auto adapter = owner.lock()) living.push_back(std::move(adapter));
-  }
-  return living;
-}
-
-Adapters::Named::const_iterator Adapters::place_of(std::string_view name) const {
-  return std::ranges::find(adapters_, name, [](const auto& adapter) { return adapter->name; });
-}
-
-std::optional<int32_t> Adapters::free_slot() const {
-  const auto free =
-      std::ranges::find_if(owners_, [](const auto& owner) { return owner.expired(); });
-  if (free == owners_.end()) return std::nullopt;
-  return static_cast<int32_t>(free - owners_.begin());
-}
-
-void Adapters::put(Adapter adapter) {
-  const auto slot = static_cast<size_t>(adapter.slot);
-  adapters_.push_back(std::make_shared<const Adapter>(std::move(adapter)));
-  owners_[slot] = adapters_.back();
+  stats.num_registered = std::ssize(adapters_);
+  return stats;
 }
 
 }  // namespace encore::loader

@@ -1,8 +1,10 @@
-// The adapters (LoRA) of a loaded model, by name: which slot each has.
+// The adapters (LoRA) of a loaded model: those that requests may name, and where their numbers are.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,7 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/staged_copy.h"
+#include "loader/adapter.h"
+#include "loader/adapter_images.h"
+#include "loader/adapter_slots.h"
 #include "model/lora/shape.h"
 #include "model/lora/slots.h"
 
@@ -24,80 +28,81 @@ struct AdapterOptions {
     std::filesystem::path path;
   };
   std::vector<Named> adapters;
-  int64_t num_slots = 0;  // or as many as `adapters`, where those are more
+  int64_t num_slots = 0;    // on the device at a time; 0: as many as `adapters`
+  int64_t max_images = 32;  // copies in pinned host memory
   int64_t max_rank = 16;
   // Projections that adapters may change beside those that `adapters` do (model::LoraShape); empty: all,
   // where there is room for more adapters than those.
   std::set<std::string, std::less<>> projections;
   // All slots hold random numbers, for benchmarks, as adapters "random-0", ...
   bool fills_slots = false;
+
+  // Does a program get room for adapters?
+  [[nodiscard]] bool has_room() const { return num_slots > 0 || !adapters.empty(); }
 };
 
 // The room that a program gets; nothing: no adapters are asked for, and the program knows of none.
-// Errors: those of LoraAdapter; kUsage when two adapters have one name, or no projection is named.
+// Errors: those of LoraAdapter; kUsage when two adapters have one name.
 std::optional<model::LoraShape> lora_shape(const AdapterOptions& options);
 
-// An adapter that rows of steps may have. Shared by those that name it, the sequences that have it and
-// the steps in flight that read it: its slot is free when the last of them lets go.
-struct Adapter {
-  std::string name;
-  std::filesystem::path path;
-  int32_t slot = 0;
-  std::string digest;  // of its files: adapters with different ones compute different K and V
+struct AdapterStats {
+  int64_t num_registered = 0;  // adapters that requests may name
+  int64_t num_slots = 0;
+  int64_t num_reads = 0;  // of adapters from their files
+  AdapterSlotStats slots;
 };
 
-// Threads: any, but for fill() and release(), which one calls between steps. Lifetime: refers to the
-// weights and the device.
+// Threads: any, but for fill(), release(), slots() and wait_for(), which are those of who steps. Lifetime:
+// refers to the weights and the device.
 class Adapters {
  public:
-  // `weights` by ValueId::index of the graph. Reads every adapter once. Errors: those of LoraAdapter.
+  // `weights` by ValueId::index of the graph. Reads the header of every adapter. Errors: those of
+  // LoraAdapter and LoraSlots::check.
   Adapters(const ir::Graph& graph, const std::vector<TensorView>& weights, Device& device,
            AdapterOptions options);
 
-  // Writes all that somebody has to their slots: at first, and when the weights were given back in
-  // between. Errors: those of LoraSlots::write; kModel when an adapter's files have changed.
-  void fill(StagedCopy& copy);
-  // The memory of the slots is about to be given back. Waits for the end of a load().
+  // The memory of the slots is there. The first time, loads the first adapters to them, as many as there
+  // are slots; later, what somebody has: whose files cannot be read fails for those who have it.
+  // Errors: the first time, those of AdapterImages::get; later, kDevice.
+  void fill(Stream& stream);
+  // The memory of the slots is about to be given back. Waits for the end of loads.
   void release();
 
-  // Writes one more adapter to a free slot, beside steps that run: no row of theirs has it. Takes as
-  // long as reading the files does; of several, one at a time. `replaces`: one of that name is there, and
-  // sequences that have it keep it until they end.
-  // Errors: kUsage, with what to do, when the name is taken, no slot is free, or the weights were given
-  // back; those of LoraAdapter and LoraSlots::write.
+  // Reads one more adapter, so that requests may name it; takes as long as reading the files does.
+  // `replaces`: one of that name may be there, and requests that have it keep it.
+  // Errors: kUsage, with what to do, when the name is taken; those of AdapterImages::get.
   void load(const std::string& name, const std::filesystem::path& path, bool replaces = false);
-  // Takes its name away; sequences that have it keep it. Errors: kUsage when there is none.
+  // Takes its name away; requests that have it keep it. Errors: kUsage when there is none.
   void unload(std::string_view name);
 
   // Null: there is none of that name.
   [[nodiscard]] std::shared_ptr<const Adapter> find(std::string_view name) const;
-  // The adapters that have a name.
+  // The adapters that have a name, in the order in which they came.
   [[nodiscard]] std::vector<std::shared_ptr<const Adapter>> all() const;
-  [[nodiscard]] int64_t num_slots() const { return slots_.num_slots(); }
+  [[nodiscard]] AdapterSlots& slots() { return slots_; }
+  // Waits until the adapter is in a slot. Errors: kModel with the reason why it is not;
+  // kUsage where others use all slots.
+  std::shared_ptr<const ResidentAdapter> wait_for(const std::shared_ptr<const Adapter>& adapter);
+  [[nodiscard]] int64_t num_slots() const { return layout_.num_slots(); }
   // Device memory of all slots. Units: bytes.
   [[nodiscard]] int64_t bytes() const;
+  [[nodiscard]] AdapterStats stats() const;
 
  private:
-  using Named = std::vector<std::shared_ptr<const Adapter>>;
-
-  // The adapters that have a name, and those that only sequences have.
-  [[nodiscard]] Named in_use() const;
-  // With the mutex held:
-  [[nodiscard]] Named::const_iterator place_of(std::string_view name) const;
-  [[nodiscard]] std::optional<int32_t> free_slot() const;
-  void put(Adapter adapter);
+  void write(const Adapter& adapter, int32_t slot, Stream& stream);
+  void write_random(int32_t slot, Stream& stream) const;
 
   AdapterOptions options_;
   Device& device_;
   const std::vector<TensorView>& weights_;
   std::vector<size_t> slotted_;  // of those, by index
-  model::LoraSlots slots_;
-  std::mutex loading_;      // one load at a time, and none while the memory is gone
-  bool is_filled_ = false;  // with that held
-  std::optional<StagedCopy> copy_;
+  model::LoraSlots layout_;
+  AdapterImages images_;
   mutable std::mutex mutex_;
-  Named adapters_;
-  std::vector<std::weak_ptr<const Adapter>> owners_;  // by slot
+  std::map<std::string, std::shared_ptr<const Adapter>, std::less<>> adapters_;
+  int64_t next_generation_ = 1;
+  bool was_filled_ = false;
+  AdapterSlots slots_;  // last: its threads use the others
 };
 
 }  // namespace encore::loader

@@ -175,10 +175,9 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
   model::WeightSource weights = model::RandomWeights{};
   if (source.checkpoint) weights = *source.checkpoint;
   weights_.emplace(program_->graph, weights, device);
-  if (lora_shape(options.adapters)) {
+  if (options.adapters.has_room()) {
     adapters_.emplace(program_->graph, weights_->views(), device, options.adapters);
-    StagedCopy copy(device);
-    adapters_->fill(copy);
+    adapters_->fill(*device.create_stream());
   }
   stream_ = device.create_stream();
   if (communicator) {
@@ -323,7 +322,8 @@ void LoadedModel::wake() {
 
 void LoadedModel::fill_weights(StagedCopy& copy) {
   weights_->fill(copy);
-  if (adapters_) adapters_->fill(copy);
+  copy.finish();
+  if (adapters_) adapters_->fill(copy.stream());
 }
 
 // All memory before any content, so that what fails for lack of it fails at once.
@@ -338,6 +338,7 @@ void LoadedModel::take_memory_back() {
     kv.restore(copy, *saved_);
   } catch (...) {
     kv.unmap();
+    if (with_weights && adapters_) adapters_->release();
     if (with_weights) weights_->release();
     throw;
   }

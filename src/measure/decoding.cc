@@ -19,19 +19,19 @@ constexpr uint64_t kPageSeed = 11;
 constexpr uint64_t kTokenSeed = 13;
 constexpr int kSingleSteps = 20;
 
-// The adapter of the i-th of sequences that share all there are; null where there is none.
-std::shared_ptr<const loader::Adapter> adapter_of(const loader::LoadedModel& model, int64_t i) {
-  if (model.adapters() == nullptr) return nullptr;
-  const auto all = model.adapters()->all();
-  return all.empty() ? nullptr : all[static_cast<size_t>(i) % all.size()];
-}
-
-int32_t slot_of(const loader::LoadedModel& model, int64_t i) {
+int32_t slot_of(loader::LoadedModel& model, int64_t i) {
   const auto adapter = adapter_of(model, i);
-  return adapter == nullptr ? -1 : adapter->slot;
+  return adapter == nullptr ? -1 : model.adapters()->wait_for(adapter)->slot();
 }
 
 }  // namespace
+
+std::shared_ptr<const loader::Adapter> adapter_of(const loader::LoadedModel& model, int64_t i) {
+  if (model.adapters() == nullptr) return nullptr;
+  const auto all = model.adapters()->all();
+  const int64_t count = std::min(std::ssize(all), model.adapters()->num_slots());
+  return count == 0 ? nullptr : all[static_cast<size_t>(i % count)];
+}
 
 std::vector<std::vector<int32_t>> random_prompts(int64_t count, int64_t length, int64_t vocab_size,
                                                  uint64_t seed) {
@@ -64,7 +64,7 @@ Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)
     engine::Request request{
         .prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = options.sampling};
     const auto adapter = adapter_of(engine.model(), std::ssize(sequences_));
-    if (adapter != nullptr) request.adapter = adapter->name;
+    if (options.has_adapters && adapter != nullptr) request.adapter = adapter->name;
     const auto added = engine.add(std::move(request));
     if (const auto* rejection = std::get_if<engine::Rejection>(&added))
       fail(ErrorKind::kUsage, "{}", rejection->why);

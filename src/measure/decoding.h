@@ -27,6 +27,7 @@ struct DecodingOptions {
   int64_t steps = 1;          // that can be run then
   int64_t burst_steps = 1;    // the engine's
   uint64_t seed = 1;
+  bool has_adapters = true;         // false: sequences take none, whatever the model has
   sample::SamplingParams sampling;  // greedy
 
   // Returns how many tokens each sequence generates, so that none ends while the last still
@@ -35,6 +36,9 @@ struct DecodingOptions {
   // The context of the step in the middle of those that are timed.
   [[nodiscard]] int64_t middle() const { return context + warmup_tokens + steps / 2; }
 };
+
+// The adapter of the i-th of sequences that share those in slots; null where there is none.
+std::shared_ptr<const loader::Adapter> adapter_of(const loader::LoadedModel& model, int64_t i);
 
 // Steps of an engine in which all sequences decode. Lifetime: refers to the engine; ends its
 // sequences.

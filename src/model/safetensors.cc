@@ -111,9 +111,19 @@ std::string_view header_text(const MappedFile& file, const std::string& where) {
   return {begin, static_cast<size_t>(header_bytes)};
 }
 
+bool read_whole(int fd, char* to, size_t bytes) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t count = ::pread(fd, to + done, bytes - done, static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    done += static_cast<size_t>(count);
+  }
+  return true;
+}
+
 }  // namespace
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
+MappedFile::MappedFile(const std::filesystem::path& path, FileAccess access) {
   const auto cannot = [&](std::string_view why) {
     fail(ErrorKind::kModel, "{}: cannot be read: {}", path.string(), why);
   };
@@ -122,16 +132,27 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (fd < 0) cannot(std::strerror(errno));
   struct stat info {};
   const bool is_file = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  const auto bytes = static_cast<size_t>(is_file ? info.st_size : 0);
+  const bool is_copied = access == FileAccess::kCopied;
   void* mapping = nullptr;
-  if (is_file && info.st_size > 0) {
-    mapping = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+  if (bytes > 0) {
+    mapping = is_copied ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                        : ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
   }
   const int map_errno = errno;
+  const bool is_whole =
+      !is_copied || mapping == MAP_FAILED || read_whole(fd, static_cast<char*>(mapping), bytes);
   ::close(fd);
   if (!is_file) cannot("not a regular file");
   if (mapping == MAP_FAILED) cannot(std::strerror(map_errno));
+  if (!is_whole) {
+    ::munmap(mapping, bytes);
+    cannot("it became shorter while it was read, or reading failed");
+  }
   data_ = static_cast<const std::byte*>(mapping);
   size_ = info.st_size;
+  if (is_copied) return;
   // Advice only: a kernel that declines it changes nothing.
   if (mapping != nullptr) (void)::madvise(mapping, static_cast<size_t>(size_), MADV_SEQUENTIAL);
 }
@@ -149,7 +170,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path), file_(path) {
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, FileAccess access)
+    : path_(path), file_(path, access) {
   read_header();
 }
 

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,13 +50,17 @@ struct StoredTensor {
   }
 };
 
-// A file's bytes, mapped read-only for one pass from front to back.
-// Threads: reads from any thread. A file that others truncate while it is mapped is a fault
-// (SIGBUS).
+// How the bytes of a file come to memory.
+enum class FileAccess : uint8_t {
+  kMapped,  // as they are read; a file that others truncate meanwhile is a fault (SIGBUS)
+  kCopied,  // all of them at once, so whatever happens to the file later changes nothing
+};
+
+// A file's bytes, read-only, for one pass from front to back. Threads: reads from any thread.
 class MappedFile {
  public:
   // Errors: kModel, naming the path, when it is not a regular file that can be read.
-  explicit MappedFile(const std::filesystem::path& path);
+  explicit MappedFile(const std::filesystem::path& path, FileAccess access = FileAccess::kMapped);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -73,9 +78,14 @@ class MappedFile {
 class SafetensorsFile {
  public:
   // Errors: kModel, one line with the file, the tensor and what is wrong.
-  explicit SafetensorsFile(const std::filesystem::path& path);
+  explicit SafetensorsFile(const std::filesystem::path& path,
+                           FileAccess access = FileAccess::kMapped);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  // All of the file, its header included.
+  [[nodiscard]] std::span<const std::byte> bytes() const {
+    return {file_.data(), static_cast<size_t>(file_.size())};
+  }
   // Tensor names in the order of their bytes: the order to read them in. Then further names of the
   // same tensors.
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }

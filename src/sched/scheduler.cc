@@ -36,12 +36,16 @@ Sequence& Scheduler::add(Sequence sequence) {
   return *place->second;
 }
 
-// Admits sequences in their order. Sequences that wait for a prefix let others pass.
+// Admits sequences in their order. Sequences that wait for a prefix or an adapter let others pass.
 bool Scheduler::admit(std::optional<int64_t> max_prompt_tokens) {
   bool has_admitted = false;
   for (auto next = queue_.begin(); next != queue_.end();) {
     Sequence& sequence = *find(next->second);
     if (num_running() >= limits_.max_batch_size && !outranks_some(sequence)) break;
+    if (gate_ != nullptr && !gate_->admits(sequence)) {
+      ++next;
+      continue;
+    }
     // The cache is not searched while the page that the sequence waits for is not there.
     if (sequence.awaited_page && is_underway(sequence, *sequence.awaited_page)) {
       ++next;
@@ -237,6 +241,7 @@ void Scheduler::preempt_last() {
   offer_pages(last);
   pool_.release(last.pages);
   last.preempt();
+  if (gate_ != nullptr) gate_->preempted(last);
   queue_.insert(order(last));
   ++num_preemptions_;
 }
@@ -272,6 +277,13 @@ void Scheduler::commit(const Plan& plan) {
 Sequence* Scheduler::find(SequenceId id) const {
   const auto place = sequences_.find(id);
   return place == sequences_.end() ? nullptr : place->second.get();
+}
+
+std::vector<const Sequence*> Scheduler::sequences() const {
+  std::vector<const Sequence*> all;
+  for (const auto& entry : sequences_)
+    all.push_back(entry.second.get());
+  return all;
 }
 
 void Scheduler::remove(SequenceId id) {

@@ -10,6 +10,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include "sched/admission_gate.h"
 #include "sched/plan.h"
 #include "sched/sequence.h"
 
@@ -24,11 +25,13 @@ namespace encore::sched {
 // Short prompts pass long ones, which keep their share of each step (SchedulerLimits::prompt_share). A
 // short one is admitted when a step gets to it, so it has its first token within three steps, unless
 // some of a higher priority come.
-// Threads: one. Lifetime: refers to the pool, and to the cache when there is one.
+// Sequences that the gate does not admit let others pass, too.
+// Threads: one. Lifetime: refers to the pool, and to cache and gate when there is one.
 class Scheduler {
  public:
-  Scheduler(kv::PagePool& pool, const SchedulerLimits& limits, kv::PrefixCache* cache = nullptr)
-      : pool_(pool), cache_(cache), limits_(limits) {}
+  Scheduler(kv::PagePool& pool, const SchedulerLimits& limits, kv::PrefixCache* cache = nullptr,
+            AdmissionGate* gate = nullptr)
+      : pool_(pool), cache_(cache), gate_(gate), limits_(limits) {}
 
   // Queues a sequence and gives it an index. Returns it where it lies while it lives.
   // REQUIRES: can_fit(max_length); with a cache, a chain with its root.
@@ -60,6 +63,8 @@ class Scheduler {
   [[nodiscard]] static Sequence* find(const ScheduledTokens& row) {
     return row.place->id == row.sequence ? row.place : nullptr;
   }
+  // All that live, in no order.
+  [[nodiscard]] std::vector<const Sequence*> sequences() const;
   // Calls `visit(row, sequence)` for each row whose sequence still lives. `visit` may not remove
   // any.
   template <typename Visit>
@@ -118,6 +123,7 @@ class Scheduler {
 
   kv::PagePool& pool_;
   kv::PrefixCache* cache_;
+  AdmissionGate* gate_;
   SchedulerLimits limits_;
   boost::unordered_flat_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // all that live
   // Keeps the memory of ended sequences for new ones: rows of steps in flight still point to it.

@@ -85,6 +85,7 @@ class DefaultsOfTheHelp : public ::testing::Test {
        {"its directory's", [&] { return settings_.served_model_names.empty(); }}},
       {"chat_template", {"the checkpoint's", [&] { return settings_.chat_template.empty(); }}},
       {"api_key", {"none", [&] { return settings_.api_keys.empty(); }}},
+      {"lora_dir", {"anywhere", [&] { return settings_.lora_dir.empty(); }}},
       {"api_key_file", {"none", [&] { return settings_.api_key_file.empty(); }}},
       {"admin_key_file", {"none", [&] { return settings_.admin_key_file.empty(); }}},
       {"tls_certificate",

@@ -127,8 +127,9 @@ void log_widened(const fs::path& path, const loader::LoadedModel& model, int64_t
 void log_adapters(const loader::LoadedModel& model) {
   const loader::Adapters* const adapters = model.adapters();
   if (adapters == nullptr) return;
-  log::info("{} of {} slots hold adapters (LoRA), {} in all", adapters->all().size(),
-            adapters->num_slots(), bytes_text(adapters->bytes()));
+  const loader::AdapterStats stats = adapters->stats();
+  log::info("adapters (LoRA): {}, of which {} are in {} slots of {} in all", stats.num_registered,
+            stats.slots.num_resident, stats.num_slots, bytes_text(adapters->bytes()));
 }
 
 void log_start_up(loader::LoadedModel& model, Device& device) {

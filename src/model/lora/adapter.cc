@@ -193,21 +193,29 @@ fs::path checked(const fs::path& dir) {
          "save_pretrained)",
          dir.string());
   }
+  // Opening a pipe would wait for whoever writes to it.
+  for (const std::string_view name : {kConfigName, kTensorsName}) {
+    if (fs::is_regular_file(dir / name, ignored)) continue;
+    fail(ErrorKind::kModel, "{}: there is no file {} that can be read: an adapter has {} and {}",
+         dir.string(), name, kConfigName, kTensorsName);
+  }
   return dir;
 }
 
 }  // namespace
 
-LoraAdapter::LoraAdapter(const fs::path& dir, int64_t max_rank)
-    : dir_(checked(dir)), file_(dir / kTensorsName) {
+LoraAdapter::LoraAdapter(const fs::path& dir, int64_t max_rank, FileAccess access)
+    : dir_(checked(dir)),
+      config_(json::read_file(dir / kConfigName)),
+      file_(dir / kTensorsName, access) {
   read_config();
   read_tensors(max_rank);
 }
 
 void LoraAdapter::read_config() {
-  const fs::path path = dir_ / kConfigName;
-  const json::value value = json::parse_file(path);
-  const json::Object config(value, path.string());
+  const std::string path = (dir_ / kConfigName).string();
+  const json::value value = json::parse(config_, path);
+  const json::Object config(value, path);
   if (const std::string type = config.string_or("peft_type", "LORA"); type != "LORA") {
     fail(ErrorKind::kUnsupported, "{}: peft_type {:?} is not supported: only LORA is",
          config.where(), type);
@@ -324,15 +332,13 @@ std::string LoraAdapter::digest() const {
   crypto_generichash_state state;
   std::array<unsigned char, crypto_generichash_BYTES> hash{};
   crypto_generichash_init(&state, nullptr, 0, hash.size());
-  const std::string config = json::read_file(dir_ / kConfigName);
-  const MappedFile tensors(file_.path());
-  const auto config_bytes = static_cast<unsigned long long>(config.size());
+  const auto config_bytes = static_cast<unsigned long long>(config_.size());
   crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(&config_bytes),
                             sizeof(config_bytes));
-  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(config.data()),
-                            config.size());
-  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(tensors.data()),
-                            static_cast<unsigned long long>(tensors.size()));
+  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(config_.data()),
+                            config_.size());
+  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(file_.bytes().data()),
+                            file_.bytes().size());
   crypto_generichash_final(&state, hash.data(), hash.size());
   return {hash.begin(), hash.end()};
 }

@@ -32,19 +32,19 @@ struct LoraProjection {
 // Threads: const, so from any thread.
 class LoraAdapter {
  public:
-  // Reads the configuration and the names and shapes of the tensors, not their numbers.
+  // Reads the configuration and the names and shapes of the tensors; of copied files, also their numbers.
   // Errors: kModel when a file is missing or is not what PEFT writes, a tensor lacks its other half or
   // has another rank than the configuration says; kUnsupported, with what to do, for what is more than
   // A and B of projections, and for ranks above `max_rank`.
-  LoraAdapter(const std::filesystem::path& dir, int64_t max_rank);
+  LoraAdapter(const std::filesystem::path& dir, int64_t max_rank,
+              FileAccess access = FileAccess::kMapped);
 
   [[nodiscard]] const std::filesystem::path& dir() const { return dir_; }
   // By module: "model.layers.0.self_attn.q_proj".
   [[nodiscard]] const auto& projections() const { return projections_; }
   // Does the configuration say that the module has one?
   [[nodiscard]] bool targets(std::string_view module) const;
-  // 256 bits that both files decide, whatever their names. Reads them whole.
-  // Errors: kModel when they cannot be read.
+  // 256 bits that both files decide, whatever their names. Reads them whole, where they are not copied.
   [[nodiscard]] std::string digest() const;
 
  private:
@@ -62,6 +62,7 @@ class LoraAdapter {
   void read_tensors(int64_t max_rank);
 
   std::filesystem::path dir_;
+  std::string config_;  // the file's text
   SafetensorsFile file_;
   Scaling scaling_;
   bool targets_all_ = false;            // "all-linear"

@@ -1,6 +1,7 @@
 #include "model/lora/adapter.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "model/testing/lora_files.h"
 
@@ -155,6 +156,110 @@ TEST(LoraAdapter, RefusesHalvesAndRanksThatDoNotFit) {
   files.tensors[1].shape = {8, 3};
   EXPECT_NE(problem(files).find("rank is 4"), std::string::npos) << problem(files);
   EXPECT_NE(problem(good(), 2).find("--max-lora-rank to 4"), std::string::npos);
+}
+
+// A safetensors file of that header and so many bytes behind it.
+std::string tensors_of(const std::string& header, size_t bytes = 0) {
+  std::string file(8, '\0');
+  for (size_t i = 0; i < 8; ++i)
+    file[i] = static_cast<char>(header.size() >> 8 * i);
+  return file + header + std::string(bytes, '\0');
+}
+
+TEST(LoraAdapter, RefusesHostileTensorsByName) {
+  const std::string name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
+  const auto tensor = [&](const std::string& dtype, const std::string& shape, size_t bytes) {
+    return tensors_of(
+        fmt::format(R"({{"{}": {{"dtype": "{}", "shape": {}, "data_offsets": [0, {}]}}}})", name,
+                    dtype, shape, bytes),
+        bytes);
+  };
+  const std::pair<std::string, const char*> files[] = {
+      {tensor("F32", "[4398046511104, 4398046511104]", 0), "overflows"},
+      {tensor("F32", "[4398046511104, 8]", 32), "q_proj"},
+      {tensor("F32", "[4398046511104, 0]", 0), "must be a matrix"},
+      {tensor("F32", "[4, -8]", 0), "shape"},
+      {tensor("F32", "[128]", 512), "must be a matrix"},
+      {tensor("F32", "[4, 2, 4]", 128), "must be a matrix"},
+      {tensor("F8_E4M3", "[4, 8]", 32), "must be a matrix"},
+      {tensor("I64", "[4, 8]", 256), "must be a matrix"},
+      {tensor("F64", "[4, 8]", 256), "F64"},
+      {tensor("X9", "[4, 8]", 256), "X9"},
+      {tensors_of("{}"), "no tensors"},
+      {tensors_of("[1]"), "header"},
+      {std::string(), "too few"},
+      {std::string(8, '\xff'), "limit"},
+      {tensors_of("{", 4), ""},
+      {tensors_of(std::string(100000, '['), 4), ""},
+  };
+  for (const auto& [content, part] : files) {
+    const TempDir dir;
+    const std::string path = good().write(dir, "a");
+    dir.write("a/adapter_model.safetensors", content);
+    for (const FileAccess access : {FileAccess::kMapped, FileAccess::kCopied}) {
+      const std::string said = error_of([&] { return LoraAdapter(path, kMaxRank, access); });
+      EXPECT_NE(said, "");
+      EXPECT_NE(said.find(part), std::string::npos) << said;
+    }
+  }
+}
+
+TEST(LoraAdapter, RefusesHostileConfigurationsAndEndsSoon) {
+  const auto problem_of = [](const std::string& old, const std::string& now) {
+    LoraFiles files = good();
+    replace(files.config, old, now);
+    return problem(files);
+  };
+  const std::string rank = R"("r": 4)";
+  for (const char* bad : {R"("r": 1000000000000000000)", R"("r": 99999999999999999999999)",
+                          R"("r": 0)", R"("r": -4)", R"("r": "4")", R"("r": 4.5)", R"("r": null)"})
+    EXPECT_NE(problem_of(rank, bad), "") << bad;
+  const std::string alpha = R"("lora_alpha": 8)";
+  for (const char* bad : {R"("lora_alpha": 1e300)", R"("lora_alpha": -1)", R"("lora_alpha": NaN)",
+                          R"("lora_alpha": "inf")"})
+    EXPECT_NE(problem_of(alpha, bad), "") << bad;
+  const std::string targets = R"("target_modules": ["q_proj", "v_proj"])";
+  for (const char* bad :
+       {R"("target_modules": 5)", R"("target_modules": {})", R"("target_modules": [["q_proj"]])",
+        R"("target_modules": "((")", R"("target_modules": "(((.*)*)*)*[xyz]")",
+        R"("target_modules": "")", R"("target_modules": ["q_proj", ""])"})
+    EXPECT_NE(problem_of(targets, bad), "") << bad;
+  EXPECT_EQ(problem_of(targets, R"("target_modules": ".*\\.(q|v)_proj")"), "");
+  EXPECT_NE(problem_with(R"("rank_pattern": {"((": 4})"), "");
+  EXPECT_NE(problem_with(R"("rank_pattern": {"(((.*)*)*)*[xyz]": 4})"), "");
+  EXPECT_NE(problem_with(R"("rank_pattern": [4])"), "");
+  LoraFiles deep = good();
+  deep.config = std::string(200000, '[');
+  EXPECT_NE(problem(deep), "");
+}
+
+TEST(LoraAdapter, WaitsForNoPipeAndFollowsNoLoop) {
+  namespace fs = std::filesystem;
+  const TempDir dir;
+  fs::create_directory_symlink(dir.path() / "loop", dir.path() / "loop");
+  EXPECT_NE(error_of([&] { return LoraAdapter(dir.path() / "loop", 8); }), "");
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors"}) {
+    const fs::path path = good().write(dir, "a");
+    fs::remove(path / file);
+    ASSERT_EQ(mkfifo((path / file).c_str(), 0600), 0);
+    EXPECT_NE(error_of([&] { return LoraAdapter(path, 8); }).find(file), std::string::npos);
+    fs::remove(path / file);
+    fs::create_symlink(path / file, path / file);
+    EXPECT_NE(error_of([&] { return LoraAdapter(path, 8); }).find(file), std::string::npos);
+    fs::remove(path / file);
+  }
+}
+
+// What was copied stays as it was, whatever happens to the file.
+TEST(LoraAdapter, IsACopyOfItsFilesWhereThatIsAskedFor) {
+  const TempDir dir;
+  const std::string path = good().write(dir, "a");
+  const LoraAdapter mapped(path, kMaxRank);
+  const std::string digest = mapped.digest();
+  const LoraAdapter copied(path, kMaxRank, FileAccess::kCopied);
+  EXPECT_EQ(copied.digest(), digest);
+  std::filesystem::resize_file(path + "/adapter_model.safetensors", 0);
+  EXPECT_EQ(copied.digest(), digest);
 }
 
 TEST(LoraAdapter, IsADirectoryWithBothFiles) {

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/simd.h"
 #include "base/error.h"
+#include "base/rounding.h"
 #include "model/lora/shape.h"
 #include "model/transforms.h"
 
@@ -19,6 +20,8 @@ namespace {
 // stay one product.
 constexpr std::array<std::string_view, 4> kSiblings[] = {{"q_proj", "k_proj", "v_proj", "qkv_proj"},
                                                          {"gate_proj", "up_proj", "gate_up_proj"}};
+
+constexpr int64_t kImageAlignment = 64;
 
 double largest_number(DType dtype) {
   return dtype == DType::kF16 ? 65504 : 3.38e38;
@@ -85,7 +88,8 @@ LoraSlots::LoraSlots(const ir::Graph& graph, const std::vector<TensorView>& weig
     if (!recipe.has_slots) continue;
     const TensorView& view = weights[id.index];
     const bool is_a = recipe.pieces.front().tensor.ends_with(kLoraA);
-    weights_.push_back({&recipe, view, is_a});
+    weights_.push_back({&recipe, view, is_a, image_bytes_});
+    image_bytes_ += round_up(weights_.back().slot_bytes(), kImageAlignment);
     num_slots_ = view.shape[0];
     for (const ir::WeightPiece& piece : recipe.pieces) {
       Module& module = modules_[std::string(lora_module(piece))];
@@ -125,17 +129,15 @@ void LoraSlots::check(const LoraAdapter& adapter) const {
   }
 }
 
-void LoraSlots::write(const LoraAdapter& adapter, int64_t slot, StagedCopy& copy) const {
-  ENCORE_CHECK(slot >= 0 && slot < num_slots_);
+void LoraSlots::pack(const LoraAdapter& adapter, std::byte* image) const {
   check(adapter);
   for (const Slotted& to : weights_)
-    write(adapter, to, slot, copy);
+    pack(adapter, to, image + to.image_offset);
 }
 
 // A slot of A has K rows for each piece, the adapter's first; one of B a row for each row of a piece,
 // whose first columns are the adapter's.
-void LoraSlots::write(const LoraAdapter& adapter, const Slotted& to, int64_t slot,
-                      StagedCopy& copy) const {
+void LoraSlots::pack(const LoraAdapter& adapter, const Slotted& to, std::byte* image) const {
   const int64_t num_columns = to.view.shape[2];
   std::vector<float> numbers(static_cast<size_t>(to.view.row_elements()));
   const auto num_pieces = static_cast<int64_t>(to.recipe->pieces.size());
@@ -158,17 +160,19 @@ void LoraSlots::write(const LoraAdapter& adapter, const Slotted& to, int64_t slo
     if (std::isfinite(number) && std::fabs(number) <= largest) continue;
     fail(ErrorKind::kModel,
          "{}: tensor {:?} or one beside it holds {}, which is no finite number in {}: the adapter "
-         "is "
-         "broken",
+         "is broken",
          adapter.dir().string(), to.recipe->pieces.front().tensor, number, name(to.view.dtype));
   }
-  const int64_t size = size_of(to.view.dtype);
-  copy.to_device(to.view.as<std::byte>() + slot * to.view.row_stride * size,
-                 to.view.row_elements() * size,
-                 [&](std::byte* staged, int64_t first, int64_t bytes) {
-                   cpu::simd().store(&numbers[static_cast<size_t>(first / size)], bytes / size,
-                                     to.view.dtype, staged);
-                 });
+  cpu::simd().store(numbers.data(), std::ssize(numbers), to.view.dtype, image);
+}
+
+void LoraSlots::copy(const std::byte* image, int64_t slot, Stream& stream) const {
+  ENCORE_CHECK(slot >= 0 && slot < num_slots_);
+  for (const Slotted& to : weights_) {
+    std::byte* const place =
+        to.view.as<std::byte>() + slot * to.view.row_stride * size_of(to.view.dtype);
+    stream.copy_to_device(place, image + to.image_offset, to.slot_bytes());
+  }
 }
 
 }  // namespace encore::model

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "backend/staged_copy.h"
+#include "backend/device.h"
 #include "base/tensor.h"
 #include "ir/graph.h"
 #include "model/lora/adapter.h"
 
 namespace encore::model {
 
-// Lifetime: refers to the graph and to the memory of its weights. Threads: one at a time.
+// Lifetime: refers to the graph and to the memory of its weights. Threads: const, so any.
 class LoraSlots {
  public:
   // `weights` by ValueId::index of the graph.
@@ -24,27 +24,35 @@ class LoraSlots {
   // Errors: kUnsupported or kModel naming the module, unless each tensor of the adapter has a place
   // here with its shape, and each module here that the adapter targets has tensors.
   void check(const LoraAdapter& adapter) const;
-  // Writes A, and B times its scale, to a slot, zeros where the adapter has nothing. The device has it
-  // after copy.finish(). Errors: as check(); kModel, naming the tensor, on a number that is not
-  // finite, also once it is rounded: the slot holds nothing of use then.
-  void write(const LoraAdapter& adapter, int64_t slot, StagedCopy& copy) const;
+  // Bytes of an image: what a slot holds of all weights.
+  [[nodiscard]] int64_t image_bytes() const { return image_bytes_; }
+  // Writes A, and B times its scale, to an image, zeros where the adapter has nothing. Errors: as check();
+  // kModel, naming the tensor, on a number that is not finite, also once it is rounded: the image holds
+  // nothing of use then. Threads: any.
+  void pack(const LoraAdapter& adapter, std::byte* image) const;
+  // Enqueues the copy of an image to a slot. Threads: any, with a stream each.
+  void copy(const std::byte* image, int64_t slot, Stream& stream) const;
 
  private:
   struct Slotted {
     const ir::WeightRecipe* recipe;
     TensorView view;  // [S,N,I] of A, [S,O,K] of B
     bool is_a;
+    int64_t image_offset;  // Units: bytes
+
+    [[nodiscard]] int64_t slot_bytes() const { return view.row_elements() * size_of(view.dtype); }
   };
   struct Module {
     int64_t num_in = 0;
     int64_t num_out = 0;
   };
 
-  void write(const LoraAdapter& adapter, const Slotted& to, int64_t slot, StagedCopy& copy) const;
+  void pack(const LoraAdapter& adapter, const Slotted& to, std::byte* image) const;
 
   std::vector<Slotted> weights_;
   std::map<std::string, Module, std::less<>> modules_;  // as adapters name them
   int64_t num_slots_ = 0;
+  int64_t image_bytes_ = 0;
 };
 
 // The module that a piece of such a weight belongs to, as an adapter names it.

@@ -1,0 +1,66 @@
+#include "loader/adapter_images.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/lora/adapter.h"
+
+namespace encore::loader {
+
+AdapterImages::AdapterImages(const model::LoraSlots& slots, Device& device, int64_t max_images,
+                             int64_t max_rank)
+    : slots_(slots), device_(device), max_images_(max_images), max_rank_(max_rank) {}
+
+AdapterImages::Image AdapterImages::get(const Adapter& adapter) {
+  std::shared_ptr<Memory> buffer;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto kept = std::ranges::find(kept_, adapter.generation, &Kept::generation);
+    if (kept != kept_.end()) {
+      kept_.splice(kept_.begin(), kept_, kept);
+      return kept->image;
+    }
+    ++num_reads_;
+    buffer = take_buffer();
+  }
+  if (!buffer) buffer = std::make_shared<Memory>(device_.allocate_host(slots_.image_bytes()));
+  const std::string digest = read(adapter, buffer->data());
+  const std::lock_guard lock(mutex_);
+  if (digests_.try_emplace(adapter.generation, digest).first->second != digest) {
+    fail(ErrorKind::kModel,
+         "{}: changed on disk since the adapter {:?} was loaded: put the old files back, or load "
+         "the new ones (load_inplace)",
+         adapter.path.string(), adapter.name);
+  }
+  if (std::ranges::count(kept_, adapter.generation, &Kept::generation) == 0)
+    kept_.push_front({adapter.generation, buffer});
+  if (std::ssize(kept_) > max_images_) kept_.pop_back();
+  return buffer;
+}
+
+int64_t AdapterImages::num_reads() const {
+  const std::lock_guard lock(mutex_);
+  return num_reads_;
+}
+
+// The headers are checked before the numbers are read, so a file of any size takes no memory unless it is
+// the adapter's.
+std::string AdapterImages::read(const Adapter& adapter, std::byte* image) const {
+  slots_.check(model::LoraAdapter(adapter.path, max_rank_));
+  const model::LoraAdapter files(adapter.path, max_rank_, model::FileAccess::kCopied);
+  slots_.pack(files, image);
+  return files.digest();
+}
+
+std::shared_ptr<Memory> AdapterImages::take_buffer() {
+  if (std::ssize(kept_) < max_images_) return nullptr;
+  const auto idle = std::find_if(kept_.rbegin(), kept_.rend(),
+                                 [](const Kept& kept) { return kept.image.use_count() == 1; });
+  if (idle == kept_.rend()) return nullptr;
+  std::shared_ptr<Memory> buffer = idle->image;
+  // Letting go of one of two orders what others have read, who let go before, in front of what is written.
+  kept_.erase(std::next(idle).base());
+  return buffer;
+}
+
+}  // namespace encore::loader

@@ -1,0 +1,56 @@
+// Copies of adapters in pinned host memory, from where they come to a slot without a file being read.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "backend/device.h"
+#include "loader/adapter.h"
+#include "model/lora/slots.h"
+
+namespace encore::loader {
+
+// Keeps those that were used last. Threads: any. Lifetime: refers to slots and device.
+class AdapterImages {
+ public:
+  // As model::LoraSlots::pack() writes it.
+  using Image = std::shared_ptr<const Memory>;
+
+  // `max_images`: 1 or more. More are there only while somebody has them.
+  AdapterImages(const model::LoraSlots& slots, Device& device, int64_t max_images,
+                int64_t max_rank);
+
+  // The adapter's image, read from its files where no copy is kept. Several threads may read at a time.
+  // Errors: those of LoraAdapter and LoraSlots::pack; kModel when its files are not those that were read
+  // the first time; kMemory.
+  Image get(const Adapter& adapter);
+  // Times that files were read.
+  [[nodiscard]] int64_t num_reads() const;
+
+ private:
+  struct Kept {
+    int64_t generation;
+    std::shared_ptr<Memory> image;
+  };
+
+  // Reads the files into `image`; returns their digest.
+  std::string read(const Adapter& adapter, std::byte* image) const;
+  // Memory for one more image: that of the one whose use is the longest ago, where enough are kept and
+  // nobody has it. With the mutex held.
+  std::shared_ptr<Memory> take_buffer();
+
+  const model::LoraSlots& slots_;
+  Device& device_;
+  int64_t max_images_;
+  int64_t max_rank_;
+  mutable std::mutex mutex_;
+  std::list<Kept> kept_;                    // last used first
+  std::map<int64_t, std::string> digests_;  // by generation, as they were first read
+  int64_t num_reads_ = 0;
+};
+
+}  // namespace encore::loader
