@@ -87,7 +87,9 @@ inline constexpr StepInput kAdapters{
     .name = "adapters",
     .rows = kSequences,
     .pad = ir::Pad::kMinusOne,
-    .about = "the slot of each sequence's adapter, where the step samples; -1: none"};
+    .about =
+        "the slot of each sequence's adapter, where the step samples, or with drafts of each row "
+        "of logits; -1: none"};
 }  // namespace step_input
 
 inline constexpr StepInput kStepInputs[] = {

@@ -33,7 +33,10 @@ void InputWriter::add(const StepRows& rows) {
   const int64_t num_tokens = std::ssize(rows.ids) + rows.num_drafts;
   std::fill_n(&ids_[row_ + std::ssize(rows.ids)], rows.num_drafts, -1);
   if (!token_adapters_.empty()) std::fill_n(&token_adapters_[row_], num_tokens, rows.adapter);
-  if (!adapters_.empty()) adapters_[sequence_] = rows.adapter;
+  if (!adapters_.empty()) {
+    const size_t each = 1 + static_cast<size_t>(rows.num_drafts);
+    std::fill_n(&adapters_[sequence_ * each], each, rows.adapter);
+  }
   const int64_t end = rows.first + num_tokens;
   for (int64_t position = rows.first; position < end;) {
     const int64_t page = position / page_size_;

@@ -75,7 +75,8 @@ struct Given {
 
 class SpeculationTest : public testing::DeviceTest {
  protected:
-  std::unique_ptr<LoadedModel> load(int64_t num_drafts, int64_t max_seq_len = 96) {
+  std::unique_ptr<LoadedModel> load(int64_t num_drafts, int64_t max_seq_len = 96,
+                                    int64_t num_adapters = 0) {
     model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
     source.config.layers.resize(1);
     source.config.vocab_size = kWords;
@@ -90,16 +91,23 @@ class SpeculationTest : public testing::DeviceTest {
     options.page_size = 16;
     options.dtype = DType::kF32;  // so that a sequence's tokens do not depend on its bucket
     options.bursts = true;
+    options.adapters = {.num_slots = num_adapters, .max_rank = 4, .fills_slots = num_adapters > 0};
     return std::make_unique<LoadedModel>(*device_, source, options);
   }
 
+  // Requests take the adapters of the model by turns, and none.
   static std::map<int64_t, Given> answers(LoadedModel& model, int64_t first, int64_t last,
                                           const EngineOptions& how) {
     Engine engine(model, how);
     std::map<SequenceId, int64_t> numbers;
     std::map<int64_t, Given> given;
-    for (int64_t number = first; number < last; ++number)
-      numbers[std::get<SequenceId>(engine.add(any_request(number)))] = number;
+    const int64_t num_adapters = model.adapters() == nullptr ? 0 : model.adapters()->num_slots();
+    for (int64_t number = first; number < last; ++number) {
+      Request request = any_request(number);
+      if (const int64_t turn = number % (num_adapters + 1); turn > 0)
+        request.adapter = fmt::format("random-{}", turn - 1);
+      numbers[std::get<SequenceId>(engine.add(std::move(request)))] = number;
+    }
     while (engine.step([&](const Generated& generated) {
       Given& to = given[numbers[generated.sequence]];
       to.tokens.push_back(generated.token);
@@ -133,6 +141,25 @@ TEST_P(SpeculationTest, RequestsGetToTheBitWhatTheyGetWithoutDrafts) {
     }
   }
   EXPECT_GT(num_drafted, each * kMostDrafts / 2);
+}
+
+// Rows of drafts have the adapter of their sequence, in the last layer, too.
+TEST_P(SpeculationTest, RequestsOfAdaptersGetToTheBitWhatTheyGetWithoutDrafts) {
+  constexpr int64_t kSeqLen = 96;
+  constexpr int64_t kAdapters = 3;
+  const int64_t count = is_thorough() ? 60 : 12;
+  const auto plain = load(0, kSeqLen, kAdapters);
+  const auto expected = answers(*plain, 0, count, {.overlap = false});
+  EXPECT_NE(expected, answers(*load(0), 0, count, {.overlap = false})) << "adapters do nothing";
+  int64_t num_drafted = 0;
+  for (const int64_t drafts : {2, 5}) {
+    const auto model = load(drafts, kSeqLen, kAdapters);
+    const auto actual = answers(*model, 0, count, {.overlap = drafts == 5});
+    EXPECT_EQ(actual, expected) << "drafts " << drafts;
+    for (const auto& [number, given] : actual)
+      num_drafted += given.num_drafted;
+  }
+  EXPECT_GT(num_drafted, 10);
 }
 
 }  // namespace

@@ -268,11 +268,6 @@ TEST(TensorParallelRefusals, NameWhatDoesNotGoTogether) {
   message = message_of(ErrorKind::kUnsupported, [&] { load(2, drafts); });
   EXPECT_NE(message.find("--speculative-tokens 2 with --tensor-parallel 2"), std::string::npos)
       << message;
-  adapters.limits.num_drafts = 2;
-  message = message_of(ErrorKind::kUnsupported, [&] { load(1, adapters); });
-  EXPECT_NE(message.find("--speculative-tokens 2 with adapters (--lora)"), std::string::npos)
-      << message;
-
   const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
   LoadedModel model(*device, testing::tiny_model(Tiny::kLlama), plain);
   message = message_of(ErrorKind::kUnsupported, [&] { model.sleep(SleepDepth::kKv, {}); });

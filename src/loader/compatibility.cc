@@ -49,6 +49,16 @@ constexpr std::array kRows = {
         "several ranks", kWhole,
         "collectives are launches; on the CPU alone, --tensor-parallel on GPUs is refused",
         "TensorParallel.GivesTheTokensOfOneRank"},
+    Compatibility{"drafts with adapters", kWhole, "rows of drafts have the slot of their sequence",
+                  "SpeculationTest.RequestsOfAdaptersGetToTheBitWhatTheyGetWithoutDrafts"},
+    Compatibility{"more adapters than slots", kWhole,
+                  "adapters come to slots between steps; who waits for one holds up nobody",
+                  "LoraResidencyTest.RandomTrafficGetsWhatEachRequestGetsAlone"},
+    Compatibility{"adapters with a prefix cache", kWhole, "the key of pages has the adapter in it",
+                  "LoraTest.AdaptersShareNoPagesOfThePrefixCache"},
+    Compatibility{"adapters with weights in FP8", kWhole,
+                  "A and B are floats, and what they add is not scaled",
+                  "LoraTest.AdaptersAddToProductsOfWeightsInFp8"},
     Compatibility{"penalties", kWhole, "the device counts the tokens that it samples",
                   "SamplingTest.AFrequencyPenaltyCountsEveryTokenThatTheDeviceSampled"},
     Compatibility{"log-probabilities", kWhole, "the sampler writes them where a row asks for them",
@@ -80,10 +90,8 @@ constexpr std::array kRefused = {
                 "the ranks would leave a burst one by one", kRefusals},
     RefusedPair{Feature::kAdapters, Feature::kRanks, ErrorKind::kUnsupported,
                 "the ranks have no shares of an adapter", kRefusals},
-    RefusedPair{Feature::kDrafts, Feature::kAdapters, ErrorKind::kUnsupported,
-                "drafts run without adapters and on one device", kRefusals},
     RefusedPair{Feature::kDrafts, Feature::kRanks, ErrorKind::kUnsupported,
-                "drafts run without adapters and on one device", kRefusals},
+                "drafts run on one device", kRefusals},
 };
 
 // The report's rows, those of refused pairs last.
@@ -132,7 +140,7 @@ std::optional<std::string> asked(Feature feature, const LoadOptions& options) {
   const int num_ranks = options.rank.size;
   switch (feature) {
     case Feature::kAdapters:
-      return where(lora_shape(options.adapters).has_value(), "adapters (--lora)");
+      return where(options.adapters.has_room(), "adapters (--lora)");
     case Feature::kBursts:
       return where(options.bursts, "--burst-steps");
     case Feature::kDrafts:

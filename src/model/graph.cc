@@ -252,7 +252,11 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   const ValueId logits_rows =
       drafts ? (*drafts)["logits_rows"] : step_input::kLastRows.add_to(graph);
   const ValueId lengths = drafts ? (*drafts)["lengths"] : batch.kv_lens;
-  if (options.lora) trace.adapters = step_input::kAdapters.add_to(graph);
+  if (options.lora) {
+    StepInput adapters = step_input::kAdapters;
+    if (drafts) adapters.rows = ir::Symbol::kLogits;
+    trace.adapters = adapters.add_to(graph);
+  }
   const auto [o, residual] = b.gather_rows(attended.o, attended.x, logits_rows);
   const ValueId logits = trace_logits(trace, {o, residual, {lengths, 1}}, head);
   scale_kv_weights(graph, options.kv_scales);
