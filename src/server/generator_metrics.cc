@@ -119,6 +119,30 @@ void write_drafts(const engine::DraftCounts& drafts, Metrics& metrics) {
   }
 }
 
+void write_adapters(const loader::AdapterStats& adapters, Metrics& metrics) {
+  const auto gauge = [&](std::string_view name, std::string_view help, int64_t value) {
+    metrics.gauge(name, help) = static_cast<double>(value);
+  };
+  const auto counter = [&](std::string_view name, std::string_view help, int64_t value) {
+    metrics.counter(name, help) = static_cast<double>(value);
+  };
+  gauge("encore_adapters", "Adapters (LoRA) that requests may name", adapters.num_registered);
+  gauge("encore_adapter_slots", "Adapters that there is room for on the device",
+        adapters.num_slots);
+  gauge("encore_adapters_resident", "Adapters that are on the device", adapters.slots.num_resident);
+  gauge("encore_adapters_awaited", "Adapters that sequences wait for", adapters.slots.num_awaited);
+  counter("encore_adapter_loads_total", "Adapters that were copied to the device",
+          adapters.slots.num_loads);
+  counter("encore_adapter_failures_total", "Adapters that could not be, which ended their requests",
+          adapters.slots.num_failures);
+  counter("encore_adapter_evictions_total", "Adapters that left the device for another",
+          adapters.slots.num_evictions);
+  counter("encore_adapter_waits_total", "Times that sequences had to wait for an adapter",
+          adapters.slots.num_waits);
+  counter("encore_adapter_reads_total", "Adapters that were read from their files",
+          adapters.num_reads);
+}
+
 void write_times(const engine::GeneratorStatistics& now, Metrics& metrics) {
   const auto seconds = [](engine::HostTimes::Clock::duration time) {
     return std::chrono::duration<double>(time).count();
@@ -157,6 +181,7 @@ void write_metrics(const engine::GeneratorStatistics& now, Metrics& metrics) {
   write_sequences(now, metrics);
   write_steps(now.coverage, now.steps, metrics);
   if (now.drafts) write_drafts(*now.drafts, metrics);
+  if (now.adapters) write_adapters(*now.adapters, metrics);
   write_times(now, metrics);
 }
 

@@ -49,6 +49,27 @@ TEST(GeneratorMetrics, CountReplaysOfEverySizeFromTheStart) {
   EXPECT_EQ(text.find(R"(mode="piecewise",step="decode")"), std::string::npos);
 }
 
+TEST(GeneratorMetrics, CountAdaptersWhereThereIsRoomForSome) {
+  engine::GeneratorStatistics now;
+  EXPECT_EQ(text_of(now).find("adapter"), std::string::npos);
+  now.adapters = loader::AdapterStats{.num_registered = 2000,
+                                      .num_slots = 64,
+                                      .num_reads = 7,
+                                      .slots = {.num_resident = 60,
+                                                .num_awaited = 3,
+                                                .num_loads = 9,
+                                                .num_failures = 1,
+                                                .num_evictions = 4,
+                                                .num_waits = 5}};
+  const std::string text = text_of(now);
+  for (const char* line :
+       {"encore_adapters 2000", "encore_adapter_slots 64", "encore_adapters_resident 60",
+        "encore_adapters_awaited 3", "encore_adapter_loads_total 9",
+        "encore_adapter_failures_total 1", "encore_adapter_evictions_total 4",
+        "encore_adapter_waits_total 5", "encore_adapter_reads_total 7"})
+    expect_line(text, line);
+}
+
 TEST(GeneratorMetrics, CountDraftsAndThoseThatWereRightWhereThereAreAny) {
   engine::GeneratorStatistics now;
   EXPECT_EQ(text_of(now).find("draft"), std::string::npos);
