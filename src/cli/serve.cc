@@ -197,6 +197,7 @@ void raise_file_limit() {
 
 server::ApiOptions api_options(const config::Settings& settings) {
   server::ApiOptions options{.build = build_info()};
+  options.adapter_root = settings.lora_dir;
   options.max_body_bytes = server::HttpOptions().max_body_bytes;
   options.gate.allowed_hosts = settings.allowed_hosts;
   options.gate.allowed_origins = settings.allowed_origins;

@@ -26,6 +26,8 @@ struct ApiContext {
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
   OtherTools other_tools = OtherTools::kLeaveOut;
   std::optional<std::chrono::milliseconds> request_timeout;  // of all requests that generate
+  // The directory in which adapters must lie that are loaded while serving; empty: they may lie anywhere.
+  std::string adapter_root = {};
 };
 
 // Text that is to be generated, and how the answer is written.

@@ -77,7 +77,8 @@ ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions
                .capacity = generator.capacity(),
                .unknown_parameters = options_.unknown_parameters,
                .other_tools = options_.other_tools,
-               .request_timeout = options_.request_timeout},
+               .request_timeout = options_.request_timeout,
+               .adapter_root = options_.adapter_root},
       gate_(options_.gate),
       grammar_s_(metrics_.histogram("encore_grammar_seconds",
                                     "To have the grammar of a request's answer, compiled or found",
@@ -86,6 +87,7 @@ ApiServer::ApiServer(engine::Generator& generator, ServedModel model, ApiOptions
       generation_(generator, context_.model, metrics_, post_, std::move(time)),
       grammars_(context_.model),
       background_(kBackgroundThreads),
+      changes_(1),
       compilations_(kCompilingThreads) {
   const ServedModel& served = context_.model;
   if (served.chat_template != nullptr && served.tokenizer != nullptr)
@@ -125,20 +127,20 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
       {{"GET", "/v1/models", "The model, under each of its names"}, list_models},
       {{"GET", "/v1/models/*", "The model of a name"}, show_model},
       {{"POST", "/v1/load_lora_adapter", "Loads an adapter, a model of requests from then on",
-        Access::kAdminKey, &load_adapter_parameters()},
+        Access::kAdapterKey, &load_adapter_parameters()},
        nullptr,
        nullptr,
        nullptr,
        to_response,
        load_adapter},
-      {{"POST", "/v1/unload_lora_adapter", "Takes an adapter's name away", Access::kAdminKey,
+      {{"POST", "/v1/unload_lora_adapter", "Takes an adapter's name away", Access::kAdapterKey,
         &unload_adapter_parameters()},
        nullptr,
        nullptr,
        nullptr,
        to_response,
        unload_adapter},
-      {{"POST", "/load_lora_adapter", "SGLang's name of /v1/load_lora_adapter", Access::kAdminKey,
+      {{"POST", "/load_lora_adapter", "SGLang's name of /v1/load_lora_adapter", Access::kAdapterKey,
         &load_adapter_parameters()},
        nullptr,
        nullptr,
@@ -146,7 +148,7 @@ const std::vector<ApiServer::Route>& ApiServer::routes() {
        to_response,
        load_adapter},
       {{"POST", "/unload_lora_adapter", "SGLang's name of /v1/unload_lora_adapter",
-        Access::kAdminKey, &unload_adapter_parameters()},
+        Access::kAdapterKey, &unload_adapter_parameters()},
        nullptr,
        nullptr,
        nullptr,
@@ -264,6 +266,7 @@ void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& respo
       continue;
     }
     if (const auto error = check_access(route, request)) return refuse(*error);
+    request.permissions = gate_.permissions(request);
     if (route.answer != nullptr) return responder->respond(route.answer(*this));
     if (route.operate != nullptr)
       return route.operate(request, generator_, post_, std::move(responder));
@@ -290,6 +293,7 @@ void ApiServer::dispatch(HttpRequest& request, std::unique_ptr<Responder>& respo
 std::optional<ApiError> ApiServer::check_access(const Route& route,
                                                 const HttpRequest& request) const {
   if (route.access == Access::kKey) return gate_.check_key(request);
+  if (route.access == Access::kAdapterKey) return gate_.check_adapter_key(request);
   if (route.access == Access::kAdminKey) return gate_.check_admin_key(request);
   return std::nullopt;
 }
@@ -302,6 +306,10 @@ Prepared ApiServer::prepare(const Route& route, HttpRequest& request) {
   if (const auto* error = std::get_if<ApiError>(&prepared.answer))
     prepared.answer = error_response(request, *error);
   if (auto* job = std::get_if<GenerationJob>(&prepared.answer)) {
+    if (const std::string& adapter = job->plan.adapter;
+        !adapter.empty() && !may_use_adapter(request, adapter)) {
+      return {error_response(request, not_allowed(adapter, "model")), {}};
+    }
     job->plan.arrived = request.arrived;
     const auto& most = context_.request_timeout;
     if (most) job->plan.timeout = std::min(job->plan.timeout.value_or(*most), *most);
@@ -314,7 +322,8 @@ void ApiServer::prepare_aside(const Route& route, HttpRequest request,
   // Shared, as what is posted must be copyable; one thread has it at a time.
   const auto pending =
       std::make_shared<Pending>(Pending{std::move(request), std::move(responder), {}});
-  background_.run([this, &route, pending] {
+  Background& thread = route.change != nullptr ? changes_ : background_;
+  thread.run([this, &route, pending] {
     try {
       pending->prepared = prepare(route, pending->request);
     } catch (const std::exception& error) {

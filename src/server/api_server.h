@@ -25,6 +25,7 @@ struct ApiOptions {
   // The time that a request that generates may take; absent: as long as it asks for, or forever.
   std::optional<std::chrono::milliseconds> request_timeout;
   GateOptions gate;
+  std::string adapter_root;  // ApiContext has it
   std::vector<MetricAlias> metric_aliases;
   // Objects that other handlers on this thread use as well, or null.
   RequestLog* request_log = nullptr;
@@ -110,6 +111,7 @@ class ApiServer {
   AnswerGrammars grammars_;
   // The last members, because their threads use the others.
   Background background_;
+  Background changes_;       // one at a time
   Background compilations_;  // which wait for the compiler's threads
 };
 

@@ -63,6 +63,80 @@ TEST_F(ApiServerTest, LoadsAndUnloadsAdaptersForOperators) {
   EXPECT_EQ(send("GET", "/v1/models/poet", "", key)->status, 404);
 }
 
+TEST_F(ApiServerTest, AKeyUsesAndLoadsTheAdaptersThatItMay) {
+  KeySet keys = {"all"};
+  keys.add("some", "", {.adapters = {{"poet", "law-*"}}});
+  keys.add("loader", "", {.adapters = {{"law-*"}}, .loads_adapters = true});
+  ServedModel model;
+  model.names = {"stories"};
+  model.vocab_size = 100;
+  model.max_seq_len = 100;
+  for (const char* name : {"poet", "law-1", "chef"})
+    model.adapters->put({name, std::string("/") + name});
+  start(std::move(model), {.gate = {.api_keys = keys}});
+  const auto as = [&](const char* key, std::string method, std::string path, std::string body) {
+    return send(std::move(method), std::move(path), std::move(body), {{"x-api-key", key}});
+  };
+  const auto models_of = [&](const char* key) {
+    return parsed(*as(key, "GET", "/v1/models", "")).at("data").as_array().size();
+  };
+  EXPECT_EQ(models_of("all"), 4U);
+  EXPECT_EQ(models_of("some"), 3U);
+  EXPECT_EQ(as("some", "GET", "/v1/models/chef", "")->status, 404);
+  EXPECT_EQ(as("some", "GET", "/v1/models/law-1", "")->status, 200);
+  const auto status_for = [&](const char* key, const std::string& name) {
+    return as(key, "POST", "/v1/completions",
+              fmt::format(R"({{"prompt": [1], "model": "{}"}})", name))
+        ->status;
+  };
+  EXPECT_EQ(status_for("some", "poet"), 0);  // it generates
+  EXPECT_EQ(status_for("some", "stories"), 0);
+  EXPECT_EQ(status_for("all", "chef"), 0);
+  const size_t num_before = generator_.requests.size();
+  EXPECT_EQ(status_for("some", "chef"), 403);
+  EXPECT_EQ(status_for("some", "stories:chef"), 403);
+  EXPECT_EQ(generator_.requests.size(), num_before);
+  const auto load = [&](const char* key, const std::string& name) {
+    auto exchange = as(key, "POST", "/v1/load_lora_adapter",
+                       fmt::format(R"({{"lora_name": "{}", "lora_path": "/x"}})", name));
+    if (exchange->status == 0) wait_and_pump();
+    return exchange->status;
+  };
+  EXPECT_EQ(load("all", "new"), 403);
+  EXPECT_EQ(load("loader", "new"), 403);
+  EXPECT_TRUE(generator_.adapters.empty());
+  EXPECT_EQ(load("loader", "law-2"), 200);
+  EXPECT_EQ(generator_.adapters, std::vector<std::string>{"law-2=/x"});
+}
+
+TEST_F(ApiServerTest, LoadsAdaptersOfOneDirectoryAlone) {
+  namespace fs = std::filesystem;
+  const TempDir dir;
+  const fs::path root = dir.path() / "adapters";
+  fs::create_directories(root / "poet");
+  fs::create_directories(dir.path() / "adapters-of-others");
+  fs::create_directory_symlink(dir.path(), root / "out");
+  fs::create_directory_symlink(root / "loop", root / "loop");
+  start({.gate = {.admin_keys = {"two"}}, .adapter_root = root.string()});
+  const auto load = [&](const std::string& path) {
+    auto exchange = send("POST", "/v1/load_lora_adapter",
+                         fmt::format(R"({{"lora_name": "x", "lora_path": "{}"}})", path),
+                         {{"x-api-key", "two"}});
+    wait_and_pump();
+    return exchange->status;
+  };
+  for (const std::string& path :
+       {std::string("../adapters-of-others"), dir.path().string(), std::string("/etc"),
+        std::string("poet/../../adapters-of-others"), std::string("out"),
+        std::string("out/adapters-of-others"), std::string("loop"), std::string("loop/x"),
+        root.string(), std::string("."), root.string() + "-of-others"})
+    EXPECT_EQ(load(path), 403) << path;
+  EXPECT_TRUE(generator_.adapters.empty());
+  EXPECT_EQ(load("poet"), 200);
+  EXPECT_EQ(load("out/adapters/./poet"), 200);
+  EXPECT_EQ(generator_.adapters.front(), "x=" + (fs::canonical(root) / "poet").string());
+}
+
 TEST_F(ApiServerTest, TellsRoutersOfItselfAsTheyAsk) {
   for (const char* path : {"/model_info", "/get_model_info", "/server_info", "/get_server_info"}) {
     const json::value info = parsed(*send("GET", path));

@@ -33,15 +33,21 @@ bool is_bearer(std::string_view header) {
          equal_ignoring_case(header.substr(0, kBearer.size()), kBearer);
 }
 
+// What `find` says of the first of the keys that the request brings which it knows; null: of none.
+template <typename Find>
+auto find_key(const HttpRequest& request, const Find& find) {
+  const std::string* header = request.header("authorization");
+  decltype(find(std::string_view())) found = nullptr;
+  if (header != nullptr && is_bearer(*header))
+    found = find(std::string_view(*header).substr(kBearer.size()));
+  if (const std::string* plain = request.header("x-api-key"); found == nullptr && plain != nullptr)
+    found = find(*plain);
+  return found;
+}
+
 // The name of that of `keys` which the request brings; null: it brings none.
 const std::string* key_of(const HttpRequest& request, const KeySet& keys) {
-  const std::string* header = request.header("authorization");
-  const std::string* name = nullptr;
-  if (header != nullptr && is_bearer(*header))
-    name = keys.find(std::string_view(*header).substr(kBearer.size()));
-  if (const std::string* plain = request.header("x-api-key"); name == nullptr && plain != nullptr)
-    name = keys.find(*plain);
-  return name;
+  return find_key(request, [&](std::string_view key) { return keys.find(key); });
 }
 
 // Returns an error if the request brings none of `keys`; the error calls a key an `what`.
@@ -116,6 +122,17 @@ std::optional<ApiError> Gate::check_admin_key(const HttpRequest& request) const 
                     .code = "no_admin_key"};
   }
   return look_for_key(request, options_.admin_keys, "admin key", "invalid_admin_key");
+}
+
+std::optional<ApiError> Gate::check_adapter_key(const HttpRequest& request) const {
+  const auto allowed = permissions(request);
+  if (allowed != nullptr && allowed->loads_adapters) return std::nullopt;
+  return check_admin_key(request);
+}
+
+std::shared_ptr<const KeyPermissions> Gate::permissions(const HttpRequest& request) const {
+  return find_key(request,
+                  [&](std::string_view key) { return options_.api_keys.permissions(key); });
 }
 
 Headers Gate::cors_headers(const HttpRequest& request) const {

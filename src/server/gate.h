@@ -2,6 +2,7 @@
 // reader's machine.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +42,11 @@ class Gate {
   [[nodiscard]] std::string key_name(const HttpRequest& request) const;
   // Checks the key as check_key() does, for requests that operators alone may make.
   [[nodiscard]] std::optional<ApiError> check_admin_key(const HttpRequest& request) const;
+  // Checks whether the request's key lets it load and unload adapters: an API key may be allowed to, and
+  // operators are.
+  [[nodiscard]] std::optional<ApiError> check_adapter_key(const HttpRequest& request) const;
+  // What the API key of a request may; null: no key is asked for, and everything is allowed.
+  [[nodiscard]] std::shared_ptr<const KeyPermissions> permissions(const HttpRequest& request) const;
   // The headers that let a page of an allowed origin see the answer.
   [[nodiscard]] Headers cors_headers(const HttpRequest& request) const;
   // Answers a browser that asks, ahead of a page's request, whether the page may send it.

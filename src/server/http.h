@@ -15,6 +15,8 @@ namespace encore::server {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
+struct KeyPermissions;
+
 struct HttpRequest {
   std::string method;  // "GET"
   std::string path;    // as sent, without the query
@@ -24,7 +26,9 @@ struct HttpRequest {
   std::string id = {};      // X-Request-Id, or a fresh one
   std::string client = {};  // "127.0.0.1:40412"
   std::string key = {};     // the name of the key that it brings; empty: none is known
-  bool is_url = false;      // it asked for a URL, http://HOST/PATH, in the place of a path
+  // What that key may; null: everything. The server sets it.
+  std::shared_ptr<const KeyPermissions> permissions = {};
+  bool is_url = false;  // it asked for a URL, http://HOST/PATH, in the place of a path
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 
   // The first header of that name, which is in lower case; null when there is none.

@@ -26,6 +26,50 @@ std::string_view take_word(std::string_view& line) {
   return word;
 }
 
+constexpr std::string_view kAdapters = "adapters=";
+constexpr std::string_view kLoadAdapters = "load-adapters";
+
+// Is the word one that says what a key may? Adds it then.
+bool add_permission(std::string_view word, KeyPermissions& permissions) {
+  if (word == kLoadAdapters) {
+    permissions.loads_adapters = true;
+    return true;
+  }
+  if (!word.starts_with(kAdapters)) return false;
+  auto& adapters = permissions.adapters;
+  if (!adapters) adapters.emplace();
+  for (word.remove_prefix(kAdapters.size()); !word.empty();) {
+    const std::string_view name = word.substr(0, word.find(','));
+    if (!name.empty()) adapters->emplace_back(name);
+    word.remove_prefix(std::min(word.size(), name.size() + 1));
+  }
+  return true;
+}
+
+// Adds the entry of a line; false: it is empty.
+bool add_line(KeySet& keys, std::string_view line) {
+  std::vector<std::string_view> words;
+  KeyPermissions permissions;
+  bool has_permissions = false;
+  for (std::string_view word = take_word(line); !word.empty(); word = take_word(line)) {
+    const bool is_permission = !words.empty() && add_permission(word, permissions);
+    has_permissions = has_permissions || is_permission;
+    if (is_permission) continue;
+    if (words.size() == 2 || has_permissions) {
+      fail(ErrorKind::kUsage,
+           "a line is a key, or a name and a key, without blanks in them, and behind it what it "
+           "may: "
+           "{}NAME,... or {}",
+           kAdapters, kLoadAdapters);
+    }
+    words.push_back(word);
+  }
+  if (words.empty()) return false;
+  keys.add(words.back(), words.size() == 2 ? words.front() : std::string_view(),
+           std::move(permissions));
+  return true;
+}
+
 }  // namespace
 
 KeySet::KeySet(std::initializer_list<std::string_view> entries) {
@@ -33,7 +77,7 @@ KeySet::KeySet(std::initializer_list<std::string_view> entries) {
     add(entry);
 }
 
-void KeySet::add(std::string_view entry, std::string_view name) {
+void KeySet::add(std::string_view entry, std::string_view name, KeyPermissions permissions) {
   Hash hash{};
   if (entry.starts_with(kHashed)) {
     const std::string_view digits = entry.substr(kHashed.size());
@@ -50,17 +94,29 @@ void KeySet::add(std::string_view entry, std::string_view name) {
   } else {
     hash = hash_of(entry);
   }
-  keys_.push_back({hash, name.empty()
-                             ? fmt::format("{:02x}", fmt::join(hash.begin(), hash.begin() + 4, ""))
-                             : std::string(name)});
+  keys_.push_back({hash,
+                   name.empty()
+                       ? fmt::format("{:02x}", fmt::join(hash.begin(), hash.begin() + 4, ""))
+                       : std::string(name),
+                   std::make_shared<const KeyPermissions>(std::move(permissions))});
+}
+
+const KeySet::Key* KeySet::find_key(std::string_view key) const {
+  const Hash given = hash_of(key);
+  const Key* found = nullptr;
+  for (const Key& known : keys_)
+    if (CRYPTO_memcmp(given.data(), known.hash.data(), given.size()) == 0) found = &known;
+  return found;
 }
 
 const std::string* KeySet::find(std::string_view key) const {
-  const Hash given = hash_of(key);
-  const std::string* name = nullptr;
-  for (const Key& known : keys_)
-    if (CRYPTO_memcmp(given.data(), known.hash.data(), given.size()) == 0) name = &known.name;
-  return name;
+  const Key* const found = find_key(key);
+  return found == nullptr ? nullptr : &found->name;
+}
+
+std::shared_ptr<const KeyPermissions> KeySet::permissions(std::string_view key) const {
+  const Key* const found = find_key(key);
+  return found == nullptr ? nullptr : found->permissions;
 }
 
 KeySet::Hash KeySet::hash_of(std::string_view key) {
@@ -86,18 +142,8 @@ void add_keys_of_file(KeySet& keys, const std::filesystem::path& file, std::stri
     ++number;
     std::string_view rest = lines.substr(0, lines.find('\n'));
     lines.remove_prefix(std::min(lines.size(), rest.size() + 1));
-    const std::string_view first = take_word(rest);
-    const std::string_view second = take_word(rest);
-    if (first.empty()) continue;
-    has_keys = true;
     try {
-      if (!take_word(rest).empty())
-        fail(ErrorKind::kUsage, "a line is a key, or a name and a key, without blanks in them");
-      if (second.empty()) {
-        keys.add(first);
-      } else {
-        keys.add(second, first);
-      }
+      has_keys = add_line(keys, rest) || has_keys;
     } catch (const Error& error) {
       fail(error.kind(), "{} {}:{}: {}", option, file.string(), number, error.what());
     }

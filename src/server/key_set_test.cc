@@ -64,6 +64,31 @@ TEST(KeySet, AKeyHasTheNameInFrontOfItOrTheFirstDigitsOfItsHash) {
     EXPECT_EQ(name_of(other), "none") << other;
 }
 
+TEST(KeySet, SaysWhatAKeyMayDoWithAdapters) {
+  const TempDir dir;
+  KeySet keys;
+  add_keys_of_file(keys,
+                   dir.write("keys",
+                             "one\ntwo adapters=\nalice three adapters=poet,law-* \n"
+                             "bob four load-adapters adapters=a adapters=b\n"
+                             "adapters=x load-adapters\n"),
+                   "");
+  EXPECT_EQ(keys.permissions("none"), nullptr);
+  EXPECT_TRUE(keys.permissions("one")->may_use("any"));
+  EXPECT_FALSE(keys.permissions("one")->loads_adapters);
+  EXPECT_FALSE(keys.permissions("two")->may_use("any"));
+  EXPECT_EQ(*keys.find("three"), "alice");
+  const auto three = keys.permissions("three");
+  EXPECT_TRUE(three->may_use("poet") && three->may_use("law-2") && three->may_use("law-"));
+  EXPECT_FALSE(three->may_use("poets") || three->may_use("law") || three->may_use(""));
+  const auto four = keys.permissions("four");
+  EXPECT_TRUE(four->loads_adapters && four->may_use("a") && four->may_use("b"));
+  EXPECT_FALSE(four->may_use("c"));
+  EXPECT_TRUE(keys.permissions("adapters=x")->loads_adapters);  // the first word is a key
+  for (const char* line : {"one two three", "one two adapter=x", "one load-adapters two"})
+    EXPECT_NE(refusal(line).find("adapters=NAME,..."), std::string::npos) << line;
+}
+
 TEST(KeySet, SaysWhichLineOfAFileIsNoHashAndNotWhatItSays) {
   for (const std::string digits : {"", "12", "7692c3", "zz"}) {
     const std::string message = refusal("one\nsha256:" + digits + std::string(60, 'x') + "\n");

@@ -1,6 +1,11 @@
 #include "server/models.h"
 
+#include <algorithm>
+#include <filesystem>
+
 #include <fmt/format.h>
+
+#include "server/key_permissions.h"
 
 namespace encore::server {
 namespace {
@@ -29,20 +34,51 @@ json::object model_info(const ServedModel& model) {
           {"is_generation", true}};
 }
 
+// The path, or, of one that must lie in `root`, where it leads from there; nothing: out of it.
+std::optional<std::string> place_in(const std::string& root, const std::string& path) {
+  if (root.empty()) return path;
+  namespace fs = std::filesystem;
+  std::error_code problem;
+  const fs::path base = fs::canonical(root, problem);
+  if (problem) return std::nullopt;
+  const fs::path place = fs::weakly_canonical(base / path, problem);
+  if (problem) return std::nullopt;
+  const auto [base_end, place_at] =
+      std::mismatch(base.begin(), base.end(), place.begin(), place.end());
+  if (base_end != base.end() || place_at == place.end()) return std::nullopt;
+  return place.string();
+}
+
 }  // namespace
 
-Prepared list_models(const HttpRequest& /*request*/, const ApiContext& context) {
+ApiError not_allowed(std::string_view adapter, std::string_view param) {
+  return {.status = 403,
+          .message = fmt::format("this API key may not use {}", escaped(adapter)),
+          .param = std::string(param),
+          .code = "model_not_allowed"};
+}
+
+bool may_use_adapter(const HttpRequest& request, std::string_view adapter) {
+  return request.permissions == nullptr || request.permissions->may_use(adapter);
+}
+
+Prepared list_models(const HttpRequest& request, const ApiContext& context) {
   json::array list;
   for (const std::string& name : context.model.names)
     list.emplace_back(model_object(name, context.model));
-  for (const ServedAdapter& adapter : context.model.adapters->all())
+  for (const ServedAdapter& adapter : context.model.adapters->all()) {
+    if (!may_use_adapter(request, adapter.name)) continue;
     list.emplace_back(model_object(adapter.name, context.model));
+  }
   return {json_response(json::object{{"object", "list"}, {"data", std::move(list)}}), {}};
 }
 
 Prepared show_model(const HttpRequest& request, const ApiContext& context) {
   const std::string name = percent_decoded(request.path.substr(kModelsPath.size()));
-  if (context.model.has_name(name)) return {json_response(model_object(name, context.model)), {}};
+  const auto adapter = context.model.find_adapter(name);
+  const bool is_hidden = adapter && !may_use_adapter(request, adapter->name);
+  if (context.model.has_name(name) && !is_hidden)
+    return {json_response(model_object(name, context.model)), {}};
   return {ApiError{.status = 404,
                    .message = fmt::format("there is no model {}", escaped(name)),
                    .param = "model",
@@ -67,14 +103,24 @@ const ParameterTable& load_adapter_parameters() {
 Prepared load_adapter(const HttpRequest& request, const ApiContext& context,
                       engine::Generator& generator) {
   const auto answer = [&](const Parameters& given) -> decltype(Prepared::answer) {
-    const ServedAdapter adapter{given.string("lora_name"), given.string("lora_path")};
+    ServedAdapter adapter{given.string("lora_name"), given.string("lora_path")};
     if (adapter.name.empty() || adapter.path.empty())
       return bad_request("lora_name and lora_path are missing", "lora_name", "missing_parameter");
+    if (!may_use_adapter(request, adapter.name)) return not_allowed(adapter.name, "lora_name");
     if (context.model.is_own_name(adapter.name)) {
       return bad_request(fmt::format("the model is called {}: give the adapter another name",
                                      escaped(adapter.name)),
                          "lora_name", "invalid_value");
     }
+    const auto place = place_in(context.adapter_root, adapter.path);
+    if (!place) {
+      return ApiError{.status = 403,
+                      .message = fmt::format("{} is not in the directory of adapters (--lora-dir)",
+                                             escaped(adapter.path)),
+                      .param = "lora_path",
+                      .code = "path_not_allowed"};
+    }
+    adapter.path = *place;
     const auto refusal =
         generator.load_adapter(adapter.name, adapter.path, given.boolean("load_inplace"));
     if (refusal) return to_error(*refusal);
@@ -97,6 +143,7 @@ Prepared unload_adapter(const HttpRequest& request, const ApiContext& context,
                         engine::Generator& generator) {
   const auto answer = [&](const Parameters& given) -> decltype(Prepared::answer) {
     const std::string name = given.string("lora_name");
+    if (!may_use_adapter(request, name)) return not_allowed(name, "lora_name");
     if (!context.model.adapters->find(name)) {
       return ApiError{.status = 404,
                       .message = fmt::format("there is no adapter {}", escaped(name)),

@@ -12,7 +12,12 @@
 namespace encore::server {
 
 // The kind of key that a route demands.
-enum class Access : uint8_t { kOpen, kKey, kAdminKey };
+enum class Access : uint8_t {
+  kOpen,
+  kKey,
+  kAdapterKey,  // an admin key, or an API key that may load adapters
+  kAdminKey,
+};
 
 // The facts of a route that its description is written from.
 struct DescribedRoute {
