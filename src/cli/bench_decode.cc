@@ -9,6 +9,7 @@
 #include "base/statistics.h"
 #include "base/table.h"
 #include "cli/bench.h"
+#include "cli/bench_adapters.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "measure/decoding.h"
@@ -39,9 +40,7 @@ struct BenchDecodeOptions {
   std::optional<int64_t> steps;
   std::optional<int64_t> warmup_tokens;
   std::string routing = "model";
-  int64_t num_adapters = 0;
-  int64_t rank = 16;
-  std::string targets = "all";
+  BenchAdapterOptions adapters;
 };
 
 // The settings of a measurement, with the device's defaults filled in.
@@ -269,17 +268,14 @@ std::string distinct_text(const measure::DistinctExperts& experts) {
       experts.expected, experts.num_experts);
 }
 
-// Room for adapters of those projections, where there is any, and random ones, which sequences take by
-// turns.
-void add_adapters(const BenchDecodeOptions& options, loader::AdapterOptions& adapters) {
-  if (options.targets == "qv") adapters.projections = {"q_proj", "v_proj"};
-  if (options.targets == "qkvo") adapters.projections = {"q_proj", "k_proj", "v_proj", "o_proj"};
-  if (options.num_adapters == 0) return;
-  if (!adapters.adapters.empty())
-    fail(ErrorKind::kUsage, "--adapters makes random ones: leave --lora out");
-  adapters.num_slots = options.num_adapters;
-  adapters.max_rank = options.rank;
-  adapters.fills_slots = true;
+// Times steps of the last mode on a model without room for adapters, which is gone when this returns.
+double step_ms_without_adapters(const BenchDecodeOptions& options, loader::LoadOptions load,
+                                const Protocol& longest, runtime::Graphs graphs) {
+  load.adapters = {};
+  Bench bench =
+      open_bench(options.bench, load,
+                 options.bench.context + traced(longest.decoding).max_tokens(load.limits));
+  return run_mode(bench, protocol(options, bench.device->kind()), graphs).step_ms();
 }
 
 void bench_decode(const BenchDecodeOptions& options) {
@@ -287,9 +283,15 @@ void bench_decode(const BenchDecodeOptions& options) {
   loader::LoadOptions load = decode_load_options(options.bench);
   const bool is_uniform = options.routing == "uniform";
   if (is_uniform) load.compile.passes.push_back(measure::uniform_routing_pass());
-  add_adapters(options, load.adapters);
+  add_adapters(options.adapters, load.adapters);
+  const std::vector<Graphs> modes =
+      bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull});
   // The device decides the defaults, so ask as for the longest protocol.
   const Protocol longest = protocol(options, DeviceKind::kCuda);
+  std::optional<AdapterTimes> adapter_times;
+  if (load.adapters.has_room()) {
+    adapter_times = {.without_ms = step_ms_without_adapters(options, load, longest, modes.back())};
+  }
   Bench bench =
       open_bench(options.bench, load,
                  options.bench.context + traced(longest.decoding).max_tokens(load.limits));
@@ -305,9 +307,13 @@ void bench_decode(const BenchDecodeOptions& options) {
   }
 
   std::vector<DecodeModeResult> results;
-  for (const Graphs graphs :
-       bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})) {
+  for (const Graphs graphs : modes)
     results.push_back(run_mode(bench, plan, graphs));
+  if (adapter_times) {
+    if (!bench.model->adapters()->all().empty()) adapter_times->used_ms = results.back().step_ms();
+    Protocol idle = plan;
+    idle.decoding.has_adapters = false;
+    adapter_times->idle_ms = run_mode(bench, idle, modes.back()).step_ms();
   }
   if (bench.step_log) bench.step_log->flush();
   std::string no_tracer;
@@ -339,6 +345,7 @@ void bench_decode(const BenchDecodeOptions& options) {
     for (const DecodeModeResult& result : results)
       rows.push_back(result_json(result, speed_of(result, results, bench, options.bench)));
     out["modes"] = std::move(rows);
+    out["adapters"] = adapter_times ? json::value(to_json(*adapter_times)) : json::value(nullptr);
     out["no_tracer"] = no_tracer.empty() ? json::value(nullptr) : json::value(no_tracer);
     return print(json::to_text(out) + "\n");
   }
@@ -348,6 +355,7 @@ void bench_decode(const BenchDecodeOptions& options) {
                     bytes_text(cost.weight_bytes), plan.runs, plan.decoding.steps,
                     plan.decoding.warmup_tokens));
   if (experts) print(distinct_text(*experts));
+  if (adapter_times) print(to_text(*adapter_times));
   if (results.back().tokens_per_s) {
     print(fmt::format("  {} drafts a row of a step, {:.0f} % of them right\n",
                       bench.model->limits().num_drafts, results.back().share_right * 100));
@@ -376,16 +384,7 @@ void add_bench_decode(Command& bench) {
           "router's work (uniform)")
       ->one_of({"model", "uniform"})
       ->capture_default_str();
-  verb->add_option("--adapters", options->num_adapters,
-                   "Random adapters (LoRA), which the sequences take by turns. Default: none")
-      ->range(int64_t{0}, int64_t{4096})
-      ->type_name("N");
-  verb->add_option("--rank", options->rank, "The rank of those")
-      ->range(int64_t{1}, int64_t{512})
-      ->capture_default_str();
-  verb->add_option("--targets", options->targets, "The projections that adapters change")
-      ->one_of({"qv", "qkvo", "all"})
-      ->capture_default_str();
+  add_bench_adapter_options(*verb, options->adapters);
   verb->group("Measurement: what is timed, and how often",
               {"--runs", "--warmup-tokens", "--routing", "--adapters", "--rank", "--targets"});
   verb->footer(kBenchDecodeFooter);

@@ -8,6 +8,7 @@
 #include "base/statistics.h"
 #include "base/table.h"
 #include "cli/bench.h"
+#include "cli/bench_adapters.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "measure/decoding.h"
@@ -23,6 +24,11 @@ constexpr const char* kBenchPrefillFooter =
     R"(BATCH distinct random prompts of CONTEXT tokens, from the moment they are all queued until the last has its first
 token on the host; the median of RUNS, which the modes take by turns. TFLOP/s counts the matrix products, without
 attention and without padding.)";
+
+struct BenchPrefillOptions {
+  BenchOptions bench;
+  BenchAdapterOptions adapters;
+};
 
 loader::LoadOptions prefill_load_options(const BenchOptions& options) {
   loader::LoadOptions load = setup::load_options(options.settings);
@@ -40,11 +46,15 @@ loader::LoadOptions prefill_load_options(const BenchOptions& options) {
   return load;
 }
 
-double run_once(engine::Engine& engine, const BenchOptions& options, uint64_t seed) {
+double run_once(engine::Engine& engine, const BenchOptions& options, uint64_t seed,
+                bool has_adapters) {
   const auto prompts = measure::random_prompts(options.batch, options.context,
                                                engine.model().config().vocab_size, seed);
-  for (const auto& prompt : prompts) {
-    const auto added = engine.add({.prompt = prompt, .max_tokens = 1});
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    engine::Request request{.prompt = prompts[i], .max_tokens = 1};
+    const auto adapter = measure::adapter_of(engine.model(), static_cast<int64_t>(i));
+    if (has_adapters && adapter != nullptr) request.adapter = adapter->name;
+    const auto added = engine.add(std::move(request));
     if (const auto* rejection = std::get_if<engine::Rejection>(&added))
       fail(ErrorKind::kUsage, "{}", rejection->why);
   }
@@ -65,7 +75,8 @@ struct PrefillModeResult {
 // Measures the modes by turns, one after the other in each run, as a device's clocks follow its
 // heat.
 std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& options,
-                                         const std::vector<runtime::Graphs>& modes) {
+                                         const std::vector<runtime::Graphs>& modes,
+                                         bool has_adapters = true) {
   std::vector<PrefillModeResult> results;
   for (const runtime::Graphs graphs : modes)
     results.push_back({graphs, {}, {}});
@@ -74,7 +85,7 @@ std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& optio
     for (PrefillModeResult& result : results) {
       bench.model->executor().set_graphs(result.graphs);
       engine::Engine engine(*bench.model, bench.loop);
-      const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1);
+      const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1, has_adapters);
       if (i > 0) result.runs_s.push_back(seconds);  // the first warms up
       result.ran_as = ran_as(engine);
     }
@@ -82,18 +93,44 @@ std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& optio
   return results;
 }
 
-void bench_prefill(const BenchOptions& options) {
+// Times one mode. Units: milliseconds.
+double median_ms(Bench& bench, const BenchOptions& options, runtime::Graphs graphs,
+                 bool has_adapters) {
+  return median(run_modes(bench, options, {graphs}, has_adapters).front().runs_s) * 1e3;
+}
+
+// Times a model without room for adapters, which is gone when this returns. Units: milliseconds.
+double ms_without_adapters(const BenchOptions& options, loader::LoadOptions load,
+                           runtime::Graphs graphs) {
+  load.adapters = {};
+  Bench bench = open_bench(options, load, options.context + 1);
+  return median_ms(bench, options, graphs, false);
+}
+
+void bench_prefill(const BenchPrefillOptions& given) {
   using runtime::Graphs;
-  Bench bench = open_bench(options, prefill_load_options(options), options.context + 1);
+  const BenchOptions& options = given.bench;
+  loader::LoadOptions load = prefill_load_options(options);
+  add_adapters(given.adapters, load.adapters);
+  const std::vector<Graphs> modes =
+      bench_modes(options, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull});
+  std::optional<AdapterTimes> adapter_times;
+  if (load.adapters.has_room())
+    adapter_times = {.without_ms = ms_without_adapters(options, load, modes.back())};
+  Bench bench = open_bench(options, load, options.context + 1);
   const int64_t tokens = options.batch * options.context;
   const measure::StepCost cost =
       measure::step_cost(bench.model->program().graph, {tokens, options.batch});
 
   Table table({"mode", "ran", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
   json::array rows;
-  for (const PrefillModeResult& result :
-       run_modes(bench, options,
-                 bench_modes(options, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}))) {
+  const std::vector<PrefillModeResult> results = run_modes(bench, options, modes);
+  if (adapter_times) {
+    if (!bench.model->adapters()->all().empty())
+      adapter_times->used_ms = median(results.back().runs_s) * 1e3;
+    adapter_times->idle_ms = median_ms(bench, options, modes.back(), false);
+  }
+  for (const PrefillModeResult& result : results) {
     const std::string mode(mode_name(result.graphs));
     const double seconds = median(result.runs_s);
     const double tokens_per_s = static_cast<double>(tokens) / seconds;
@@ -116,9 +153,11 @@ void bench_prefill(const BenchOptions& options) {
   if (options.json) {
     json::object out = bench_json("prefill", options, bench);
     out["modes"] = std::move(rows);
+    out["adapters"] = adapter_times ? json::value(to_json(*adapter_times)) : json::value(nullptr);
     return print(json::to_text(out) + "\n");
   }
   print(bench_title("prefill", options, bench) + table.text());
+  if (adapter_times) print(to_text(*adapter_times));
 }
 
 }  // namespace
@@ -126,8 +165,10 @@ void bench_prefill(const BenchOptions& options) {
 void add_bench_prefill(Command& bench) {
   Command* verb = bench.add_subcommand("prefill", "How fast prompts are read, in every mode");
   auto options =
-      std::make_shared<BenchOptions>();  // shared by the parser's options and the callback
-  add_bench_options(*verb, *options);
+      std::make_shared<BenchPrefillOptions>();  // shared by the parser's options and the callback
+  add_bench_options(*verb, options->bench);
+  add_bench_adapter_options(*verb, options->adapters);
+  verb->group("Measurement: what is timed, and how often", {"--adapters", "--rank", "--targets"});
   verb->footer(kBenchPrefillFooter);
   verb->callback([options] { bench_prefill(*options); });
 }
