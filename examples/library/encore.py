@@ -77,6 +77,8 @@ def _load(path):
             "encore_submit_text": [c_void_p, c_char_p, c_size_t, *settings, POINTER(c_void_p)],
             "encore_submit_tokens": [c_void_p, POINTER(c_int32), c_size_t, *settings, POINTER(c_void_p)],
             "encore_submit_chat": [c_void_p, c_char_p, c_size_t, *settings, POINTER(c_void_p)],
+            "encore_load_adapter": [c_void_p, c_char_p, c_char_p, c_int],
+            "encore_unload_adapter": [c_void_p, c_char_p],
             "encore_next": [c_void_p, c_int64, POINTER(_Update)],
             "encore_drain": [c_void_p, c_int64, POINTER(c_int)],
             "encore_get_statistics": [c_void_p, POINTER(Statistics)]}.items():
@@ -180,6 +182,14 @@ class Engine:
             function = self._library.encore_submit_tokens
         _check(self._library, function(self._handle, data, len(data), *_settings(parameters), byref(request)))
         return Request(self._library, request)
+
+    def load_adapter(self, name, path, replaces=False):
+        """Loads an adapter (LoRA) from a directory; submit(..., adapter=name) generates with it."""
+        _check(self._library, self._library.encore_load_adapter(self._handle, name.encode(), os.fsencode(path), int(replaces)))
+
+    def unload_adapter(self, name):
+        """Takes an adapter's name away; requests that have it keep it."""
+        _check(self._library, self._library.encore_unload_adapter(self._handle, name.encode()))
 
     def drain(self, timeout=None):
         """Takes no more requests, and waits for the end of all, `timeout` seconds at most. Have they ended?"""

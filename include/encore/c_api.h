@@ -129,6 +129,8 @@ void encore_close(encore_engine* engine);
  *   ignore_eos           on: go on where the model ends its text
  *   skip_special_tokens  off: the text shows special tokens
  *   priority             requests with lower numbers come first. Default: 0
+ *   adapter              the adapter (LoRA) that generates, by its name: of the option lora (NAME=PATH, a list), or
+ *                        of encore_load_adapter()
  *   cache_salt           requests with different ones share no pages of the prefix cache
  *   logprobs             0 to 20: tells how likely each token was, and so many of the likeliest in its place
  *   json_object          on: the text is a JSON object
@@ -167,6 +169,16 @@ void encore_abort(encore_request* request);
 
 /* Gives a request back; it is aborted if it has not ended. Null is ignored. */
 void encore_release(encore_request* request);
+
+/* Loads an adapter (LoRA) while requests run: a directory as PEFT saves it, which requests may name from then on.
+ * The engine needs room for adapters: the option max_loras, or lora. An adapter of that name is replaced where
+ * `replaces` is not 0; requests that have it keep it. Returns when the files are read.
+ * Errors: ENCORE_USAGE for what the engine cannot take, with the reason. */
+encore_status encore_load_adapter(encore_engine* engine, const char* name, const char* path,
+                                  int replaces);
+
+/* Takes an adapter's name away; requests that have it keep it. */
+encore_status encore_unload_adapter(encore_engine* engine, const char* name);
 
 /* Takes no more requests from now on, and waits until all have ended, or for `timeout_ms` as encore_next()
  * does. `has_ended` is 1 if they have: what was not read can still be, and statistics are final. */

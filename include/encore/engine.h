@@ -122,6 +122,9 @@ class Engine {
   Request submit_tokens(const std::vector<int32_t>& prompt, const Settings& parameters = {});
   // `messages`: a JSON array, as /v1/chat/completions takes it.
   Request submit_chat(std::string_view messages, const Settings& parameters = {});
+  // Loads an adapter (LoRA), which requests may name as their parameter `adapter` from then on.
+  void load_adapter(const std::string& name, const std::string& path, bool replaces = false);
+  void unload_adapter(const std::string& name);
   // Takes no more requests and waits until all have ended, and for no longer than `timeout`. Have they?
   bool drain(std::chrono::milliseconds timeout = Request::kForever);
   encore_statistics statistics() const;
@@ -213,6 +216,14 @@ inline Request Engine::submit_chat(std::string_view messages, const Settings& pa
   detail::check(encore_submit_chat(handle_.get(), messages.data(), messages.size(), list.data(),
                                    list.size(), &request));
   return Request(request);
+}
+
+inline void Engine::load_adapter(const std::string& name, const std::string& path, bool replaces) {
+  detail::check(encore_load_adapter(handle_.get(), name.c_str(), path.c_str(), replaces ? 1 : 0));
+}
+
+inline void Engine::unload_adapter(const std::string& name) {
+  detail::check(encore_unload_adapter(handle_.get(), name.c_str()));
 }
 
 inline bool Engine::drain(std::chrono::milliseconds timeout) {

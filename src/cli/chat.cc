@@ -45,6 +45,7 @@ stderr where stdout is no terminal, and is no part of the conversation that foll
 struct ChatOptions {
   config::Settings settings;
   std::string system;
+  std::string adapter;
   std::optional<int64_t> max_tokens;
   SamplingFlags sampling;
 };
@@ -69,9 +70,9 @@ class Chat {
     max_tokens_ = options.max_tokens ? options.max_tokens : defaults.max_tokens;
     end_tokens_ = setup::end_tokens(source_, &*tokenizer_);
     device_ = setup::open_device(options.settings);
-    model_ = setup::open_model(*device_, source_,
-                               setup::serving_load_options(options.settings, source_.config, 1),
-                               options.settings);
+    loader::LoadOptions load = setup::serving_load_options(options.settings, source_.config, 1);
+    setup::use_adapter(options.adapter, load.adapters);
+    model_ = setup::open_model(*device_, source_, load, options.settings);
     engine::EngineOptions engine_options = setup::engine_options(options.settings, nullptr);
     engine_options.prefix_cache.emplace();  // the conversation so far is not computed again
     engine_.emplace(*model_, engine_options);
@@ -131,7 +132,8 @@ class Chat {
     const std::string& prompt = std::get<std::string>(rendered);
     engine::Request request{.prompt = tokenizer_->encode(prompt, false),
                             .sampling = sampling_,
-                            .stop_tokens = end_tokens_};
+                            .stop_tokens = end_tokens_,
+                            .adapter = options_.adapter};
     const auto length = static_cast<int64_t>(request.prompt.size());
     const int64_t room = model_->limits().max_seq_len - length;
     if (room < 1) {
@@ -177,6 +179,8 @@ class Chat {
     };
     const InterruptScope interrupt;
     const auto on_token = [&](const engine::Generated& generated) {
+      if (generated.finish == engine::Finish::kNoAdapter)
+        fail(ErrorKind::kModel, "{}", generated.problem);
       ++num_tokens;
       is_cut = generated.finish == engine::Finish::kLength;
       show(parser.push(output.push(std::span(&generated.token, 1))));
@@ -235,6 +239,9 @@ void add_chat(Command& app) {
           "Tokens of an answer at most. Default: the model's own limit, or what it has room for")
       ->range(int64_t{1}, int64_t{1} << 30)
       ->type_name("N");
+  verb->add_option("--adapter", options->adapter,
+                   "The adapter (LoRA) that answers: a name of --lora, or the directory of one")
+      ->type_name("NAME|DIR");
   options->sampling.add_to(*verb);
   Taken taken = running_options();
   taken.also = {"chat_template"};

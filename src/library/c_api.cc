@@ -124,6 +124,10 @@ encore_logprobs to_c(const encore::LogprobRow& row, size_t num_top) {
           .num_top = num_top};
 }
 
+encore_status status_of(const std::optional<encore::engine::Refusal>& refusal) {
+  return refusal ? fail_with(status_of(refusal->kind), refusal->why) : ENCORE_OK;
+}
+
 encore_status submit(encore_engine* engine, const library::Prompt& prompt,
                      const encore_setting* parameters, size_t num_parameters,
                      encore_request** request) {
@@ -232,6 +236,24 @@ void encore_abort(encore_request* request) {
 void encore_release(encore_request* request) {
   const std::unique_ptr<encore_request> handle(request);
   if (handle && !handle->request->has_ended()) encore_abort(request);
+}
+
+encore_status encore_load_adapter(encore_engine* engine, const char* name, const char* path,
+                                  int replaces) {
+  return guarded([&] {
+    need(engine, "engine");
+    need(name, "name");
+    need(path, "path");
+    return status_of(engine->engine->load_adapter(name, path, replaces != 0));
+  });
+}
+
+encore_status encore_unload_adapter(encore_engine* engine, const char* name) {
+  return guarded([&] {
+    need(engine, "engine");
+    need(name, "name");
+    return status_of(engine->engine->unload_adapter(name));
+  });
 }
 
 encore_status encore_drain(encore_engine* engine, int64_t timeout_ms, int* has_ended) {

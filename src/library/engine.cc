@@ -209,6 +209,15 @@ void Engine::abort(const Request& request) {
   if (model_ != nullptr) model_->loop.abort(request.id);
 }
 
+std::optional<engine::Refusal> Engine::load_adapter(const std::string& name,
+                                                    const std::string& path, bool replaces) {
+  return model_->loop.load_adapter(name, path, replaces);
+}
+
+std::optional<engine::Refusal> Engine::unload_adapter(const std::string& name) {
+  return model_->loop.unload_adapter(name);
+}
+
 bool Engine::drain(Timeout timeout) {
   model_->loop.drain();
   std::unique_lock lock(mutex_);

@@ -49,6 +49,10 @@ class Engine {
                                                                  const Parameters& parameters);
   // Ends a request soon, unless it has ended. Does nothing once the engine is closed.
   void abort(const Request& request);
+  // As engine::Generator has them. Why not, where it is not done.
+  std::optional<engine::Refusal> load_adapter(const std::string& name, const std::string& path,
+                                              bool replaces);
+  std::optional<engine::Refusal> unload_adapter(const std::string& name);
   // Takes no more requests, and waits for the end of all. Have they ended? The statistics are then final.
   bool drain(Timeout timeout);
   [[nodiscard]] Statistics statistics() const;

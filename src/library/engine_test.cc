@@ -288,6 +288,17 @@ TEST(LibraryEngine, SaysWhatIsWrongWithAnOption) {
   expect_usage(open({{"model", "/no/such/model"}}), "no model '/no/such/model'");
 }
 
+TEST(LibraryEngine, SaysWhyAnAdapterIsNotLoaded) {
+  Engine engine(options());
+  expect_usage(failure([&] { engine.load_adapter("x", "/none"); }), "no room for adapters");
+  Settings with_room = options();
+  with_room.emplace_back("max_loras", 1);
+  Engine other(with_room);
+  expect_usage(failure([&] { other.load_adapter("x", "/none"); }), "an adapter is a directory");
+  expect_usage(failure([&] { other.unload_adapter("x"); }), "no adapter");
+  expect_usage(failure([&] { other.submit(kPrompt, {{"adapter", "x"}}); }), "no adapter");
+}
+
 TEST(LibraryEngine, SaysWhatIsWrongWithARequest) {
   Engine engine(options());
   const auto submit = [&](const std::string& prompt, const Settings& settings) {

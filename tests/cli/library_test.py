@@ -9,6 +9,7 @@ import sys
 
 import harness
 from harness import ENCORE, SOURCE, CliTest
+from lora_test import write_adapter
 
 EXAMPLES = SOURCE / "examples" / "library"
 PROMPT = "Once upon a time"
@@ -93,6 +94,25 @@ class LibraryTest(CliTest):
             self.assertEqual(engine.statistics().num_finished[encore.FINISHES.index("aborted")], 1)
         with self.assertRaisesRegex(encore.Error, "no model '/no/such/model'"):
             encore.Engine(library=self.library, model="/no/such/model")
+
+    def test_python_loads_adapters_while_it_runs(self):
+        import encore
+        path = write_adapter(self.work / "adapter", 1)
+        expected = json.loads(self.run_encore("generate", "--device", "cpu", "--prompt", PROMPT, "--max-tokens", 20,
+                                              "--adapter", path, "--json").stdout)["ids"]
+        with encore.Engine(library=self.library, device="cpu", max_loras=1, max_batch_size=2) as engine:
+            base = engine.submit(PROMPT, max_tokens=20).wait().tokens
+            with self.assertRaisesRegex(encore.Error, "no adapter"):
+                engine.submit(PROMPT, adapter="poet")
+            engine.load_adapter("poet", path)
+            self.assertEqual(engine.submit(PROMPT, max_tokens=20, adapter="poet").wait().tokens, expected)
+            self.assertEqual(engine.submit(PROMPT, max_tokens=20).wait().tokens, base)
+            with self.assertRaisesRegex(encore.Error, "already"):
+                engine.load_adapter("poet", path)
+            engine.load_adapter("poet", path, replaces=True)
+            engine.unload_adapter("poet")
+            with self.assertRaisesRegex(encore.Error, "no adapter"):
+                engine.unload_adapter("poet")
 
     def test_a_model_without_a_tokenizer_takes_tokens_alone(self):
         import encore
