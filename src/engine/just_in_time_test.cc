@@ -55,6 +55,28 @@ TEST_F(JustInTimeTest, TheDeviceRestsOnceTheStepInFlightHasEnded) {
   EXPECT_TRUE(engine.device_rests());
 }
 
+// The step goes on once memory was given back, or there was time for that.
+TEST_F(JustInTimeTest, AModelThatEndsKeepsItsMemoryForTheStepInFlight) {
+  std::atomic<bool> ends = false;
+  int num_released = 0;
+  at_end_of_step_ = [&] {
+    const int before = device_.num_released();
+    ends.wait(false);
+    for (int i = 0; i < 50 && device_.num_released() == before; ++i)
+      std::this_thread::sleep_for(milliseconds(1));
+    num_released = device_.num_released() - before;
+  };
+  {
+    Engine engine(*model_, {.overlap = true});
+    (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 40});
+    EXPECT_TRUE(engine.step([](const Generated&) {}));
+  }
+  ends = true;
+  ends.notify_all();
+  model_.reset();
+  EXPECT_EQ(num_released, 0);
+}
+
 class JustInTimeLoopTest : public JustInTimeTest {
  protected:
   void TearDown() override {
@@ -73,6 +95,12 @@ class JustInTimeLoopTest : public JustInTimeTest {
     std::vector<Submission> one;
     one.push_back({std::move(request), std::move(sink)});
     EXPECT_TRUE(std::holds_alternative<std::vector<RequestId>>(loop_->submit(std::move(one))));
+  }
+  // Waits until the loop has received what was submitted before.
+  void wait_until_received() {
+    std::promise<void> received;
+    loop_->wake([&](const std::optional<Refusal>&) { received.set_value(); });
+    received.get_future().wait();
   }
   // Submits a request; the future is the time when its first token was delivered.
   std::future<Time> submit(Request request) {
@@ -116,6 +144,8 @@ TEST_F(JustInTimeLoopTest, NoticesAStepThatEndsEarly) {
   EXPECT_TRUE(is_noticed);
 }
 
+// The second request comes once the first one is received, and had the loop launched a step for the
+// first at once, the second could not be in it.
 TEST_F(JustInTimeLoopTest, RequestsThatComeWhileAStepRunsStartInTheSameStep) {
   static constexpr milliseconds kStep(40);
   at_end_of_step_ = [this] {
@@ -128,15 +158,43 @@ TEST_F(JustInTimeLoopTest, RequestsThatComeWhileAStepRunsStartInTheSameStep) {
   num_ended_.wait(0);
   bool start_together = false;
   // On a machine that is busy, the second may come too late.
-  for (int round = 0; round < 10 && !start_together; ++round) {
+  for (int round = 0; round < 20 && !start_together; ++round) {
     const int before = num_ended_;
     num_ended_.wait(before);
     std::future<Time> one = submit({.prompt = {2, 3}, .max_tokens = 1});
-    std::this_thread::sleep_for(kStep / 8);
+    wait_until_received();
     std::future<Time> other = submit({.prompt = {4, 5, 6}, .max_tokens = 1});
     start_together = one.get() == other.get();
   }
   EXPECT_TRUE(start_together);
+}
+
+class AbortedBurstTest : public JustInTimeTest {};
+
+// The device does no second step before the sequence that the burst is for is gone.
+TEST_F(AbortedBurstTest, EndsOnceNobodyTakesPart) {
+  LoadOptions options = eager_options();
+  options.graphs = runtime::Graphs::kAuto;
+  options.bursts = true;
+  model_ =
+      std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama), options);
+  Engine engine(*model_, {.overlap = false, .burst_steps = 64});
+  at_end_of_step_ = [this] {
+    if (++num_ended_ > 1) may_end_.wait(false);
+  };
+  const SequenceId id = std::get<SequenceId>(engine.add({.prompt = {4}, .max_tokens = 90}));
+  int num_tokens = 0;
+  const auto on_token = [&](const Generated&) { ++num_tokens; };
+  while (num_tokens == 0)
+    EXPECT_TRUE(engine.step(on_token));
+  engine.abort(id);
+  may_end_ = true;
+  may_end_.notify_all();
+  while (engine.step(on_token)) {
+  }
+  model_->executor().stream().synchronize();
+  EXPECT_EQ(num_tokens, 1);
+  EXPECT_LE(num_ended_, runtime::Recordings::kStepsPerIteration);
 }
 
 }  // namespace

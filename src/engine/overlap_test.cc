@@ -386,6 +386,18 @@ TEST_P(OverlapTest, AnEngineThatEndsInABurstLeavesTheModelToTheNext) {
   }
 }
 
+TEST_P(OverlapTest, AModelThatEndsWaitsForItsSteps) {
+  for (const bool bursts : {false, true}) {
+    {
+      Engine engine(*model_, {.overlap = true, .burst_steps = bursts ? 64 : 1});
+      (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 100});
+      EXPECT_TRUE(engine.step([](const Generated&) {}));
+      EXPECT_TRUE(engine.step([](const Generated&) {}));
+    }
+    load(bursting_options());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, OverlapTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
                          [](const auto& info) { return std::string(info.param); });
 

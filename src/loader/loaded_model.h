@@ -73,6 +73,7 @@ class LoadedModel {
   LoadedModel(Device& device, const model::ModelSource& source, const LoadOptions& options);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
+  // Waits for the steps in flight.
   ~LoadedModel();
 
   // The configuration of the whole model, on every rank.
@@ -136,6 +137,8 @@ class LoadedModel {
   std::optional<model::Weights> weights_;
   std::optional<Adapters> adapters_;
   std::unique_ptr<Stream> stream_;  // of all programs: their steps run in order
+  // Of rank 0 of several. They outlive the programs, whose last steps all ranks take part in.
+  std::unique_ptr<RankThreads> followers_;
   std::unique_ptr<runtime::Executor> executor_;
   std::optional<passes::Program> score_program_;
   std::unique_ptr<runtime::PromptScorer> prompt_scorer_;
@@ -144,7 +147,6 @@ class LoadedModel {
   int64_t context_bytes_ = 0;
   double load_seconds_ = 0;
   std::optional<runtime::SavedRows> saved_;  // asleep
-  std::unique_ptr<RankThreads> followers_;   // of rank 0 of several; ends before what it refers to
 };
 
 // The program alone, without weights or memory: what `inspect` shows. Of a checkpoint's files it

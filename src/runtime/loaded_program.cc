@@ -18,6 +18,13 @@ LoadedProgram::LoadedProgram(Device& device, Stream& stream, const passes::Progr
     ENCORE_CHECK(weights[weight.index].shape == program.graph.value(weight).type.resolve({}));
 }
 
+LoadedProgram::~LoadedProgram() {
+  try {
+    stream.synchronize();
+  } catch (const Error&) {  // the device has failed: nothing runs any more
+  }
+}
+
 void LoadedProgram::set_workspace(const std::vector<StepKey>& steps) {
   const Workspace workspace = workspace_of(program, steps, device, *this);
   scratch_memory = device.allocate(workspace.scratch_bytes);

@@ -24,6 +24,8 @@ struct LoadedProgram final : Addresses {
   // `num_input_twins` as of StepInputs. Errors: kMemory.
   LoadedProgram(Device& device, Stream& stream, const passes::Program& program,
                 std::vector<TensorView> weight_views, int64_t num_input_twins = 2);
+  // Waits for the work in flight, which uses the memory that goes back now.
+  ~LoadedProgram();
   LoadedProgram(const LoadedProgram&) = delete;
   LoadedProgram& operator=(const LoadedProgram&) = delete;
 

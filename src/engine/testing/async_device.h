@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/cpu/device.h"
+#include "backend/cpu/stream.h"
 
 namespace encore::engine::testing {
 
@@ -59,17 +60,14 @@ class AsyncStream final : public Stream {
 
   void launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
               const StepLengths& lengths) override {
-    if (is_recording_) return stream_->launch(attributes, bound, lengths);
+    if (is_recording_) return record_launch(attributes, bound, lengths);
     enqueue([this, label = std::string(attributes.label), id = attributes.id, bound, lengths] {
       if (before_) before_(label);
       stream_->launch({.label = label, .id = id}, bound, lengths);
     });
   }
   void replay(const Recording& recording) override {
-    enqueue([this, &recording] {
-      if (before_) before_("replay");
-      stream_->replay(recording);
-    });
+    enqueue([this, &recording] { stream_->replay(recording); });
   }
   void copy_to_device(void* device, const void* host, int64_t bytes) override {
     finish().copy_to_device(device, host, bytes);
@@ -121,6 +119,18 @@ class AsyncStream final : public Stream {
   }
 
  private:
+  // Each run of the launch in a replay is announced, too.
+  void record_launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
+                     const StepLengths& lengths) {
+    const auto announced = [&](Stream& stream, const StepLengths& those) {
+      if (before_) {
+        cpu::enqueue(stream, "announce",
+                     [this, label = std::string(attributes.label)] { before_(label); });
+      }
+      bound(stream, those);
+    };
+    stream_->launch(attributes, announced, lengths);
+  }
   // Nothing: the thread ends.
   void enqueue(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
@@ -162,12 +172,25 @@ class AsyncStream final : public Stream {
   std::thread thread_;
 };
 
-// `before`: called on a stream's thread before each launch, with its label, and before each replay.
+// `before`: called on a stream's thread before each launch, with its label, also before those of a replay.
 class AsyncDevice final : public cpu::CpuDevice {
  public:
   explicit AsyncDevice(AsyncStream::BeforeLaunch before = {})
       : CpuDevice({.num_threads = 1}), before_(std::move(before)) {}
 
+  Memory allocate(int64_t bytes) override {
+    Memory memory = CpuDevice::allocate(bytes);
+    void* const data = memory.data();
+    // Shared by nobody: a function can be copied, and memory cannot.
+    const auto kept = std::make_shared<Memory>(std::move(memory));
+    return {data, bytes, [this, kept](void*) {
+              ++num_released_;
+              num_released_.notify_all();
+              *kept = Memory();
+            }};
+  }
+  // How often memory was given back.
+  [[nodiscard]] const std::atomic<int>& num_released() const { return num_released_; }
   std::unique_ptr<Stream> create_stream() override {
     return std::make_unique<AsyncStream>(CpuDevice::create_stream(), before_);
   }
@@ -178,6 +201,7 @@ class AsyncDevice final : public cpu::CpuDevice {
 
  private:
   AsyncStream::BeforeLaunch before_;
+  std::atomic<int> num_released_ = 0;
 };
 
 }  // namespace encore::engine::testing

@@ -11,6 +11,7 @@
 
 #include "base/testing/thorough.h"
 #include "engine/engine.h"
+#include "engine/testing/async_device.h"
 
 namespace encore::engine {
 
@@ -62,7 +63,7 @@ inline void slow_down_attention(Device& device, std::string_view why) {
 }
 
 // A test that runs on each device it is instantiated for: "Cpu", "CpuShuffled" (launches in random
-// legal order) or "Cuda", where it is skipped without a GPU. A quick run skips "Cpu" where the same
+// legal order), "CpuAsync" (beside the host) or "Cuda", where it is skipped without a GPU. A quick run skips "Cpu" where the same
 // test runs on "CpuShuffled", whose orders include the one that "Cpu" has.
 class DeviceTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -75,6 +76,8 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
       } catch (const Error& error) {
         GTEST_SKIP() << error.what();
       }
+    } else if (name == "CpuAsync") {
+      device_ = std::make_unique<AsyncDevice>();
     } else {
       CpuOptions options{.num_threads = 2};
       if (name == "CpuShuffled") options.shuffle_seed = 1234;
