@@ -75,7 +75,8 @@ class BatchInvariantTest : public testing::DeviceTest {
     options.dtype = DType::kBF16;
     options.kv_dtype = kv_dtype;
     options.compile.batch_invariant = true;
-    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(kind_), options);
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(kind_),
+                                           testing::with_feature(options));
   }
 
   // Prompts of 1 token to the longest, the second half beginning as the first does; samplers of

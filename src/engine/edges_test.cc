@@ -38,7 +38,7 @@ TEST_P(RecordedEdges, AreProgrammaticBetweenKernelsOfOurs) {
   options.tokens = runtime::Ladder({160});
   options.bursts = true;
   for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2, Tiny::kQwen3Moe}) {
-    LoadedModel model(*device_, testing::tiny_model(kind), options);
+    LoadedModel model(*device_, testing::tiny_model(kind), testing::with_feature(options));
     const runtime::Recordings& recordings = model.executor().loaded().recordings;
     for (const int64_t size : sizes) {
       SCOPED_TRACE("size " + std::to_string(size));

@@ -39,7 +39,8 @@ class EngineTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
-  LoadedModel model_{*device_, testing::tiny_model(Tiny::kLlama), small_options()};
+  LoadedModel model_{*device_, testing::tiny_model(Tiny::kLlama),
+                     testing::with_feature(small_options())};
   Engine engine_{model_};
 };
 
@@ -60,7 +61,7 @@ TEST_F(EngineTest, RefusesBadRequestsWithAReasonAndServesTheRest) {
 TEST_F(EngineTest, RefusesWhatDoesNotFitTheKvPool) {
   LoadOptions options = small_options();
   options.kv_tokens = 64;
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options);
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), testing::with_feature(options));
   Engine engine(model);
   EXPECT_FALSE(engine.check({.prompt = {1}, .max_tokens = 63}));
   const auto refused = engine.check({.prompt = {1}, .max_tokens = 100});
@@ -120,7 +121,7 @@ TEST_F(EngineTest, GivesTheSameTokensForALongPromptInChunksAsTokenByToken) {
     options.limits.max_num_tokens = max_num_tokens;
     options.limits.max_batch_size = 1;
     options.dtype = DType::kF32;
-    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options);
+    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), testing::with_feature(options));
     Engine engine(model);
     (void)engine.add({.prompt = prompt, .max_tokens = 8});
     std::vector<int32_t> tokens;
@@ -183,7 +184,7 @@ TEST_F(EngineTest, DeliversNothingOfASequenceThatIsAbortedMeanwhile) {
 TEST_F(EngineTest, KeepsMixedStepsWithinTheirLimit) {
   LoadOptions options = small_options();
   options.limits.max_mixed_tokens = 8;
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), options);
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), testing::with_feature(options));
   Engine engine(model);
   (void)engine.add({.prompt = std::vector<int32_t>(20, 7), .max_tokens = 2});
   engine.step([](const Generated&) {});
@@ -204,7 +205,8 @@ TEST_F(EngineTest, SaysWhyDecodeStepsAreSlowWhereAKernelDoes) {
   EXPECT_TRUE(model_.executor().slow_reasons().empty());
   const auto device = create_cpu_device({.num_threads = 1});
   testing::slow_down_attention(*device, "heads of 80");
-  LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama), small_options());
+  LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama),
+                    testing::with_feature(small_options()));
   EXPECT_EQ(model.executor().slow_reasons(), std::set<std::string_view>{"heads of 80"});
 }
 
@@ -294,7 +296,9 @@ TEST(LoadedModel, RefusesSequencesLongerThanTheModelWasMadeFor) {
   const auto device = create_cpu_device({.num_threads = 1});
   LoadOptions options = small_options();
   options.limits.max_seq_len = 5000;
-  EXPECT_THROW(LoadedModel(*device, testing::tiny_model(Tiny::kLlama), options), Error);
+  EXPECT_THROW(
+      LoadedModel(*device, testing::tiny_model(Tiny::kLlama), testing::with_feature(options)),
+      Error);
 }
 
 TEST(FindModel, ListsTheSyntheticModels) {

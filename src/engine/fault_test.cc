@@ -80,7 +80,8 @@ class FaultTest : public testing::DeviceTest {
     source.config.layers.resize(1);
     source.config.intermediate_size = 64;
     source.config.vocab_size = 64;
-    return std::make_unique<LoadedModel>(*device_, source, load_options(policy));
+    return std::make_unique<LoadedModel>(*device_, source,
+                                         testing::with_feature(load_options(policy)));
   }
   std::vector<int32_t> load_and_generate(RecordingErrors policy) { return generate(*load(policy)); }
   int num_calls() {

@@ -80,7 +80,8 @@ class GrammarTest : public testing::DeviceTest {
     options.dtype = DType::kF32;
     options.graphs = graphs;
     options.bursts = graphs == runtime::Graphs::kFull;
-    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options);
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama),
+                                           testing::with_feature(options));
   }
 
   Result generate(const std::vector<Request>& requests, const EngineOptions& way) {

@@ -37,7 +37,7 @@ class JustInTimeTest : public ::testing::Test {
   // Loads a model that knows nothing of its steps yet.
   [[nodiscard]] std::unique_ptr<LoadedModel> load() {
     return std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama),
-                                         eager_options());
+                                         testing::with_feature(eager_options()));
   }
   std::unique_ptr<LoadedModel> model_ = load();
 };
@@ -176,8 +176,8 @@ TEST_F(AbortedBurstTest, EndsOnceNobodyTakesPart) {
   LoadOptions options = eager_options();
   options.graphs = runtime::Graphs::kAuto;
   options.bursts = true;
-  model_ =
-      std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama), options);
+  model_ = std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama),
+                                         testing::with_feature(options));
   Engine engine(*model_, {.overlap = false, .burst_steps = 64});
   at_end_of_step_ = [this] {
     if (++num_ended_ > 1) may_end_.wait(false);

@@ -64,8 +64,10 @@ class LruTest : public ::testing::Test {
 };
 
 TEST_F(LruTest, RecordsExactSizesAsTheyComeAndKeepsTheNumberAskedFor) {
-  LoadedModel every(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("step:1"));
-  LoadedModel lru(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:2"));
+  LoadedModel every(*device_, testing::tiny_model(testing::Tiny::kLlama),
+                    testing::with_feature(small_options("step:1")));
+  LoadedModel lru(*device_, testing::tiny_model(testing::Tiny::kLlama),
+                  testing::with_feature(small_options("lru:2")));
   EXPECT_EQ(num_recorded(lru), 2) << "made at start, for their memory";
   for (const int batch : {6, 1, 4, 2, 6}) {
     EXPECT_EQ(generate(lru, batch), generate(every, batch)) << batch;
@@ -96,7 +98,8 @@ class Anything final : public sample::TokenGrammar {
 TEST_F(LruTest, TheHalvesThatTokenMasksNeedGoWithTheirRecording) {
   using enum runtime::StepPart;
   const auto grammar = std::make_shared<Anything>();
-  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:2"));
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama),
+                    testing::with_feature(small_options("lru:2")));
   for (const int batch : {6, 1, 4, 2, 6}) {
     std::vector<int32_t> tokens = generate(model, batch, grammar);
     EXPECT_EQ(uniform_steps(runtime::Mode::kEager), 0);
@@ -116,7 +119,8 @@ TEST_F(LruTest, TheHalvesThatTokenMasksNeedGoWithTheirRecording) {
 
 TEST_F(LruTest, HalvesAreRecordedOnce) {
   const auto grammar = std::make_shared<Anything>();
-  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:6"));
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama),
+                    testing::with_feature(small_options("lru:6")));
   (void)generate(model, 6, grammar);
   const int made = model.recording_stats().halves.recordings;
   EXPECT_GT(made, 0);
@@ -125,7 +129,8 @@ TEST_F(LruTest, HalvesAreRecordedOnce) {
 }
 
 TEST_F(LruTest, MakesNoRecordingTwiceWhileThereIsRoom) {
-  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:6"));
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama),
+                    testing::with_feature(small_options("lru:6")));
   (void)generate(model, 6);
   const int made = model.executor().loaded().recordings.stats().full.recordings;
   (void)generate(model, 6);
@@ -133,7 +138,8 @@ TEST_F(LruTest, MakesNoRecordingTwiceWhileThereIsRoom) {
 }
 
 TEST_F(LruTest, MakesRoomByTheRecordingUsedLongestAgo) {
-  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:2"));
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama),
+                    testing::with_feature(small_options("lru:2")));
   (void)generate(model, 3);  // steps of 3 sequences, then 2, then 1
   const int made = model.executor().loaded().recordings.stats().full.recordings;
   (void)generate(model, 2);
@@ -141,9 +147,11 @@ TEST_F(LruTest, MakesRoomByTheRecordingUsedLongestAgo) {
 }
 
 TEST_F(LruTest, AFailureWhileServingIsACountedEagerStepWithTheSameTokens) {
-  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:1"));
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama),
+                    testing::with_feature(small_options("lru:1")));
   const auto wanted = generate(model, 1);
-  LoadedModel broken(*device_, testing::tiny_model(testing::Tiny::kLlama), small_options("lru:1"));
+  LoadedModel broken(*device_, testing::tiny_model(testing::Tiny::kLlama),
+                     testing::with_feature(small_options("lru:1")));
   std::vector<int32_t> tokens;
   {
     const fault::Injection injection([](std::string_view call) {

@@ -35,7 +35,8 @@ class OverlapTest : public testing::DeviceTest {
   }
   void load(const LoadOptions& options) {
     model_.reset();
-    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options);
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama),
+                                           testing::with_feature(options));
   }
 
   // Seven sequences that come one by one, more than run at once: long prompts, lone tokens, stop

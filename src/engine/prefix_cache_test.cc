@@ -59,7 +59,8 @@ class PrefixCacheTest : public testing::DeviceTest {
   }
   void load(const LoadOptions& options) {
     model_.reset();
-    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options);
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama),
+                                           testing::with_feature(options));
   }
 
   static void finish(Engine& engine, Tokens& tokens) {

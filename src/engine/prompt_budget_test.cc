@@ -66,7 +66,8 @@ int64_t num_least_chunks(bool overlap, double target_ms) {
   LoadOptions options;
   options.limits = {.max_num_tokens = 64, .max_batch_size = 4, .max_q = 1, .max_seq_len = 512};
   options.kv_tokens = 1024;
-  LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama), options);
+  LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama),
+                    testing::with_feature(options));
   Engine engine(model, {.overlap = overlap, .target_step_ms = target_ms});
   (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 400});
   for (int i = 0; i < 4; ++i)

@@ -69,7 +69,8 @@ class PromptLogprobsTest : public testing::DeviceTest {
   }
   void load(const LoadOptions& options) {
     model_.reset();
-    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options);
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama),
+                                           testing::with_feature(options));
   }
   static std::vector<EngineOptions> ways() {
     return {{.overlap = false}, {.overlap = true}, {.overlap = true, .burst_steps = 16}};

@@ -94,10 +94,11 @@ class RandomEngineTest : public testing::DeviceTest {
     options.compile.batch_invariant = is_on_gpu();
     answer_alone(source, options);
     options.bursts = true;
-    model_ = std::make_unique<LoadedModel>(*device_, source, options);
+    model_ = std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
     if (is_on_gpu()) return;  // steps with drafts round differently there
     options.limits.num_drafts = 4;
-    drafting_model_ = std::make_unique<LoadedModel>(*device_, source, options);
+    drafting_model_ =
+        std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
   }
 
   bool is_on_gpu() const { return device_->kind() == DeviceKind::kCuda; }
@@ -106,7 +107,7 @@ class RandomEngineTest : public testing::DeviceTest {
   void answer_alone(const model::ModelSource& source, LoadOptions options) {
     options.graphs = runtime::Graphs::kNone;
     const auto plain = is_on_gpu() ? nullptr : create_cpu_device({.num_threads = 2});
-    LoadedModel model(plain ? *plain : *device_, source, options);
+    LoadedModel model(plain ? *plain : *device_, source, testing::with_feature(options));
     for (int64_t i = 0; i < kNumRequests; ++i) {
       Engine engine(model, {.overlap = false});
       (void)engine.add(request_of(i));

@@ -29,7 +29,8 @@ class SamplingTest : public testing::DeviceTest {
     options.kv_tokens = 256;
     options.dtype = DType::kF32;
     options.bursts = true;
-    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama), options);
+    model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama),
+                                           testing::with_feature(options));
   }
 
   static std::vector<EngineOptions> ways() {

@@ -125,7 +125,8 @@ class ServingLoopTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
-  LoadedModel model_{*device_, testing::tiny_model(testing::Tiny::kLlama), load_options()};
+  LoadedModel model_{*device_, testing::tiny_model(testing::Tiny::kLlama),
+                     testing::with_feature(load_options())};
   std::optional<ServingLoop> loop_;
   std::thread thread_;
   std::string failure_;  // what run() threw

@@ -114,7 +114,8 @@ class SleepTest : public testing::DeviceTest {};
 
 TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
   for (const Graphs graphs : {Graphs::kFull, Graphs::kPiecewise, Graphs::kNone}) {
-    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options(graphs));
+    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama),
+                      testing::with_feature(sleepy_options(graphs)));
     const int recordings =
         model.recording_stats().full.recordings + model.recording_stats().pieces.recordings;
     EXPECT_EQ(recordings > 0, graphs != Graphs::kNone);
@@ -143,7 +144,7 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
 TEST_P(SleepTest, KvInFp8ComesBackToo) {
   LoadOptions narrow = sleepy_options();
   narrow.kv_dtype = DType::kFP8;
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), narrow);
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), testing::with_feature(narrow));
   EXPECT_EQ(model.kv_dtype(), DType::kFP8);
   Decode awake(model);
   awake.finish();
@@ -187,7 +188,8 @@ TEST_P(SleepTest, WeightsOfACheckpointComeBackFromTheFileAsLongAsItIsTheSame) {
 }
 
 TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options());
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama),
+                    testing::with_feature(sleepy_options()));
   Decode awake(model);
   awake.finish();
   Decode sleeper(model);
@@ -216,7 +218,8 @@ TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
 }
 
 TEST_P(SleepTest, WhateverFailsItSleepsOnAndCanBeWokenLater) {
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options());
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama),
+                    testing::with_feature(sleepy_options()));
   Decode awake(model);
   awake.finish();
   Decode sleeper(model);
@@ -242,7 +245,8 @@ TEST_P(SleepTest, WhateverFailsItSleepsOnAndCanBeWokenLater) {
 }
 
 TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options());
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama),
+                    testing::with_feature(sleepy_options()));
   Decode awake(model);
   awake.finish();
   Decode sleeper(model);
@@ -268,7 +272,8 @@ TEST_P(SleepTest, WhateverFailsWhileItFallsAsleepItStaysAwake) {
 
 TEST_P(SleepTest, IsNotWokenWhileSomebodyElseHasTheMemory) {
   if (!device_->used_bytes()) GTEST_SKIP() << "the device's memory is the host's";
-  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), sleepy_options());
+  LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama),
+                    testing::with_feature(sleepy_options()));
   Decode awake(model);
   awake.finish();
   Decode sleeper(model);
@@ -296,7 +301,7 @@ TEST_P(SleepTest, AThousandReplaysTakeNoMemory) {
   for (const Graphs graphs : {Graphs::kFull, Graphs::kPiecewise}) {
     LoadOptions wanted = sleepy_options(graphs);
     wanted.limits.max_seq_len = 1200;
-    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), wanted);
+    LoadedModel model(*device_, testing::tiny_model(Tiny::kLlama), testing::with_feature(wanted));
     Engine engine(model);
     for (int i = 0; i < 2; ++i)
       (void)std::get<SequenceId>(engine.add({.prompt = {3, 4, 5}, .max_tokens = 1100}));

@@ -8,6 +8,7 @@ import ast
 import functools
 import json
 import math
+import os
 import pathlib
 import random
 import struct
@@ -42,6 +43,18 @@ def taken_from_command_line(flag, default=None):
 
 ENCORE = taken_from_command_line("--encore")
 DEVICE = taken_from_command_line("--device", "cpu")  # what the suite's runs are given
+
+
+# What every model of these suites is given besides (./dev test --with FEATURE).
+FEATURE_FLAGS = {"": [], "ranks=2": ["--tensor-parallel", "2"], "speculation": ["--speculative-tokens", "3"],
+                 "fp8": ["--quantize", "fp8"], "adapter": ["--max-loras", "1"]}[os.environ.get("ENCORE_TEST_WITH", "")]
+
+
+def with_feature(arguments):
+    """The arguments of encore with the flags of the feature, where the verb runs a model and they are not given."""
+    arguments = list(map(str, arguments))
+    wants = arguments and arguments[0] in ("generate", "serve") and not {*FEATURE_FLAGS[:1]} & {*arguments}
+    return arguments + FEATURE_FLAGS if wants else arguments
 
 
 def cpu_only(why):
@@ -134,7 +147,7 @@ class CliTest(unittest.TestCase):
         cls.folder.cleanup()
 
     def run_encore(self, *arguments, code=0, **options):
-        command = [self.encore, *map(str, arguments)]
+        command = [self.encore, *with_feature(arguments)]
         if not {"input", "stdin"} & options.keys():
             options["stdin"] = subprocess.DEVNULL
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **options)

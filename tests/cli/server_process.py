@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 
-from harness import DEVICE, ENCORE
+from harness import DEVICE, ENCORE, with_feature
 
 PROMPT = "Once upon a time"
 
@@ -23,7 +23,7 @@ class Server:
 
     def __init__(self, *arguments):
         port = [] if "--port" in arguments else ["--port", "0"]
-        command = [ENCORE, "serve", "--device", DEVICE, *port, *map(str, arguments)]
+        command = [ENCORE, *with_feature(["serve", "--device", DEVICE, *port, *arguments])]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.log = []
         lines = queue.Queue()

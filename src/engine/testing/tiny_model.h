@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -52,6 +53,30 @@ inline model::ModelSource tiny_model(Tiny kind) {
   return {config, std::nullopt};
 }
 
+// The feature that all of these models have besides (./dev test --with FEATURE); empty: none.
+inline std::string_view common_feature() {
+  const char* const feature = std::getenv("ENCORE_TEST_WITH");
+  return feature == nullptr ? "" : feature;
+}
+
+// Options with the feature, where they do not exclude it. Several ranks are the device's, below; they have
+// no bursts.
+inline LoadOptions with_feature(LoadOptions options) {
+  constexpr int64_t kDrafts = 3;
+  runtime::Limits& limits = options.limits;
+  if (common_feature() == "speculation" && limits.max_q == 1) {
+    limits.num_drafts = std::max(limits.num_drafts, kDrafts);
+    limits.max_num_tokens = std::max(limits.max_num_tokens, limits.max_batch_size * (1 + kDrafts));
+  }
+  if (common_feature() == "ranks=2") options.bursts = false;
+  if (common_feature() == "fp8") options.formats.quantize = true;
+  if (common_feature() == "adapter") {
+    options.adapters.num_slots = 1;
+    options.adapters.fills_slots = true;
+  }
+  return options;
+}
+
 // Has the device's attention say that its decode steps are slow, and why.
 inline void slow_down_attention(Device& device, std::string_view why) {
   const auto rows = device.kernels().rows();
@@ -63,8 +88,8 @@ inline void slow_down_attention(Device& device, std::string_view why) {
 }
 
 // A test that runs on each device it is instantiated for: "Cpu", "CpuShuffled" (launches in random
-// legal order), "CpuAsync" (beside the host) or "Cuda", where it is skipped without a GPU. A quick run skips "Cpu" where the same
-// test runs on "CpuShuffled", whose orders include the one that "Cpu" has.
+// legal order), "CpuAsync" (beside the host) or "Cuda", where it is skipped without a GPU. A quick run
+// skips "Cpu" where the same test runs on "CpuShuffled", whose orders include the one that "Cpu" has.
 class DeviceTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -81,6 +106,7 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
     } else {
       CpuOptions options{.num_threads = 2};
       if (name == "CpuShuffled") options.shuffle_seed = 1234;
+      if (common_feature() == "ranks=2") options.num_ranks = 2;
       device_ = create_cpu_device(options);
     }
   }
