@@ -1,6 +1,7 @@
 #include "grammar/grammar.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/json.h"
 #include "base/source_dir.h"
@@ -323,6 +324,26 @@ TEST(Grammar, TheLimitOfACallEndsNoSchemaOfApplications) {
     const Grammar grammar = compiled(model, {.kind = SourceKind::kJsonSchema, .text = schema});
     (void)sample(model, grammar, 1, 30);
   }
+}
+
+// The schemas that tests/schemas/models_test.py holds answers to: all where ENCORE_SCHEMAS is set, else every
+// eighth.
+TEST(Grammar, TheLimitOfACallEndsNoSchemaThatALibraryWrites) {
+  const Model model = large_model();
+  ASSERT_GE(model.vocabulary.size(), 128'000);
+  const json::value models =
+      json::parse_file(std::string(ENCORE_SOURCE_DIR) + "/tests/schemas/models.json");
+  const size_t stride = std::getenv("ENCORE_SCHEMAS") == nullptr ? 8 : 1;
+  size_t number = 0;
+  for (const auto& [name, schema] : models.as_object()) {
+    if (number++ % stride != 0) continue;
+    SCOPED_TRACE(std::string(name));
+    const Grammar grammar = compiled(
+        model,
+        {.kind = SourceKind::kJsonSchema, .text = json::exact_text(schema), .is_closed = true});
+    (void)sample(model, grammar, number, 40);
+  }
+  EXPECT_GE(number, 60U);
 }
 
 TEST(Grammar, ClosesAnObjectOnlyWhereItIsAskedTo) {
