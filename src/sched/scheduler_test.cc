@@ -101,6 +101,25 @@ TEST(Scheduler, GivesALongPromptItsShareWhateverComes) {
   }
 }
 
+// Two that shared the steps would both be done when the second one is now.
+TEST(Scheduler, LetsLongPromptsComeOneAfterAnotherAndShortOnesPassThemAll) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 8});
+  const auto next_rows = [&] {
+    const Plan plan = scheduler.plan();
+    run_step(scheduler, plan);
+    return plan.rows;
+  };
+  scheduler.add(sequence_of(1, 24, 40));
+  scheduler.add(sequence_of(2, 12, 40));
+  EXPECT_EQ(next_rows(), (Rows{{1, 0, 10}}));
+  scheduler.add(sequence_of(3, 5, 6));
+  EXPECT_EQ(next_rows(), (Rows{{3, 0, 5}, {1, 10, 5}}));
+  scheduler.remove(3);
+  EXPECT_EQ(next_rows(), (Rows{{1, 15, 9}, {2, 0, 1}}));
+  EXPECT_EQ(next_rows(), (Rows{{1, 24, 1}, {2, 1, 9}}));
+}
+
 // Prompts that would have to wait for the step behind the next leave their places to others.
 TEST(Scheduler, AdmitsAsManyShortPromptsAsAStepGetsTo) {
   kv::PagePool pool(100, 16);
