@@ -4,8 +4,9 @@
 A mutant is one of three changes to a line of the core: a condition is negated, a constant is one larger, a statement
 is left out. All mutants that were drawn are compiled into one build of a copy of the tree, behind a switch: the
 environment variable ENCORE_MUTANT says which one is on. Those that do not compile are dropped. Each test is then run
-once without any, which tells which mutants it reaches, and for each mutant those tests run that reach it, its own
-module's first, until one fails. A test that hangs has failed, too.
+once without any, which tells which mutants it reaches, and for each mutant those tests run that reach it until one
+fails: the quick ones first, its own module's before others. A test that hangs has failed, too: one that computes on and
+on, or whose threads all sleep. Time is counted in seconds of the processor, so that a busy machine kills no mutant.
 
 A mutant that survives is a test that is missing, or changes nothing that anybody could see. tests/faults/equivalent.txt
 has a line for each of the latter: the file, the kind, the text of the line, and why.
@@ -15,8 +16,10 @@ import argparse
 import collections
 import dataclasses
 import os
+import pathlib
 import random
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -210,6 +213,10 @@ def build(mutants, targets):
         mutants = {number: mutant for number, mutant in mutants.items() if number not in bad}
 
 
+MOST_BYTES = 4 << 30
+LONGEST_SLEEP = 60  # of a test whose threads wait for each other, in seconds
+QUICK = 0.3  # seconds that a quick test takes at most
+
 written = set()  # sources of the copy that have mutants, or had some
 
 
@@ -218,17 +225,53 @@ def binary(module):
     return path
 
 
+def limited(cpu_seconds):
+    """Limits of a child: a mutant that computes or allocates without end ends by itself, and leaves no core."""
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def is_asleep(process):
+    """Whether all threads of a process sleep; and its time of the processor, in ticks."""
+    states, ticks = set(), 0
+    for stat in pathlib.Path(f"/proc/{process.pid}/task").glob("*/stat"):
+        try:
+            fields = stat.read_text().rsplit(") ", 1)[1].split()
+        except OSError:
+            continue  # the thread has ended
+        states.add(fields[0])
+        ticks += int(fields[11]) + int(fields[12])
+    return not states & {"R", "D"}, ticks
+
+
+def comes_to_an_end(process):
+    """Waits for a process, unless all its threads sleep for longer than any test does."""
+    last, since = None, time.monotonic()
+    while True:
+        try:
+            process.wait(timeout=0.05 if last is None else 1)
+            return True
+        except subprocess.TimeoutExpired:
+            asleep, ticks = is_asleep(process)
+            if not asleep or ticks != last:
+                last, since = ticks, time.monotonic()
+            elif time.monotonic() - since > LONGEST_SLEEP:
+                process.kill()
+                process.wait()
+                return False
+
+
 def run(module, tests, environment, limit):
-    """Whether the tests pass, and how long they took."""
+    """Whether the tests pass, and how many seconds of the processor they took."""
     command = [binary(module), f"--gtest_filter={':'.join(tests)}", "--gtest_fail_fast", "--gtest_brief=1"]
-    start = time.monotonic()
-    try:
-        result = subprocess.run(command, cwd=faults.COPY, env=os.environ | {"ENCORE_CONFORMANCE": "quick"} | environment,
-                                capture_output=True, timeout=limit, check=False)
-        passed = result.returncode == 0
-    except subprocess.TimeoutExpired:
-        passed = False
-    return passed, time.monotonic() - start
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen(command, cwd=faults.COPY, env=os.environ | {"ENCORE_CONFORMANCE": "quick"} | environment,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          preexec_fn=lambda: limited(int(limit) + 1)) as process:
+        passed = comes_to_an_end(process) and process.returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return passed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def tests_of(module):
@@ -262,17 +305,19 @@ def reached_by_tests(modules, limit):
 
 def killer(number, mutant, reached, modules, limit):
     """The module whose tests kill the mutant; None: it survives. Also whether any test reaches it."""
-    is_reached = False
-    for module in sorted(modules, key=lambda module: module != mutant.module):
-        here = {test: seconds for (owner, test), (numbers, seconds) in reached.items()
-                if owner == module and number in numbers}
-        if not here:
-            continue
-        is_reached = True
-        passed, _ = run(module, here, {"ENCORE_MUTANT": str(number)}, limit + 5 * sum(here.values()))
+    here = {place: seconds for place, (numbers, seconds) in reached.items() if number in numbers}
+    rounds = []
+    for module in modules:
+        for is_quick in (True, False):
+            tests = [test for (owner, test), seconds in here.items() if owner == module and (seconds <= QUICK) == is_quick]
+            seconds = sum(here[module, test] for test in tests)
+            if tests:
+                rounds.append((not is_quick, module != mutant.module, seconds, module, tests))
+    for _, _, seconds, module, tests in sorted(rounds):
+        passed, _ = run(module, tests, {"ENCORE_MUTANT": str(number)}, limit + 5 * seconds)
         if not passed:
             return module, True
-    return None, is_reached
+    return None, bool(here)
 
 
 def reasons():
@@ -290,6 +335,7 @@ def mutate(count, seed, modules, limit):
     testing = sorted({*modules, "engine", "runtime"})
     mutants = build(drawn, [f"{module}_test" for module in testing])
     print(f"{len(mutants)} of {len(drawn)} mutants compile, drawn from {num_all}", file=sys.stderr, flush=True)
+    os.nice(19)  # hours of tests, beside somebody's work
     reached = reached_by_tests(testing, limit)
     known, survivors, num_equivalent = reasons(), [], 0
     for place, (number, mutant) in enumerate(sorted(mutants.items()), 1):
