@@ -1,0 +1,306 @@
+// How GPUs exchange data without a flag, a counter or a barrier: each rank stores its vectors into
+// buffers of its peers, and who waits for a vector polls the vector itself until no word of it is
+// `kEmpty`. The one who took it makes the place empty again. Host and device share this header: kernels
+// run it on GPUs, and a test runs it on threads.
+//
+//   rank 0                              rank 1
+//   store(1, place, x)                  store(0, place, x)
+//   y = x + take(place)                 y = take(place) + x      (sums in the order of the ranks)
+//
+// **Numbers.** `kEmpty` has the bits of -0 in f32, and of +0 and -0 side by side in 16 bits. So -0 is
+// sent as +0, and nothing that is sent has those bits. NaN is sent as it is.
+//
+// **When a place is empty.** A call takes all that its peers store for it, so its buffer is empty when it
+// ends. A rank that has taken a peer's vector of call i + 1 knows that the peer's call i has ended, as
+// launches of a stream follow each other, and so that the peer's places of call i are empty. So it may
+// store there again in call i + 2: two buffers in turns are enough, and neighbours need different ones.
+// A program's collectives always run all, in one order. They are numbered when they are lowered, and
+// their buffers are fixed then (buffer_of); the first and the last differ too, as do those of any other
+// program that runs next.
+//
+// **Progress.** Thread t of a rank waits for what thread t of the other ranks stores, and stores all
+// that it can before it waits. Launches have equal shapes on all ranks, and the blocks of a grid start in
+// order, so the first block that has not ended runs or starts on every rank, and its peers serve it.
+// Source: the design of TensorRT-LLM's one-shot all-reduce, with places emptied by who took them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "backend/host_device.h"
+
+namespace encore::push {
+
+inline constexpr uint32_t kEmpty = 0x80000000U;
+inline constexpr int kMostRanks = 8;
+
+// What one access moves.
+struct alignas(16) Vector {
+  uint32_t word[4];
+};
+inline constexpr int64_t kVectorBytes = sizeof(Vector);
+
+ENCORE_DEVICE_OR_TWIN Vector empty_vector() {
+  return {{kEmpty, kEmpty, kEmpty, kEmpty}};
+}
+
+// Has all of the vector arrived? Its words may arrive one by one.
+ENCORE_DEVICE_OR_TWIN bool is_full(const Vector& vector) {
+  return vector.word[0] != kEmpty && vector.word[1] != kEmpty && vector.word[2] != kEmpty &&
+         vector.word[3] != kEmpty;
+}
+
+// The word with +0 in the place of each -0, of elements of 2 or 4 bytes.
+template <int kElementBytes>
+ENCORE_DEVICE_OR_TWIN uint32_t sendable(uint32_t word) {
+  static_assert(kElementBytes == 2 || kElementBytes == 4);
+  if constexpr (kElementBytes == 4) return word == 0x80000000U ? 0U : word;
+  const uint32_t low = word & 0xffffU;
+  const uint32_t high = word >> 16U;
+  return (low == 0x8000U ? 0U : low) | (high == 0x8000U ? 0U : high << 16U);
+}
+
+template <int kElementBytes>
+ENCORE_DEVICE_OR_TWIN Vector sendable(const Vector& vector) {
+  return {{sendable<kElementBytes>(vector.word[0]), sendable<kElementBytes>(vector.word[1]),
+           sendable<kElementBytes>(vector.word[2]), sendable<kElementBytes>(vector.word[3])}};
+}
+
+// Each rank's exchange memory: buffers of two halves each. A call that is too long for a half runs in
+// parts, in the two halves in turns.
+inline constexpr int kNumBuffers = 3;
+struct Memory {
+  int64_t half_vectors = 1 << 20;  // 16 MiB
+
+  [[nodiscard]] constexpr int64_t vectors() const { return kNumBuffers * 2 * half_vectors; }
+};
+
+// The buffer of a program's collective `index` of `count`: neighbours differ, and so do the last and the
+// first. REQUIRES: count > 1.
+constexpr int buffer_of(int64_t index, int64_t count) {
+  if (index + 1 == count && count % 2 == 1) return 2;
+  return static_cast<int>(index % 2);
+}
+
+// In one shot, each rank sends its whole input to all others. In two shots, each adds up one of as many
+// chunks as there are ranks, and sends the sum: less to send, but one more time on the way.
+enum class Shots : uint8_t { kOne, kTwo };
+
+// The longest input that is summed in one shot. Units: bytes. Source: measured on H200s with NVLink.
+constexpr int64_t longest_one_shot(int num_ranks) {
+  if (num_ranks <= 2) return 512 * 1024;
+  return num_ranks <= 4 ? 128 * 1024 : 64 * 1024;
+}
+
+// One part of a call, as all its threads see it. Units: vectors.
+struct Part {
+  int self = 0;  // the rank
+  int num_ranks = 1;
+  int64_t places = 0;  // the first, in the exchange memory
+  int64_t sums = 0;    // likewise, of the second shot
+  int64_t stride = 0;  // from one rank's place to the next one's
+  int64_t first = 0;   // of the input
+  int64_t count = 0;
+};
+
+// How a call is done: in shots, and in parts that fit a half of the buffer.
+struct Plan {
+  Memory memory;
+  int self = 0;
+  int num_ranks = 1;
+  Shots shots = Shots::kOne;
+  int64_t num_vectors = 0;
+
+  // From one rank's place to the next one's: in one shot a place holds a whole part, in two a chunk.
+  [[nodiscard]] constexpr int64_t stride() const {
+    return memory.half_vectors / (shots == Shots::kOne ? 1 : 2) / num_ranks;
+  }
+  [[nodiscard]] constexpr int64_t longest_part() const {
+    return shots == Shots::kOne ? stride() : stride() * num_ranks;
+  }
+  [[nodiscard]] constexpr int64_t num_parts() const {
+    return (num_vectors + longest_part() - 1) / longest_part();
+  }
+  [[nodiscard]] constexpr Part part(int buffer, int64_t index) const {
+    const int64_t half = (buffer * 2 + index % 2) * memory.half_vectors;
+    const int64_t first = index * longest_part();
+    return {.self = self,
+            .num_ranks = num_ranks,
+            .places = half,
+            .sums = half + memory.half_vectors / 2,
+            .stride = stride(),
+            .first = first,
+            .count = std::min(longest_part(), num_vectors - first)};
+  }
+};
+
+// Either vector. A choice of values keeps arrays of vectors in registers, where a choice of places does not.
+ENCORE_DEVICE_OR_TWIN Vector choose(bool first, const Vector& a, const Vector& b) {
+  return {{first ? a.word[0] : b.word[0], first ? a.word[1] : b.word[1],
+           first ? a.word[2] : b.word[2], first ? a.word[3] : b.word[3]}};
+}
+
+// The own input's vector at the own rank's index.
+template <int kMost>
+ENCORE_DEVICE_OR_TWIN void put_own(const Part& part, const Vector& own, Vector (&vectors)[kMost]) {
+  ENCORE_UNROLL
+  for (int rank = 0; rank < kMost; ++rank)
+    vectors[rank] = choose(rank == part.self, own, vectors[rank]);
+}
+
+// Takes the vectors that the ranks of the bit mask `from` store at `place`, `place` + stride and so on.
+// Those that do not come in time are zero. A Port is what a thread reaches of the ranks' memory:
+//
+//   Vector load(int64_t place)                        of its own rank's
+//   void store(int rank, int64_t place, Vector)       of another rank's
+//   void clear(int64_t place)                         stores empty_vector() to its own rank's
+//   bool gives_up(uint32_t missing)                   asked between two looks; starts_waiting() resets it
+template <int kMost, typename Port>
+ENCORE_DEVICE_OR_TWIN void take(Port& port, const Part& part, int64_t place, uint32_t from,
+                                Vector (&vectors)[kMost]) {
+  uint32_t missing = from;
+  port.starts_waiting();
+  while (true) {
+    ENCORE_UNROLL
+    for (int rank = 0; rank < kMost; ++rank) {
+      if ((missing >> rank & 1U) != 0) vectors[rank] = port.load(place + rank * part.stride);
+    }
+    ENCORE_UNROLL
+    for (int rank = 0; rank < kMost; ++rank) {
+      if ((missing >> rank & 1U) != 0 && is_full(vectors[rank])) missing &= ~(1U << rank);
+    }
+    if (missing == 0 || port.gives_up(missing)) break;
+  }
+  ENCORE_UNROLL
+  for (int rank = 0; rank < kMost; ++rank) {
+    const bool is_missing = (missing >> rank & 1U) != 0;
+    vectors[rank] = choose(is_missing, Vector{}, vectors[rank]);
+    if (!is_missing && (from >> rank & 1U) != 0) port.clear(place + rank * part.stride);
+  }
+}
+
+// The bit mask of all ranks but the own.
+ENCORE_DEVICE_OR_TWIN uint32_t others(const Part& part) {
+  return ((1U << part.num_ranks) - 1U) & ~(1U << part.self);
+}
+
+// Sends a vector of the own rank's to all others.
+template <int kMost, typename Port>
+ENCORE_DEVICE_OR_TWIN void send(Port& port, const Part& part, int64_t place, const Vector& vector) {
+  ENCORE_UNROLL
+  for (int rank = 0; rank < kMost; ++rank) {
+    if ((others(part) >> rank & 1U) != 0) port.store(rank, place + part.self * part.stride, vector);
+  }
+}
+
+// The sum over the ranks, in their order, rounded once, as it is sent. Numbers says what elements are:
+//
+//   kElementBytes; Sum; Sum widen(Vector); void add(Sum&, Vector); Vector round(Sum)
+template <typename Numbers, int kMost>
+ENCORE_DEVICE_OR_TWIN Vector sum_of(const Part& part, const Vector (&vectors)[kMost]) {
+  typename Numbers::Sum sum = Numbers::widen(vectors[0]);
+  ENCORE_UNROLL
+  for (int rank = 1; rank < kMost; ++rank) {
+    if (rank < part.num_ranks) Numbers::add(sum, vectors[rank]);
+  }
+  return sendable<Numbers::kElementBytes>(Numbers::round(sum));
+}
+
+// Below, thread `thread` of `num_threads` does its share of a part. The Port has besides:
+//
+//   Vector input(int64_t vector)                      of the whole call, padded with 0
+//   void output(int rank, int64_t vector, Vector)     of that rank's columns; all_reduce writes rank 0's
+//
+// The output may lie where the input does.
+template <typename Numbers, int kMost, typename Port>
+ENCORE_DEVICE_OR_TWIN void all_reduce_in_one_shot(Port& port, const Part& part, int64_t thread,
+                                                  int64_t num_threads) {
+  const auto own = [&](int64_t v) {
+    return sendable<Numbers::kElementBytes>(port.input(part.first + v));
+  };
+  for (int64_t v = thread; v < part.count; v += num_threads)
+    send<kMost>(port, part, part.places + v, own(v));
+  for (int64_t v = thread; v < part.count; v += num_threads) {
+    Vector vectors[kMost] = {};
+    take<kMost>(port, part, part.places + v, others(part), vectors);
+    put_own<kMost>(part, own(v), vectors);
+    port.output(0, part.first + v, sum_of<Numbers, kMost>(part, vectors));
+  }
+}
+
+// Chunk c of the part is rank c's: its vectors go there, to `places`, and its sum to all others, to `sums`.
+template <typename Numbers, int kMost, typename Port>
+ENCORE_DEVICE_OR_TWIN void all_reduce_in_two_shots(Port& port, const Part& part, int64_t thread,
+                                                   int64_t num_threads) {
+  const int64_t chunk = (part.count + part.num_ranks - 1) / part.num_ranks;
+  const auto own = [&](int64_t v) {
+    return sendable<Numbers::kElementBytes>(port.input(part.first + v));
+  };
+  for (int64_t v = thread; v < chunk; v += num_threads) {
+    ENCORE_UNROLL
+    for (int rank = 0; rank < kMost; ++rank) {
+      const int64_t at = rank * chunk + v;
+      if ((others(part) >> rank & 1U) != 0 && at < part.count)
+        port.store(rank, part.places + part.self * part.stride + v, own(at));
+    }
+  }
+  for (int64_t v = thread; v < chunk; v += num_threads) {
+    const int64_t at = part.self * chunk + v;
+    if (at >= part.count) break;
+    Vector vectors[kMost] = {};
+    take<kMost>(port, part, part.places + v, others(part), vectors);
+    put_own<kMost>(part, own(at), vectors);
+    const Vector sum = sum_of<Numbers, kMost>(part, vectors);
+    send<kMost>(port, part, part.sums + v, sum);
+    port.output(0, part.first + at, sum);
+  }
+  for (int64_t v = thread; v < chunk; v += num_threads) {
+    uint32_t from = 0;
+    ENCORE_UNROLL
+    for (int rank = 0; rank < kMost; ++rank) {
+      if (rank < part.num_ranks && rank * chunk + v < part.count) from |= 1U << rank;
+    }
+    from &= others(part);
+    Vector vectors[kMost] = {};
+    take<kMost>(port, part, part.sums + v, from, vectors);
+    ENCORE_UNROLL
+    for (int rank = 0; rank < kMost; ++rank) {
+      if ((from >> rank & 1U) != 0) port.output(0, part.first + rank * chunk + v, vectors[rank]);
+    }
+  }
+}
+
+template <int kElementBytes, int kMost, typename Port>
+ENCORE_DEVICE_OR_TWIN void all_gather(Port& port, const Part& part, int64_t thread,
+                                      int64_t num_threads) {
+  const auto own = [&](int64_t v) { return sendable<kElementBytes>(port.input(part.first + v)); };
+  for (int64_t v = thread; v < part.count; v += num_threads)
+    send<kMost>(port, part, part.places + v, own(v));
+  for (int64_t v = thread; v < part.count; v += num_threads) {
+    Vector vectors[kMost] = {};
+    take<kMost>(port, part, part.places + v, others(part), vectors);
+    put_own<kMost>(part, own(v), vectors);
+    ENCORE_UNROLL
+    for (int rank = 0; rank < kMost; ++rank) {
+      if (rank < part.num_ranks) port.output(rank, part.first + v, vectors[rank]);
+    }
+  }
+}
+
+// A failed wait in one word, as the device leaves it for the host: the number of the call, and the first
+// rank that had not come. 0: none has failed.
+inline constexpr uint32_t kStopped = ~uint32_t{0};  // by the host, for another reason
+ENCORE_DEVICE_OR_TWIN uint32_t failure_word(uint32_t call, uint32_t missing) {
+  uint32_t rank = 0;
+  while ((missing >> rank & 1U) == 0)
+    ++rank;
+  return (call * kMostRanks + rank) + 1;
+}
+constexpr uint32_t failed_call(uint32_t word) {
+  return (word - 1) / kMostRanks;
+}
+constexpr int missing_rank(uint32_t word) {
+  return static_cast<int>((word - 1) % kMostRanks);
+}
+
+}  // namespace encore::push
