@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/all_reduce_norm.h"
 #include "backend/fused_attention.h"
 #include "backend/fused_linear.h"
 
@@ -17,6 +18,7 @@ constexpr FusedOp kFusedOps[] = {
     {"fused_linear", linear_parts},
     {"linear", linear_parts, "adapters"},
     {"fused_attention", attention_parts},
+    {"all_reduce_add_rms_norm", all_reduce_norm_parts},
 };
 
 const FusedOp* find(std::string_view op) {

@@ -19,6 +19,12 @@ std::string describe(const Views& views) {
 
 }  // namespace
 
+std::string meeting_text(std::string_view op, const KernelArgs& args) {
+  const TensorView& x = args.inputs["x"];
+  return fmt::format("op '{}' of {} ({}[{},{}])", op, args.attrs.get_string("of"), name(x.dtype),
+                     x.num_rows(), x.row_elements());
+}
+
 bool Kernel::takes(std::string_view wanted, const KernelArgs& args) const {
   if (op != wanted) return false;
   for (size_t i = 0; i < args.inputs.size(); ++i) {

@@ -38,9 +38,15 @@ struct KernelArgs {
   // A row's bits must depend on neither the number of rows nor their order: a kernel that cannot
   // promise it does not accept.
   bool batch_invariant = false;
+  // The exchange buffer that a collective uses (backend/push.h): those that run one after the other have
+  // different ones.
+  int exchange_buffer = 0;
   void* scratch = nullptr;
   uint32_t* counters = nullptr;
 };
+
+// Names the launch of a collective for messages: "op 'all_reduce' of model.layers.8.o_proj (bf16[4,4096])".
+std::string meeting_text(std::string_view op, const KernelArgs& args);
 
 // Enqueues the launch on a stream. Only a kernel whose `reads_lengths` holds may look at `lengths`.
 // Capture: yes, but for those.

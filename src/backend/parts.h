@@ -37,6 +37,7 @@ struct Parts {
     args.outputs = std::move(outputs);
     args.step = whole.step;
     args.batch_invariant = whole.batch_invariant;
+    args.exchange_buffer = whole.exchange_buffer;
     args.scratch = whole.scratch;
     args.counters = whole.counters;
     return parts.emplace_back(Part{op, std::move(args)}).args;

@@ -26,9 +26,16 @@ bool has_drafts(std::string_view name) {
   return name.ends_with(kDrafts);
 }
 
+// "LlamaRanks" is rank 0 of two.
+constexpr std::string_view kRanks = "Ranks";
+bool has_ranks(std::string_view name) {
+  return name.ends_with(kRanks);
+}
+
 // Two layers, so that the border between them shows.
 model::ModelConfig config_of(std::string architecture) {
   if (has_drafts(architecture)) architecture.resize(architecture.size() - kDrafts.size());
+  if (has_ranks(architecture)) architecture.resize(architecture.size() - kRanks.size());
   model::ModelConfig config = model::small_config(architecture + "ForCausalLM", 2);
   config.vocab_size = 128;
   config.qkv_bias = architecture == "Qwen2";
@@ -75,6 +82,7 @@ class Golden : public ::testing::TestWithParam<const char*> {
     options.limits = {.max_num_tokens = 64, .max_batch_size = 8, .max_q = 1, .max_seq_len = 64};
     options.limits.num_drafts = has_drafts(GetParam()) ? 3 : 0;
     options.page_size = 16;
+    if (has_ranks(GetParam())) options.rank = {0, 2};
     options.compile.disabled = std::move(disabled);
     options.compile.dump = std::move(dump);
     return compile_model({config_of(GetParam()), std::nullopt}, options, kNumPages);
@@ -136,8 +144,8 @@ TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
-                         ::testing::Values("Llama", "LlamaDrafts", "Mistral", "Qwen2", "Qwen3",
-                                           "Qwen3Moe", "Phi3", "Gemma3"),
+                         ::testing::Values("Llama", "LlamaDrafts", "LlamaRanks", "Mistral", "Qwen2",
+                                           "Qwen3", "Qwen3Moe", "Phi3", "Gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -314,6 +314,13 @@ std::vector<Op> rows() {
        .attrs = {{"of", std::string()}},
        .is_collective = true,
        .may_reuse = {{"y", "x"}}},
+      // all_reduce, and rms_norm of its sum with the residual.
+      {.name = "all_reduce_add_rms_norm",
+       .inputs = "x float[R,N], residual float[R,N], weight float[N]",
+       .outputs = "sum = residual, y = x",
+       .attrs = {{"of", std::string()}, {"eps", 0.0}},
+       .is_collective = true,
+       .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
       // The columns of all `ranks` ranks side by side, in the order of the ranks.
       {.name = "all_gather",
        .inputs = "x any[R,N]",

@@ -27,6 +27,22 @@ void fuse_add_rms_norm(Program& program, const ir::OpSet& ops) {
               %s, %h = rms_norm(%x, %w, residual=%r))"});
 }
 
+// The sum of the ranks, the addition to the residual stream and the norm of that. The residual may be
+// either operand; the norm's other output, the residual stream, goes over by its name.
+void fuse_all_reduce_rms_norm(Program& program, const ir::OpSet& ops) {
+  rewrite(program, ops,
+          {R"(
+              %x = all_reduce(%p)
+            @ %h = rms_norm(%x, %w, residual=%r)
+            ->
+              %h = all_reduce_add_rms_norm(%p, %r, %w))",
+           R"(
+              %x = all_reduce(%p)
+            @ %h = rms_norm(%r, %w, residual=%x)
+            ->
+              %h = all_reduce_add_rms_norm(%p, %r, %w))"});
+}
+
 // The attention says which queries belong to the keys. Norms per head (Qwen3) come along; those
 // that cannot (one of two, other eps, a whole row) stay in front.
 void fuse_rope_kv_write(Program& program, const ir::OpSet& ops) {

@@ -15,6 +15,7 @@ void remove_dead(Program& program, const ir::OpSet& ops);
 // These are rules: fusions.cc shows the nodes before and after.
 void fuse_silu_mul(Program& program, const ir::OpSet& ops);
 void fuse_add_rms_norm(Program& program, const ir::OpSet& ops);
+void fuse_all_reduce_rms_norm(Program& program, const ir::OpSet& ops);
 void fuse_rope_kv_write(Program& program, const ir::OpSet& ops);
 void fuse_attention_prologue(Program& program, const ir::OpSet& ops);
 void fuse_linear_prologue(Program& program, const ir::OpSet& ops);

@@ -15,6 +15,8 @@ constexpr Pass kPasses[] = {
     {"remove_dead", "drop nodes whose outputs nothing uses", remove_dead},
     {"fuse_silu_mul", "silu(gate) * up in one launch", fuse_silu_mul},
     {"fuse_add_rms_norm", "residual add and the norm of its sum in one launch", fuse_add_rms_norm},
+    {"fuse_all_reduce_rms_norm", "the ranks' sum, residual add and norm in one launch",
+     fuse_all_reduce_rms_norm},
     {"fuse_rope_kv_write", "rotate q and k and write k and v to the cache in one launch",
      fuse_rope_kv_write},
     {"fuse_attention_prologue", "rotation and cache write in attention's launch",

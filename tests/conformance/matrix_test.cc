@@ -94,6 +94,28 @@ TEST_P(Conformance, RmsNormWithAnOffsetAgrees) {
   }
 }
 
+TEST_P(Conformance, AllReduceWithANormBehindItAgrees) {
+  for (const int64_t rows : {0, 1, 7, 200}) {
+    for (const int64_t n : {8, 72, 1000, 4096}) {
+      SCOPED_TRACE(at(rows, n));
+      const StepKey step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(n), step.sizes(), 3);
+      const HostTensor residual = random_.tensor(tokens_by(n), step.sizes(), 2);
+      const HostTensor weight = random_.tensor(type_of(dtype(), {n}), {}, 0.1);
+      HostTensor sum = reference::add(x, residual);
+      const HostTensor exact = sum;
+      for (double& value : sum.values)
+        value = round_to(dtype(), value);
+      expect_agrees({.op = "all_reduce_add_rms_norm",
+                     .inputs = {x, residual, weight},
+                     .attrs = {{"of", std::string("layer 5")}, {"eps", 1e-5}, {"offset", 1.0}},
+                     .step = step},
+                    {exact, reference::rms_norm(sum, weight, 1e-5, 1)},
+                    {.ulps = 2, .floor_rms = 1});
+    }
+  }
+}
+
 TEST_P(Conformance, GeluTanhAndSoftcapAgree) {
   for (const int64_t n : {5, 64, 1000}) {
     const StepKey step = tokens(7);

@@ -1,4 +1,4 @@
-// all_reduce and all_gather: every rank's thread runs its own launch, gives what it has to the
+// all_reduce, alone or with a norm behind it, and all_gather: every rank's thread runs its own launch, gives what it has to the
 // communicator, and reads what all have given. A device that is alone copies.
 #include <algorithm>
 #include <array>
@@ -19,11 +19,10 @@ int64_t row_size(const TensorView& rows) {
   return rows.row_elements() * size_of(rows.dtype);
 }
 
-// Row r of y from row r of all ranks' x, which lie in the order of the ranks.
-using Combine = void (*)(std::span<const Bytes> all, int64_t r, const TensorView& x,
-                         const TensorView& y);
+// Row r of the outputs from row r of all ranks' x, which lie in the order of the ranks.
+using Combine = void (*)(std::span<const Bytes> all, int64_t r, const KernelArgs& args);
 
-void add_row(std::span<const Bytes> all, int64_t r, const TensorView& x, const TensorView& y) {
+void add_rows(std::span<const Bytes> all, int64_t r, const TensorView& x, const TensorView& y) {
   constexpr int64_t kChunk = 512;  // elements widened at a time
   std::array<float, kChunk> sum;
   std::array<float, kChunk> next;
@@ -43,7 +42,34 @@ void add_row(std::span<const Bytes> all, int64_t r, const TensorView& x, const T
   }
 }
 
-void gather_row(std::span<const Bytes> all, int64_t r, const TensorView& x, const TensorView& y) {
+// The sum, the addition of the residual and the norm, each rounded as by an op of its own.
+void add_and_normalize_row(std::span<const Bytes> all, int64_t r, const KernelArgs& args) {
+  const TensorView& x = args.inputs["x"];
+  const TensorView& residual = args.inputs["residual"];
+  const TensorView& sum = args.outputs["sum"];
+  const TensorView& y = args.outputs["y"];
+  const int64_t n = x.row_elements();
+  float* const other = thread_buffer(Buffer::kThird, n);
+  simd().load(row_bytes(residual, r), residual.dtype, n, other);
+  add_rows(all, r, x, sum);
+  float* const row = thread_buffer(Buffer::kFirst, n);
+  simd().load(row_bytes(sum, r), sum.dtype, n, row);
+  for (int64_t i = 0; i < n; ++i)
+    row[i] += other[i];
+  simd().store(row, n, sum.dtype, row_bytes(sum, r));
+  simd().load(row_bytes(sum, r), sum.dtype, n, row);
+  const float* wide = widened_weight(args.inputs["weight"], args.attrs, Buffer::kSecond);
+  normalize(row, wide, n, static_cast<float>(args.attrs.get_double("eps")));
+  simd().store(row, n, y.dtype, row_bytes(y, r));
+}
+
+void add_row(std::span<const Bytes> all, int64_t r, const KernelArgs& args) {
+  add_rows(all, r, args.inputs["x"], args.outputs["y"]);
+}
+
+void gather_row(std::span<const Bytes> all, int64_t r, const KernelArgs& args) {
+  const TensorView& x = args.inputs["x"];
+  const TensorView& y = args.outputs["y"];
   const int64_t size = row_size(x);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     std::memcpy(row_bytes(y, r, static_cast<int64_t>(rank) * x.row_elements()),
@@ -53,7 +79,6 @@ void gather_row(std::span<const Bytes> all, int64_t r, const TensorView& x, cons
 
 void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Combine combine) {
   const TensorView& x = args.inputs["x"];
-  const TensorView& y = args.outputs["y"];
   const int64_t size = row_size(x);
   const int64_t num_rows = x.num_rows();
   const auto write = [&](std::byte* to) {
@@ -63,7 +88,7 @@ void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Co
   const auto read = [&](std::span<const Bytes> all) {
     device.pool().parallel_for(num_rows, 1, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r)
-        combine(all, r, x, y);
+        combine(all, r, args);
     });
   };
   if (const auto communicator = device.communicator()) {
@@ -80,11 +105,8 @@ template <Literal kName, Combine kCombine>
 BoundLaunch bind_collective(Device& device, const KernelArgs& args) {
   auto* const cpu = &static_cast<CpuDevice&>(device);
   const auto shared = std::make_shared<const KernelArgs>(args);
-  const TensorView& x = args.inputs["x"];
   const std::string_view kernel = kName.text;
-  const std::string what =
-      fmt::format("op '{}' of {} ({}[{},{}])", kernel.substr(0, kernel.find('.')),
-                  args.attrs.get_string("of"), name(x.dtype), x.num_rows(), x.row_elements());
+  const std::string what = meeting_text(kernel.substr(0, kernel.find('.')), args);
   return [cpu, shared, what](Stream& stream, const StepLengths&) {
     enqueue(stream, kName.text, [cpu, shared, what] { meet(*cpu, what, *shared, kCombine); });
   };
@@ -100,6 +122,9 @@ std::span<const Kernel> collective_kernels() {
       Kernel{.op = "all_gather",
              .name = "all_gather.cpu",
              .bind = bind_collective<"all_gather.cpu", gather_row>},
+      Kernel{.op = "all_reduce_add_rms_norm",
+             .name = "all_reduce_add_rms_norm.cpu",
+             .bind = bind_collective<"all_reduce_add_rms_norm.cpu", add_and_normalize_row>},
   };
   return kRows;
 }
