@@ -63,6 +63,14 @@ void Communicator::fail(int rank, ErrorKind kind, std::string_view why) noexcept
   fail_locked(rank, kind, fmt::format("behind {}, {}", own.given[own.num_meetings % 2].what, why));
 }
 
+void Communicator::give_up(int rank, const std::string& what,
+                           std::chrono::milliseconds waited) noexcept {
+  const std::lock_guard lock(mutex_);
+  fail_locked(rank, ErrorKind::kDevice,
+              fmt::format("it has not come to {} for {:g} s, and the others waited for it there",
+                          what, std::chrono::duration<double>(waited).count()));
+}
+
 void Communicator::fail_locked(int rank, ErrorKind kind, std::string_view why) {
   if (failure_) return;
   failure_ = {kind, fmt::format("rank {} of {} failed: {}", rank, size(), why)};

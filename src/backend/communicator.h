@@ -48,6 +48,8 @@ class Communicator {
 
   // The rank ends, and so does every meeting from now on. The first reason counts.
   void fail(int rank, ErrorKind kind, std::string_view why) noexcept;
+  // The rank has not come to `what` for so long that the others gave it up.
+  void give_up(int rank, const std::string& what, std::chrono::milliseconds waited) noexcept;
   // Has a rank failed? Errors: as exchange().
   void check() const;
 

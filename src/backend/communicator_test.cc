@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/testing/message_of.h"
+
 namespace encore {
 namespace {
 
@@ -99,6 +101,15 @@ TEST(Communicator, NamesBothPlacesWhereRanksHaveParted) {
     EXPECT_NE(error.find("layer 6"), std::string::npos) << error;
   }
   EXPECT_EQ(errors[0], errors[1]);
+}
+
+TEST(Communicator, NamesTheRankThatAnotherGaveUp) {
+  Communicator communicator(2, std::chrono::minutes(10));
+  communicator.give_up(1, "op 'all_reduce' of layer 3", std::chrono::milliseconds(2000));
+  EXPECT_EQ(
+      message_of(ErrorKind::kDevice, [&] { communicator.check(); }),
+      "rank 1 of 2 failed: it has not come to op 'all_reduce' of layer 3 for 2 s, and the others "
+      "waited for it there");
 }
 
 }  // namespace

@@ -13,6 +13,10 @@ std::unique_ptr<Device> create_cuda_device(std::optional<int> /*ordinal*/) {
   fail(ErrorKind::kDevice, "built without CUDA; to run on a GPU, {}", kRemedy);
 }
 
+std::unique_ptr<Device> create_cuda_ranks(const CudaRanks& ranks) {
+  return create_cuda_device(ranks.first);
+}
+
 std::optional<KernelTable> cuda_kernels() {
   return std::nullopt;
 }

@@ -253,6 +253,18 @@ std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 // GPU that is not sm_90, a build without CUDA) and the remedy.
 std::unique_ptr<Device> create_cuda_device(std::optional<int> ordinal = std::nullopt);
 
+// GPUs that compute one model together, from the first one on; the one created is rank 0.
+// `rank_timeout` is the timeout of their Communicator, `wait_timeout` how long one GPU waits for another.
+struct CudaRanks {
+  std::optional<int> first;
+  int num_ranks = 1;
+  std::chrono::milliseconds rank_timeout{30000};
+  std::chrono::milliseconds wait_timeout{2000};
+};
+// Errors: as create_cuda_device(); kUnsupported where GPUs are missing, differ, or do not reach each
+// other.
+std::unique_ptr<Device> create_cuda_ranks(const CudaRanks& ranks);
+
 // The library's kernels for the CPU and for CUDA devices, whether or not there is one here; nothing
 // in a build without CUDA.
 KernelTable cpu_kernels();

@@ -129,10 +129,30 @@ TuningStats Tuner::stats() const {
   return stats_;
 }
 
+void Tuner::follow(std::shared_ptr<Tuner> first, std::function<void()> check) {
+  first_ = std::move(first);
+  check_first_ = std::move(check);
+}
+
+std::optional<std::string> Tuner::answer(const std::string& launch,
+                                         const std::function<void()>& check) {
+  constexpr std::chrono::milliseconds kBetweenChecks(100);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const auto known = answers_.find(launch);
+    if (known != answers_.end()) return known->second;
+    if (answered_.wait_for(lock, kBetweenChecks) == std::cv_status::timeout) check();
+  }
+}
+
 std::optional<std::string> Tuner::choose(const Tunable& tunable) {
+  if (first_) return first_->answer(tunable.launch, check_first_);
   const std::lock_guard lock(mutex_);
   auto known = answers_.find(tunable.launch);
-  if (known == answers_.end()) known = answers_.emplace(tunable.launch, find_answer(tunable)).first;
+  if (known == answers_.end()) {
+    known = answers_.emplace(tunable.launch, find_answer(tunable)).first;
+    answered_.notify_all();
+  }
   const std::optional<std::string>& config = known->second;
   if (config && tunable.code != nullptr) codes_.insert(tunable.code(*config));
   return config;

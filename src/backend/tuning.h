@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -113,6 +114,10 @@ class Tuner {
   // Sets the options that hold from now on; nothing is tuned before.
   void configure(TuningOptions options);
 
+  // From now on this one's answers are those of `first`, which is asked for the same launches by a thread of
+  // its own; `check` throws where that will not answer any more.
+  void follow(std::shared_ptr<Tuner> first, std::function<void()> check);
+
   // While a Phase lives, choices that the cache lacks are measured: the tune phase of start-up.
   // Outside of it the first guess is taken, so that nothing is measured while serving. Its end
   // saves the cache and gives back the memory that measuring took.
@@ -135,12 +140,17 @@ class Tuner {
   [[nodiscard]] const TuningKey& key() const { return key_; }
 
  private:
+  // Waits until choose() has answered for that launch.
+  std::optional<std::string> answer(const std::string& launch, const std::function<void()>& check);
   std::optional<std::string> find_answer(const Tunable& tunable);
   std::optional<std::string> remembered(const Tunable& tunable);
   std::optional<TunedChoice> measure(const Tunable& tunable);
 
   TuningKey key_;
   std::unique_ptr<LaunchTimer> timer_;
+  std::shared_ptr<Tuner> first_;  // shared with its device; null: this one chooses itself
+  std::function<void()> check_first_;
+  std::condition_variable answered_;
   mutable std::mutex mutex_;  // guards everything below
   TuningOptions options_;
   std::optional<TuningCache> cache_;

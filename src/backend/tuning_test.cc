@@ -1,6 +1,8 @@
 #include "backend/tuning.h"
 
+#include <atomic>
 #include <deque>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -306,6 +308,32 @@ TEST_F(CpuTuning, MeasuringWhileRecordingIsAnErrorThatNamesTheOp) {
   // Nothing was answered, so that it can still be tuned.
   EXPECT_TRUE(choose().has_value());
   EXPECT_EQ(device_->tuner().stats().measured, 1);
+}
+
+// The ranks of a model run the same kernels, whichever is the fastest on each.
+TEST_F(TunerTest, TakesTheAnswersOfTheTunerThatItFollows) {
+  const std::shared_ptr<Tuner> first = std::move(tuner_);  // shared with the tuner that follows it
+  restart({Tune::kOff, std::nullopt});
+  std::atomic<bool> has_failed = false;
+  tuner_->follow(first, [&] {
+    if (has_failed) fail(ErrorKind::kDevice, "rank 0 failed");
+  });
+  std::optional<std::string> answer;
+  {
+    const std::jthread asking([&] { answer = choose("a", {"3", "2", "1"}); });
+    const Tuner::Phase phase(*first);
+    (void)first->choose({"a",
+                         args_,
+                         {},
+                         [](int) { return std::vector<std::string>{"7"}; },
+                         [](const std::string&, const KernelArgs&) -> BoundLaunch {
+                           return [](Stream&, const StepLengths&) {};
+                         }});
+  }
+  EXPECT_EQ(answer, "7");
+  EXPECT_EQ(choose("a", {"3", "2", "1"}), "7");
+  has_failed = true;
+  EXPECT_EQ(message_of(ErrorKind::kDevice, [&] { (void)choose("b", {"1"}); }), "rank 0 failed");
 }
 
 }  // namespace

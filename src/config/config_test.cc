@@ -55,6 +55,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("threads"), int64_t{2});
   options.put(*find_option("tensor_parallel"), int64_t{2});
   options.put(*find_option("rank_timeout"), 2.5);
+  options.put(*find_option("collective_timeout"), 0.5);
   options.put(*find_option("dtype"), std::string{"bf16"});
   options.put(*find_option("kv_dtype"), std::string{"fp8"});
   options.put(*find_option("quantize"), std::string{"fp8"});

@@ -40,9 +40,10 @@ struct HttpSettings {
 struct Settings {
   std::string model;  // empty: the bundled model
 
-  std::string device = "auto";  // auto, cpu, cuda, cuda:N
-  int threads = 0;              // of the CPU device; 0: one per processor
-  double rank_timeout_s = 30;   // of ranks that wait for each other
+  std::string device = "auto";      // auto, cpu, cuda, cuda:N
+  int threads = 0;                  // of the CPU device; 0: one per processor
+  double rank_timeout_s = 30;       // of ranks that wait for each other
+  double collective_timeout_s = 2;  // of GPUs that wait for each other in a collective
   Tune tune = Tune::kOn;
   std::string tuning_cache;  // a directory, or off; empty: the user's
 

@@ -136,12 +136,18 @@ constexpr Option kOptions[] = {
     {"tensor_parallel", Group::kParallel,
      [](Settings& s, int64_t v) { s.load.rank.size = static_cast<int>(v); }, "ranks", value("1"),
      between(1, 64),
-     "Devices that compute the model together, each with a share of its weights, heads and KV: on "
-     "the CPU, groups of threads; the sizes of the model must divide by it"},
+     "Devices that compute the model together, each with a share of its weights, heads and KV: as "
+     "many GPUs from the one of --device on, or, on the CPU, groups of threads; the sizes of the "
+     "model must "
+     "divide by it"},
     {"rank_timeout", Group::kParallel, [](Settings& s, double v) { s.rank_timeout_s = v; },
      "seconds", value("30"), between(0.1, 3600),
      "How long a rank may do nothing while the others wait for it, before all requests end with an "
      "error"},
+    {"collective_timeout", Group::kParallel,
+     [](Settings& s, double v) { s.collective_timeout_s = v; }, "seconds", value("2"),
+     between(0.1, 3600),
+     "How long a GPU waits in a collective for another one, before all requests end with an error"},
 
     {"graphs", Group::kGraphs, [](Settings& s, const Text& v) { s.graphs = parse_graphs(v); }, "",
      otherwise("auto"), one_of("auto|none|piecewise|full|full-decode-only|full-and-piecewise"),

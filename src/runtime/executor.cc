@@ -27,6 +27,20 @@ Coverage wanted_coverage(const ExecutorOptions& options) {
   return coverage;
 }
 
+std::string_view name(StartPoint point) {
+  switch (point) {
+    case StartPoint::kLowered:
+      return "the loading of kernels";
+    case StartPoint::kLoaded:
+      return "the first steps";
+    case StartPoint::kWarm:
+      return "the recordings";
+    case StartPoint::kRecorded:
+      return "the first replays";
+  }
+  return "";
+}
+
 Executor::Executor(Device& device, Stream& stream, const passes::Program& program,
                    std::vector<TensorView> weights, const ExecutorOptions& options)
     : loaded_(device, stream, program, std::move(weights)),

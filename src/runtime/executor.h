@@ -41,6 +41,13 @@ namespace encore::runtime {
 // The size that is recorded first (--record-order). The same sizes are recorded in either order.
 enum class RecordOrder : uint8_t { kDescending, kAscending };
 
+// The points of the start-up at which the ranks of a model wait for each other: all kernels are chosen, their
+// code is loaded, whole steps have run, all is recorded. Behind the second and the last, whole steps run,
+// and with them collectives, in which no rank may wait for long.
+enum class StartPoint : uint8_t { kLowered, kLoaded, kWarm, kRecorded };
+// "the recordings": what follows the point.
+std::string_view name(StartPoint point);
+
 struct ExecutorOptions {
   Limits limits;
   Graphs graphs = Graphs::kAuto;
@@ -52,6 +59,8 @@ struct ExecutorOptions {
   RecordOrder record_order = RecordOrder::kDescending;
   EagerSteps eager_steps = EagerSteps::kAllow;
   bool bursts = false;  // also record bursts of every full step of one token per sequence
+  // Called at each point of the start-up. Null: nobody waits.
+  std::function<void(StartPoint point, const LoadedProgram& loaded)> reached;
 };
 // The ladders of an executor, before anything is recorded.
 Coverage wanted_coverage(const ExecutorOptions& options);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/push.h"
+
 namespace encore::runtime {
 namespace {
 
@@ -14,6 +16,18 @@ BoundLaunch bind(Device& device, const ir::Node& node, const OpLaunch& launch) {
   } catch (const Error& error) {
     fail(error.kind(), "op '{}', kernel {}: {}", node.op->name, launch.kernel->name, error.what());
   }
+}
+
+// The exchange buffer of a collective of the program.
+int exchange_buffer(const Program& program, const ir::Node& node) {
+  int64_t index = 0;
+  int64_t count = 0;
+  for (const ir::Node& other : program.graph.nodes()) {
+    if (!other.op->is_collective) continue;
+    if (&other == &node) index = count;
+    ++count;
+  }
+  return push::buffer_of(index, count);
 }
 
 }  // namespace
@@ -37,6 +51,7 @@ KernelArgs make_args(const Program& program, const ir::Node& node, const StepKey
   args.attrs = node.attrs;
   args.step = step;
   args.batch_invariant = program.batch_invariant;
+  if (node.op->is_collective) args.exchange_buffer = exchange_buffer(program, node);
   const auto view = [&](ir::ValueId id) {
     const TensorView view = addresses.view(id, step.sizes());
     // The op's row at these sizes is what the kernel is given and held to.

@@ -50,16 +50,19 @@ class Recorder {
     stats.sizes = static_cast<int>(uniform_.size() + mixed_.size());
     stats.tables = loaded_.tables.num_tables();
     plan_recordings();
+    reach(StartPoint::kLowered);
     const bool sets_up_late = loaded_.device.sets_up_late();
     if (sets_up_late) stats.warm_up_ms = elapsed_ms([&] { warm_up(); });
     const int64_t warm = used_bytes();
     stats.library_bytes = warm - at_start;
+    reach(StartPoint::kWarm);
     if (on_demand_ != nullptr && coverage_.uniform_full) {
       record_for_demand();
     } else {
       record_steps(uniform_, coverage_.uniform_full, coverage_.uniform_pieces);
     }
     record_steps(mixed_, coverage_.mixed_full, coverage_.mixed_pieces);
+    reach(StartPoint::kRecorded);
     if (sets_up_late) {
       // Runs the worst steps in the way in which they are replayed.
       run_on_padding(uniform_.front());
@@ -69,6 +72,10 @@ class Recorder {
   }
 
  private:
+  void reach(StartPoint point) const {
+    if (options_.reached) options_.reached(point, loaded_);
+  }
+
   // All steps whose launches may ask for scratch and counters.
   [[nodiscard]] std::vector<StepKey> all_steps() const {
     std::vector<StepKey> steps;
@@ -118,6 +125,10 @@ class Recorder {
     for (const auto* steps : {&uniform_, &mixed_, &above_}) {
       if (steps->empty()) continue;
       warm_up(*steps);
+    }
+    reach(StartPoint::kLoaded);
+    for (const auto* steps : {&uniform_, &mixed_, &above_}) {
+      if (steps->empty()) continue;
       // The worst step, so that nothing is set up later.
       loaded_.send_padding(steps->front());
       loaded_.enqueue({steps->front(), {}}, Mode::kEager);
@@ -131,6 +142,8 @@ class Recorder {
       bool is_begun = false;
       for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
         for (const Launch& launch : loaded_.tables.at(segment, *step)) {
+          // A collective runs in whole steps only, as its peers do; its code is loaded when it is bound.
+          if (loaded_.program.graph.nodes()[launch.node].op->is_collective) continue;
           if (!warm_.insert(signature(launch)).second) continue;
           if (!is_begun) loaded_.send_padding(*step);
           is_begun = true;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ranges>
 
+#include <fmt/ranges.h>
+
 namespace encore::runtime {
 
 Tables::Tables(Device& device, const passes::Program& program, const Addresses& addresses)
@@ -55,6 +57,24 @@ void Tables::lower_all(const StepKey& step) {
     const Key wanted = key(segment, step);
     if (!tables_.contains(wanted)) tables_.emplace(wanted, lower_segment(wanted));
   }
+}
+
+std::string Tables::to_text() const {
+  std::string text;
+  for (const auto& [key, table] : tables_) {
+    const auto& [segment, step] = key;
+    for (const Launch& launch : table) {
+      text += fmt::format("launch of {} tokens, {} sequences, q {}, segment {}, node {}: {}",
+                          step.tokens, step.sequences, step.q.value_or(0), segment, launch.node,
+                          launch.kernel->name);
+      for (const auto* views : {&launch.args.inputs, &launch.args.outputs}) {
+        for (const TensorView& view : *views)
+          text += fmt::format(" {}[{}]", name(view.dtype), fmt::join(view.shape, ","));
+      }
+      text += fmt::format(" buffer {}\n", launch.args.exchange_buffer);
+    }
+  }
+  return text;
 }
 
 bool Tables::recordable(const StepKey& step) {

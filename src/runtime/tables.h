@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,10 @@ class Tables {
   // lengths that only the host knows?
   bool recordable(const StepKey& step);
   bool recordable(int segment, const StepKey& step);
+
+  // Lists the launches of lower_all(), a line each: step, segment, node, kernel, and the shapes that decide
+  // its grid.
+  [[nodiscard]] std::string to_text() const;
 
   // Enqueues the launches of segments [first, last), in order.
   void launch(Stream& stream, int first, int last, const Step& step);

@@ -223,19 +223,26 @@ std::optional<fs::path> tuning_directory(const std::string& option) {
 
 namespace {
 
-// The GPU that --device names; null: auto finds none.
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+// The GPU that --device names, or of several ranks the first; null: auto finds none.
 std::unique_ptr<Device> open_gpu(const config::Settings& settings) {
   try {
     const size_t colon = settings.device.find(':');
     std::optional<int> ordinal;
     if (colon != std::string::npos) ordinal = std::stoi(settings.device.substr(colon + 1));
-    auto device = create_cuda_device(ordinal);
+    auto device = create_cuda_ranks({.first = ordinal,
+                                     .num_ranks = settings.load.rank.size,
+                                     .rank_timeout = milliseconds(settings.rank_timeout_s),
+                                     .wait_timeout = milliseconds(settings.collective_timeout_s)});
     const std::string choice = device->info().choice;
     if (!ordinal && !choice.empty()) log::info("running on {}", choice);
     device->tuner().configure({settings.tune, tuning_directory(settings.tuning_cache)});
     return device;
   } catch (const Error& error) {
-    if (settings.device != "auto") throw;
+    if (settings.device != "auto" || error.kind() == ErrorKind::kUnsupported) throw;
     log::info("running on the CPU: {}", error.what());
     return nullptr;
   }
@@ -245,21 +252,12 @@ std::unique_ptr<Device> open_gpu(const config::Settings& settings) {
 
 std::unique_ptr<Device> open_device(const config::Settings& settings) {
   if (settings.verbose) log::set_level(log::Level::kDebug);
-  const int num_ranks = settings.load.rank.size;
-  std::unique_ptr<Device> gpu;
-  if (settings.device == "auto" || (settings.device != "cpu" && num_ranks == 1))
-    gpu = open_gpu(settings);
-  if (num_ranks > 1 && (gpu || settings.device.starts_with("cuda"))) {
-    fail(ErrorKind::kUnsupported,
-         "--tensor-parallel {}: several ranks run on the CPU alone, as GPUs have no collectives "
-         "yet; take --device cpu, or --tensor-parallel 1",
-         num_ranks);
+  if (settings.device != "cpu") {
+    if (auto gpu = open_gpu(settings)) return gpu;
   }
-  if (gpu) return gpu;
-  const auto timeout_ms = static_cast<int64_t>(settings.rank_timeout_s * 1e3);
   return create_cpu_device({.num_threads = settings.threads,
-                            .num_ranks = num_ranks,
-                            .rank_timeout = std::chrono::milliseconds(timeout_ms)});
+                            .num_ranks = settings.load.rank.size,
+                            .rank_timeout = milliseconds(settings.rank_timeout_s)});
 }
 
 model::ModelSource open_source(const config::Settings& settings) {

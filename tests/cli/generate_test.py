@@ -64,8 +64,8 @@ class GenerateTest(CliTest):
         base = ["generate", "--json", "--ignore-eos", "--model", self.model, "--dtype", "f32", "--prompt-ids", "5,6,7",
                 "--max-tokens", "24"]
         if DEVICE == "cuda":
-            line = self.error_line(*base, "--device", "cuda", "--tensor-parallel", "2", code=4)
-            self.assertIn("GPUs have no collectives yet; take --device cpu, or --tensor-parallel 1", line)
+            line = self.error_line(*base, "--device", "cuda", "--tensor-parallel", "64", code=4)
+            self.assertIn("--tensor-parallel 64: at most 8 GPUs compute a model together", line)
             return
         outputs = [json.loads(self.run_encore(*base, "--device", "cpu", "--tensor-parallel", ranks).stdout)["ids"]
                    for ranks in ("1", "2", "4")]

@@ -46,7 +46,6 @@ TEST_P(Conformance, EmbeddingAgreesAndFillsWhatIsOutside) {
 
 // The shares of two ranks add up to the whole.
 TEST_P(Conformance, EmbeddingOfARanksShareAgrees) {
-  if (device().kind() == DeviceKind::kCuda) GTEST_SKIP() << "a GPU is alone";
   const StepKey step = tokens(33);
   HostTensor ids = integers(random_, Dim::tokens(), step.sizes(), 0, 33);
   ids.values[0] = -1;
@@ -68,8 +67,7 @@ TEST_P(Conformance, EmbeddingOfARanksShareAgrees) {
   }
 }
 
-// A device that is alone has the sum and all columns itself; ranks are compared in
-// backend/cpu/collectives_test.cc.
+// A device that is alone has the sum and all columns itself; ranks_test.cc compares those of several.
 TEST_P(Conformance, CollectivesOfADeviceThatIsAloneGiveWhatItHas) {
   if (device().kind() == DeviceKind::kCuda) GTEST_SKIP() << "a GPU is alone";
   for (const int64_t rows : {0, 1, 7}) {

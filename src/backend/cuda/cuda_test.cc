@@ -243,6 +243,28 @@ TEST(ChooseDevice, TakesTheFirstThatCanRunUnlessOneIsNamed) {
   EXPECT_NE(error({a100, a100}, std::nullopt).find("use such a GPU"), std::string::npos);
 }
 
+TEST(ChooseDevice, TakesEqualGpusForRanksOrSaysWhatIsMissing) {
+  const cuda::Candidate a100{"A100", 8, 0};
+  const cuda::Candidate h100{"H100", 9, 0};
+  const cuda::Candidate h200{"H200", 9, 0};
+  const auto choose = [](std::vector<cuda::Candidate> candidates, std::optional<int> ordinal,
+                         int num_ranks) {
+    return cuda::choose_devices(candidates, ordinal, num_ranks);
+  };
+  EXPECT_EQ(choose({a100, h100, h100}, std::nullopt, 2), (std::vector{1, 2}));
+  EXPECT_EQ(choose({h100, h100, h100, h100}, 2, 2), (std::vector{2, 3}));
+  std::string error = message_of(ErrorKind::kUnsupported, [&] {
+    choose({h100, h100}, std::nullopt, 4);
+  });
+  EXPECT_NE(error.find("--tensor-parallel 4 needs as many GPUs from GPU 0 on, and CUDA shows 2"),
+            std::string::npos)
+      << error;
+  error = message_of(ErrorKind::kUnsupported, [&] { choose({h100, h200}, std::nullopt, 2); });
+  EXPECT_NE(error.find("GPU 0 is H100, and GPU 1 is H200"), std::string::npos) << error;
+  error = message_of(ErrorKind::kUnsupported, [&] { choose({h100, h100}, std::nullopt, 16); });
+  EXPECT_NE(error.find("at most 8 GPUs"), std::string::npos) << error;
+}
+
 TEST(ChooseDevice, SaysWhichOfSeveralItIs) {
   const std::vector<cuda::Candidate> both{{"A100", 8, 0}, {"H100", 9, 0}};
   EXPECT_EQ(cuda::choice_text(both, 1), "cuda:1 of 2, H100");

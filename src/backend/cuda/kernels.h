@@ -18,6 +18,8 @@ std::span<const Kernel> norm_kernels();          // rows/norm.cu: rms_norm
 std::span<const Kernel> row_kernels();           // rows/rows.cu: embedding, gather_rows
 std::span<const Kernel> rope_kernels();          // rows/rope.cu: rope, kv_write, rope_kv_write
 std::span<const Kernel> attention_kernels();     // attention/attention.cc: attention, ...
+std::span<const Kernel> collective_kernels();  // collectives/collectives.cu: all_reduce, all_gather
+std::span<const Kernel> all_reduce_norm_kernels();  // collectives/: all_reduce_add_rms_norm
 std::span<const Kernel> logits_kernels();   // sampling/logits.cu: adjust_logits, log_probs, ...
 std::span<const Kernel> sample_kernels();   // sampling/sample.cu: sample
 std::span<const Kernel> advance_kernels();  // sampling/advance.cu: advance, write_inputs

@@ -21,7 +21,11 @@
 // for no others: kernels of another process or model may hold the multiprocessors that those would
 // need, for as long as they like. So sums over blocks are folded by the last block to arrive, which
 // has nothing to wait for (attention/fold.cuh), and a launch that starts early waits for one whose
-// blocks have all been placed. residency_test.py holds the sources to it.
+// blocks have all been placed. residency_test.py holds the sources to it. The exception are exchanges
+// between GPUs (collectives/exchange.cuh): their blocks wait for those of the same index on other GPUs.
+// Blocks of a grid start in the order of their indices, and each sends before it waits, so the first that
+// has not ended on some GPU finds what it waits for, or the others' blocks of its index, which wait for
+// nobody before it; a deadline ends the wait for a GPU that does not come.
 //
 // What follows wait_for_inputs() is on the path of every step, and a block pays for each of its
 // instructions: a multiprocessor fetches the code of a launch anew, about 100 cycles for every

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cuda/collectives/exchange.h"
 #include "backend/cuda/device/context.h"
 #include "backend/cuda/device/memory.h"
 #include "backend/cuda/device/stream.h"
@@ -38,6 +39,16 @@ int count_devices() {
   }
   check(status, "cudaGetDeviceCount");
   return count;
+}
+
+std::vector<Candidate> all_candidates() {
+  std::vector<Candidate> candidates(static_cast<size_t>(count_devices()));
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, static_cast<int>(i)), "cudaGetDeviceProperties");
+    candidates[i] = {properties.name, properties.major, properties.minor};
+  }
+  return candidates;
 }
 
 // "580.65.06", of the driver's part in the kernel; empty where that does not tell.
@@ -118,16 +129,41 @@ std::string choice_text(std::span<const Candidate> candidates, int chosen) {
   return fmt::format("cuda:{} of {}, {}", chosen, candidates.size(), candidates[chosen].name);
 }
 
-CudaDevice::CudaDevice(std::optional<int> ordinal) {
-  const int count = count_devices();
-  std::vector<cudaDeviceProp> all(count);
-  std::vector<Candidate> candidates;
-  for (int i = 0; i < count; ++i) {
-    check(cudaGetDeviceProperties(&all[i], i), "cudaGetDeviceProperties");
-    candidates.push_back({all[i].name, all[i].major, all[i].minor});
+std::vector<int> choose_devices(std::span<const Candidate> candidates, std::optional<int> ordinal,
+                                int num_ranks) {
+  if (num_ranks > push::kMostRanks) {
+    fail(ErrorKind::kUnsupported, "--tensor-parallel {}: at most {} GPUs compute a model together",
+         num_ranks, push::kMostRanks);
   }
+  const int first = choose_device(candidates, ordinal);
+  const auto count = static_cast<int>(candidates.size());
+  if (first + num_ranks > count) {
+    fail(ErrorKind::kUnsupported,
+         "--tensor-parallel {} needs as many GPUs from GPU {} on, and CUDA shows {} (0 to {}; "
+         "CUDA_VISIBLE_DEVICES says which of the machine's): take --tensor-parallel {}, {}",
+         num_ranks, first, count, count - 1, count - first, kOtherDevice);
+  }
+  std::vector<int> chosen;
+  for (int i = first; i < first + num_ranks; ++i) {
+    if (candidates[static_cast<size_t>(i)].name != candidates[static_cast<size_t>(first)].name) {
+      fail(ErrorKind::kUnsupported,
+           "--tensor-parallel {}: GPU {} is {}, and GPU {} is {}; ranks need equal GPUs: choose "
+           "them by "
+           "CUDA_VISIBLE_DEVICES",
+           num_ranks, first, candidates[static_cast<size_t>(first)].name, i,
+           candidates[static_cast<size_t>(i)].name);
+    }
+    chosen.push_back(i);
+  }
+  return chosen;
+}
+
+CudaDevice::CudaDevice(std::optional<int> ordinal, Rank rank, std::shared_ptr<Exchange> exchange)
+    : rank_(rank), exchange_(std::move(exchange)) {
+  const std::vector<Candidate> candidates = all_candidates();
   ordinal_ = choose_device(candidates, ordinal);
-  const cudaDeviceProp& properties = all[ordinal_];
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, ordinal_), "cudaGetDeviceProperties");
   name_ = properties.name;
   choice_ = choice_text(candidates, ordinal_);
   use_device(ordinal_);
@@ -138,8 +174,17 @@ CudaDevice::CudaDevice(std::optional<int> ordinal) {
       static_cast<int>(properties.sharedMemPerMultiprocessor);
   chip_.read_bytes_per_us = read_bytes_per_us(ordinal_);
   kernels_ = KernelTable(all_kernels());
-  tuner_ = std::make_unique<Tuner>(tuning_key(properties),
+  tuner_ = std::make_shared<Tuner>(tuning_key(properties),
                                    create_launch_timer(*this, properties.l2CacheSize));
+}
+
+std::shared_ptr<Communicator> CudaDevice::communicator() const {
+  return exchange_ ? exchange_->communicator() : nullptr;
+}
+
+void CudaDevice::add_peer(const std::shared_ptr<CudaDevice>& peer) {
+  peer->tuner_->follow(tuner_, [communicator = communicator()] { communicator->check(); });
+  peers_.push_back(peer);
 }
 
 DeviceInfo CudaDevice::info() const {
@@ -184,7 +229,7 @@ std::unique_ptr<AddressRange> CudaDevice::reserve(int64_t bytes) {
   return reserve_addresses(ordinal_, bytes);
 }
 std::unique_ptr<Stream> CudaDevice::create_stream() {
-  return std::make_unique<CudaStream>(ordinal_);
+  return std::make_unique<CudaStream>(ordinal_, exchange_, rank_.index);
 }
 std::unique_ptr<Event> CudaDevice::create_event() {
   return std::make_unique<CudaEvent>(ordinal_);
@@ -224,6 +269,22 @@ namespace encore {
 
 std::unique_ptr<Device> create_cuda_device(std::optional<int> ordinal) {
   return std::make_unique<cuda::CudaDevice>(ordinal);
+}
+
+std::unique_ptr<Device> create_cuda_ranks(const CudaRanks& ranks) {
+  using cuda::CudaDevice;
+  const int size = ranks.num_ranks;
+  if (size <= 1) return create_cuda_device(ranks.first);
+  const std::vector<int> ordinals = cuda::choose_devices(cuda::all_candidates(), ranks.first, size);
+  const auto exchange = std::make_shared<cuda::Exchange>(
+      ordinals, std::make_shared<Communicator>(size, ranks.rank_timeout), ranks.wait_timeout);
+  auto device = std::make_unique<CudaDevice>(ordinals[0], Rank{0, size}, exchange);
+  for (int index = 1; index < size; ++index) {
+    device->add_peer(std::make_shared<CudaDevice>(ordinals[static_cast<size_t>(index)],
+                                                  Rank{index, size}, exchange));
+  }
+  cuda::use_device(ordinals[0]);  // this thread drives rank 0
+  return device;
 }
 
 }  // namespace encore

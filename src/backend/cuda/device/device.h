@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/cublaslt.h"
@@ -25,13 +26,21 @@ struct Candidate {
 // The one to use: that of the ordinal, or without one the first that can run Encore's kernels.
 // Errors: kDevice, with the remedy.
 int choose_device(std::span<const Candidate> candidates, std::optional<int> ordinal);
+// Those of that many ranks: that one and those behind it.
+// Errors: as choose_device(); kUnsupported where there are fewer, or they are of several kinds.
+std::vector<int> choose_devices(std::span<const Candidate> candidates, std::optional<int> ordinal,
+                                int num_ranks);
 // "cuda:1 of 2, H100"; empty where there was no choice.
 std::string choice_text(std::span<const Candidate> candidates, int chosen);
 
+class Exchange;
+
 class CudaDevice final : public Device {
  public:
+  // `exchange`: of a GPU that is rank `rank` of several.
   // Errors: kDevice naming what is missing and the remedy.
-  explicit CudaDevice(std::optional<int> ordinal);
+  explicit CudaDevice(std::optional<int> ordinal, Rank rank = {},
+                      std::shared_ptr<Exchange> exchange = nullptr);
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
   [[nodiscard]] DeviceInfo info() const override;
@@ -49,6 +58,14 @@ class CudaDevice final : public Device {
   std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;
   [[nodiscard]] Tuner& tuner() override { return *tuner_; }
 
+  [[nodiscard]] Rank rank() const override { return rank_; }
+  [[nodiscard]] std::shared_ptr<Communicator> communicator() const override;
+  [[nodiscard]] std::span<const std::shared_ptr<Device>> peers() const override { return peers_; }
+  // The device of the next rank, which takes this one's choices of kernels.
+  void add_peer(const std::shared_ptr<CudaDevice>& peer);
+  // Null: it is alone.
+  [[nodiscard]] Exchange* exchange() const { return exchange_.get(); }
+
   [[nodiscard]] const Chip& chip() const { return chip_; }
   [[nodiscard]] int ordinal() const { return ordinal_; }
   // Opened when first asked for. Errors: kDevice.
@@ -56,12 +73,15 @@ class CudaDevice final : public Device {
 
  private:
   int ordinal_;
+  Rank rank_;
+  std::shared_ptr<Exchange> exchange_;          // shared by all ranks' devices
+  std::vector<std::shared_ptr<Device>> peers_;  // shared with the threads that drive them
   Chip chip_;
   std::string name_;
   std::string choice_;
   KernelTable kernels_;
-  std::unique_ptr<Tuner> tuner_;
-  mutable std::mutex mutex_;  // guards the pointer cublaslt_
+  std::shared_ptr<Tuner> tuner_;  // shared with the other ranks' tuners
+  mutable std::mutex mutex_;      // guards the pointer cublaslt_
   std::unique_ptr<CublasLt> cublaslt_;
 };
 

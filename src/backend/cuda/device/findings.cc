@@ -1,6 +1,7 @@
 // Finds out, for `encore doctor`, whether CUDA can be used on this machine.
 #include <fmt/format.h>
 
+#include "backend/cuda/collectives/exchange.h"
 #include "backend/cuda/device/context.h"
 #include "backend/cuda/device/device.h"
 
@@ -55,6 +56,8 @@ std::vector<Finding> cuda_findings() {
   if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
   for (int i = 0; i < count; ++i)
     findings.push_back(find_gpu(i));
+  for (Finding& finding : cuda::find_peers(count))
+    findings.push_back(std::move(finding));
   if (count == 0) {
     findings.push_back({"GPU", "none that CUDA can use", "run on a machine with an H100 or H200"});
   }

@@ -30,7 +30,9 @@ std::string gigabytes(size_t bytes) {
 // Memory is mapped in chunks, one for each call of map() that grows the range.
 class CudaAddressRange final : public AddressRange {
  public:
-  CudaAddressRange(int ordinal, int64_t bytes) : ordinal_(ordinal) {
+  CudaAddressRange(int ordinal, int64_t bytes, std::vector<int> also)
+      : ordinal_(ordinal), users_(std::move(also)) {
+    if (std::ranges::find(users_, ordinal) == users_.end()) users_.push_back(ordinal);
     properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties_.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal};
     size_t granularity = 0;
@@ -79,10 +81,14 @@ class CudaAddressRange final : public AddressRange {
     // The mapping keeps the memory; it goes with mem_unmap.
     driver().mem_release(handle);
     check(mapped, "cuMemMap");
-    CUmemAccessDesc access{};
-    access.location = properties_.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    const CUresult granted = driver().mem_set_access(start, static_cast<size_t>(chunk), &access, 1);
+    std::vector<CUmemAccessDesc> access;
+    for (const int user : users_) {
+      CUmemAccessDesc& own = access.emplace_back();
+      own.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = user};
+      own.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    const CUresult granted =
+        driver().mem_set_access(start, static_cast<size_t>(chunk), access.data(), access.size());
     if (granted != CUDA_SUCCESS) driver().mem_unmap(start, static_cast<size_t>(chunk));
     check(granted, "cuMemSetAccess");
     chunks_.push_back(chunk);
@@ -113,6 +119,7 @@ class CudaAddressRange final : public AddressRange {
   }
 
   int ordinal_;
+  std::vector<int> users_;  // devices
   CUmemAllocationProp properties_{};
   int64_t granularity_ = 0;
   CUdeviceptr base_ = 0;
@@ -147,11 +154,11 @@ Memory allocate_pinned_memory(int ordinal, int64_t bytes) {
           [](void* memory) { when_not_recording([memory] { cudaFreeHost(memory); }); }};
 }
 
-std::unique_ptr<AddressRange> reserve_addresses(int ordinal, int64_t bytes) {
+std::unique_ptr<AddressRange> reserve_addresses(int ordinal, int64_t bytes, std::vector<int> also) {
   forbid_while_recording("addresses are reserved");
   fault::checkpoint("reserve");
   use_device(ordinal);
-  return std::make_unique<CudaAddressRange>(ordinal, bytes);
+  return std::make_unique<CudaAddressRange>(ordinal, bytes, std::move(also));
 }
 
 }  // namespace encore::cuda

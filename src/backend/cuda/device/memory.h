@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "backend/device.h"
 
@@ -10,6 +11,8 @@ namespace encore::cuda {
 // Errors: kMemory with the figures; kCompile while recording.
 Memory allocate_device_memory(int ordinal, int64_t bytes);
 Memory allocate_pinned_memory(int ordinal, int64_t bytes);
-std::unique_ptr<AddressRange> reserve_addresses(int ordinal, int64_t bytes);
+// `also` lists devices that may read and write the memory, besides its own.
+std::unique_ptr<AddressRange> reserve_addresses(int ordinal, int64_t bytes,
+                                                std::vector<int> also = {});
 
 }  // namespace encore::cuda

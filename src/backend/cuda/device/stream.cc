@@ -1,5 +1,6 @@
 #include "backend/cuda/device/stream.h"
 
+#include "backend/cuda/collectives/exchange.h"
 #include "backend/cuda/device/tracer.h"
 #include "backend/cuda/launch.h"
 #include "backend/fault.h"
@@ -40,7 +41,8 @@ double CudaEvent::milliseconds_since(const Event& start) const {
   return milliseconds;
 }
 
-CudaStream::CudaStream(int ordinal) : ordinal_(ordinal) {
+CudaStream::CudaStream(int ordinal, std::shared_ptr<Exchange> exchange, int rank)
+    : ordinal_(ordinal), exchange_(std::move(exchange)), rank_(rank) {
   forbid_while_recording("a stream is created");
   use_device(ordinal);
   cuda::check(cudaStreamCreateWithFlags(stream_.put(), cudaStreamNonBlocking), "cudaStreamCreate");
@@ -48,6 +50,14 @@ CudaStream::CudaStream(int ordinal) : ordinal_(ordinal) {
 
 CudaStream::~CudaStream() {
   abandon_recording();
+}
+
+void CudaStream::beat() const {
+  if (exchange_) exchange_->communicator()->beat(rank_);
+}
+
+void CudaStream::check_ranks() const {
+  if (exchange_) exchange_->check(rank_);
 }
 
 bool CudaStream::label_new_nodes(std::string_view label) {
@@ -64,6 +74,7 @@ void CudaStream::launch(const LaunchAttributes& attributes, const BoundLaunch& b
   const TraceScope trace({TraceKind::kLaunchCall, attributes.label});
   use_device(ordinal_);
   fault::checkpoint("launch");
+  beat();
   bound(*this, lengths);
   if (capture_) {
     if (!label_new_nodes(attributes.label))
@@ -78,6 +89,7 @@ void CudaStream::copy_to_device(void* device, const void* host, int64_t bytes) {
   if (bytes == 0) return;
   use_device(ordinal_);
   fault::checkpoint("copy");
+  beat();
   const TraceScope trace({TraceKind::kCopyCall, "copy_to_device"});
   cuda::check(
       cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, get()),
@@ -107,6 +119,7 @@ void CudaStream::fill(void* device, uint32_t pattern, int64_t bytes) {
 void CudaStream::begin_recording() {
   use_device(ordinal_);
   fault::checkpoint("begin_recording");
+  beat();
   capture_.emplace();
   // Thread-local: other threads may allocate and free meanwhile.
   const cudaError_t status = cudaStreamBeginCapture(get(), cudaStreamCaptureModeThreadLocal);
@@ -168,6 +181,7 @@ void CudaStream::replay(const Recording& recording) {
   forbid_while_recording("a recording is replayed");
   use_device(ordinal_);
   fault::checkpoint("replay");
+  beat();
   const TraceScope trace(
       {TraceKind::kLaunchCall, "", &static_cast<const CudaRecording&>(recording)});
   cuda::check(cudaGraphLaunch(trace.executable(), get()), "cudaGraphLaunch");
@@ -186,6 +200,7 @@ void CudaStream::wait(const Event& event) {
 }
 
 void CudaStream::check() {
+  check_ranks();
   const cudaError_t status = cudaStreamQuery(get());
   if (status != cudaErrorNotReady) return cuda::check(status, "the stream");
   cudaGetLastError();
@@ -196,6 +211,7 @@ void CudaStream::synchronize() {
   fault::checkpoint("synchronize");
   const TraceScope trace({TraceKind::kWaitCall});
   cuda::check(cudaStreamSynchronize(get()), "cudaStreamSynchronize");
+  check_ranks();
 }
 
 }  // namespace encore::cuda

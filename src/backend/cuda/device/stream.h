@@ -1,6 +1,7 @@
 // Streams and events. Streams never synchronise with the default stream, which nothing here uses.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "backend/device.h"
 
 namespace encore::cuda {
+
+class Exchange;
 
 class CudaEvent final : public Event {
  public:
@@ -32,7 +35,8 @@ struct LoopCapture {
 
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(int ordinal);
+  // `exchange` and `rank`: of a GPU that computes a model with others, whose failures the stream reports.
+  explicit CudaStream(int ordinal, std::shared_ptr<Exchange> exchange = nullptr, int rank = 0);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -64,7 +68,14 @@ class CudaStream final : public Stream {
   // Labels the nodes that were added since the last call. Returns false when there are none.
   bool label_new_nodes(std::string_view label);
 
+  // Other ranks wait on for this one.
+  void beat() const;
+  // Errors: what a rank has failed with.
+  void check_ranks() const;
+
   int ordinal_;
+  std::shared_ptr<Exchange> exchange_;  // shared by the ranks' devices and streams
+  int rank_;
   StreamHandle stream_;
   std::optional<Capture> capture_;
 };

@@ -1,5 +1,7 @@
 // rms_norm, and a norm whose rows leave as 8-bit codes: a block takes one group of a row. The order of additions depends on the group's length
 // alone.
+#include "backend/cuda/rows/norm.cuh"
+
 #include <algorithm>
 #include <array>
 
@@ -11,80 +13,8 @@
 namespace encore::cuda {
 namespace {
 
-constexpr int64_t kMaxThreads = 1024;
-constexpr int kMaxPacks = 2;  // per thread, kept in registers
-
-// Units: strides in elements.
-template <typename T>
-struct NormArgs {
-  const T* x;
-  int64_t x_stride;
-  const T* residual;  // null: none
-  int64_t residual_stride;
-  T* sum;
-  int64_t sum_stride;
-  T* out;
-  int64_t out_stride;
-  const T* weight;
-  // Codes and their scales in the place of `out` (quantize.h); null: none.
-  uint8_t* codes;
-  int64_t codes_stride;
-  float* scales;
-  int64_t scales_stride;
-  int group_size;
-  int groups_per_row;
-  float per_element;  // 1 / group_size
-  float eps;
-  float offset;  // added to the weight
-};
-
-// Sum over the block, in every thread.
-__device__ __forceinline__ float block_sum(float value) {
-  __shared__ float partial[32];
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int num_warps = static_cast<int>(blockDim.x) / 32;
-  value = warp_sum(value);
-  if (num_warps == 1) return value;
-  if (lane == 0) partial[threadIdx.x / 32] = value;
-  __syncthreads();
-  return warp_sum(lane < num_warps ? partial[lane] : 0.0F);
-}
-
-// A thread's packs of a group, from its first one on; kPacks of them, blockDim.x apart.
-template <int kPacks>
-class Packs {
- public:
-  template <typename T>
-  __device__ __forceinline__ Packs(const T* group, int group_size)
-      : at_(const_cast<uint4*>(reinterpret_cast<const uint4*>(group)) + threadIdx.x),
-        num_(group_size / Pack<T>::kSize - static_cast<int>(threadIdx.x)) {
-    compute_now(at_);
-    compute_now(num_);
-  }
-  [[nodiscard]] __device__ __forceinline__ bool has(int i) const {
-    return i * static_cast<int>(blockDim.x) < num_;
-  }
-  // Loads the packs; they are zero beyond the group.
-  template <typename T>
-  __device__ __forceinline__ void load(Pack<T> (&packs)[kPacks]) const {
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      const uint4 bits = has(i) ? load_global(at_ + i * blockDim.x) : uint4{};
-      packs[i] = reinterpret_cast<const Pack<T>&>(bits);
-    }
-  }
-  template <typename T>
-  __device__ __forceinline__ void store(int i, const Pack<T>& pack) const {
-    if (has(i)) store_global(at_ + i * blockDim.x, reinterpret_cast<const uint4&>(pack));
-  }
-
- private:
-  uint4* at_;
-  int num_;
-};
-
 template <typename T, bool kAdd, int kPacks, bool kQuantizes = false>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxNormThreads)
     packed_norm_kernel(const __grid_constant__ NormArgs<T> args) {
   constexpr int kSize = Pack<T>::kSize;
   allow_next_kernel();
@@ -154,7 +84,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 }
 
 template <typename T, bool kAdd>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxNormThreads)
     scalar_norm_kernel(const __grid_constant__ NormArgs<T> args) {
   begin_kernel();
   const int64_t row = blockIdx.x / args.groups_per_row;
@@ -187,33 +117,7 @@ bool is_packed(const KernelArgs& args) {
   const int64_t group_bytes = weight.num_bytes();
   return std::all_of(args.inputs.begin(), args.inputs.end(), aligned) &&
          std::all_of(args.outputs.begin(), args.outputs.end(), aligned) && group_bytes % 16 == 0 &&
-         group_bytes / 16 <= kMaxPacks * kMaxThreads;
-}
-
-template <typename T>
-NormArgs<T> norm_args(const KernelArgs& args) {
-  const TensorView& x = args.inputs["x"];
-  const TensorView& out = args.outputs["y"];
-  const TensorView& weight = args.inputs["weight"];
-  NormArgs<T> result{};
-  result.x = x.as<const T>();
-  result.x_stride = x.row_stride;
-  if (const TensorView* residual = args.inputs.find("residual")) {
-    const TensorView& sum = args.outputs["sum"];
-    result.residual = residual->as<const T>();
-    result.residual_stride = residual->row_stride;
-    result.sum = sum.as<T>();
-    result.sum_stride = sum.row_stride;
-  }
-  result.out = out.as<T>();
-  result.out_stride = out.row_stride;
-  result.weight = weight.as<const T>();
-  result.group_size = static_cast<int>(weight.row_elements() * weight.num_rows());
-  result.groups_per_row = static_cast<int>(out.row_elements() / result.group_size);
-  result.per_element = 1.0F / static_cast<float>(result.group_size);
-  result.eps = static_cast<float>(args.attrs.get_double("eps"));
-  result.offset = norm_offset(args.attrs);
-  return result;
+         group_bytes / 16 <= kMaxPacks * kMaxNormThreads;
 }
 
 template <bool kPacked, bool kAdd>
@@ -224,10 +128,10 @@ BoundLaunch bind_norm(const KernelArgs& args) {
     const int64_t items = norm.group_size / (kPacked ? Pack<T>::kSize : 1);
     const Grid grid{
         .blocks = static_cast<unsigned>(args.outputs["y"].num_rows() * norm.groups_per_row),
-        .threads = static_cast<unsigned>(std::min(kMaxThreads, round_up(items, 32)))};
-    const auto kernel = !kPacked               ? scalar_norm_kernel<T, kAdd>
-                        : items <= kMaxThreads ? packed_norm_kernel<T, kAdd, 1>
-                                               : packed_norm_kernel<T, kAdd, kMaxPacks>;
+        .threads = static_cast<unsigned>(std::min(kMaxNormThreads, round_up(items, 32)))};
+    const auto kernel = !kPacked                   ? scalar_norm_kernel<T, kAdd>
+                        : items <= kMaxNormThreads ? packed_norm_kernel<T, kAdd, 1>
+                                                   : packed_norm_kernel<T, kAdd, kMaxPacks>;
     return [norm, grid, kernel](Stream& stream, const StepLengths&) {
       launch(stream, grid, kernel, norm);
     };
@@ -263,10 +167,10 @@ BoundLaunch bind_quantized(const LinearOperands& o, const QuantizedRows& to) {
   norm.offset = static_cast<float>(o.norm_offset);
   const int64_t items = norm.group_size / Pack<T>::kSize;
   const Grid grid{.blocks = static_cast<unsigned>(o.x->num_rows()),
-                  .threads = static_cast<unsigned>(std::min(kMaxThreads, round_up(items, 32)))};
+                  .threads = static_cast<unsigned>(std::min(kMaxNormThreads, round_up(items, 32)))};
   const auto with = [&](auto adds) {
-    return items <= kMaxThreads ? packed_norm_kernel<T, adds.value, 1, true>
-                                : packed_norm_kernel<T, adds.value, kMaxPacks, true>;
+    return items <= kMaxNormThreads ? packed_norm_kernel<T, adds.value, 1, true>
+                                    : packed_norm_kernel<T, adds.value, kMaxPacks, true>;
   };
   const auto kernel = o.residual != nullptr ? with(std::true_type{}) : with(std::false_type{});
   return [norm, grid, kernel](Stream& stream, const StepLengths&) {
@@ -280,7 +184,7 @@ bool accepts_quantized_norm(const LinearOperands& o) {
   const auto aligned = [](const TensorView* view) { return view == nullptr || is_aligned(*view); };
   return size_of(o.x->dtype) == 2 && aligned(o.x) && aligned(o.residual) && aligned(o.norm) &&
          aligned(o.sum) && o.x->row_elements() % kCodeGroup == 0 &&
-         o.x->row_elements() / Pack<__half>::kSize <= kMaxPacks * kMaxThreads;
+         o.x->row_elements() / Pack<__half>::kSize <= kMaxPacks * kMaxNormThreads;
 }
 
 BoundLaunch bind_quantized_norm(const LinearOperands& o, const QuantizedRows& to) {

@@ -1,0 +1,133 @@
+// all_reduce_add_rms_norm in one launch, a block a row: it sends the row's vectors, adds up those of all
+// ranks in registers, adds the residual and normalizes. Bits are those of the ops apart.
+#include <array>
+
+#include "backend/cuda/collectives/exchange.cuh"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/rows/norm.cuh"
+
+namespace encore::cuda {
+namespace {
+
+// Longer inputs are faster in two shots, and apart. Units: bytes.
+constexpr int64_t kLongest = 512 * 1024;
+
+template <typename T, int kMost, int kPacks>
+__global__ void __launch_bounds__(kMaxNormThreads)
+    all_reduce_norm_kernel(const __grid_constant__ ExchangeArgs<T> exchange,
+                           const __grid_constant__ NormArgs<T> norm) {
+  constexpr int kSize = Pack<T>::kSize;
+  allow_next_kernel();
+  const int64_t row = blockIdx.x;
+  const int num_packs = norm.group_size / kSize;
+  Pack<T> weights[kPacks];
+  Packs<kPacks>(norm.weight, norm.group_size).load(weights);
+  wait_for_inputs();
+
+  const push::Part& part = exchange.part;
+  ExchangePort<T, true> port(exchange);
+  const auto index = [&](int p) {
+    return p * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+  };
+  const auto own = [&](int p) {
+    return push::sendable<Numbers<T>::kElementBytes>(port.input(row * num_packs + index(p)));
+  };
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (index(p) < num_packs)
+      push::send<kMost>(port, part, part.places + row * num_packs + index(p), own(p));
+  }
+  const Packs<kPacks> residual(norm.residual + row * norm.residual_stride, norm.group_size);
+  const Packs<kPacks> sum(norm.sum + row * norm.sum_stride, norm.group_size);
+  const Packs<kPacks> out(norm.out + row * norm.out_stride, norm.group_size);
+  Pack<T> packs[kPacks];
+  residual.load(packs);
+  float values[kPacks][kSize];
+  float squares = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    push::Vector reduced{};
+    if (index(p) < num_packs) {
+      push::Vector vectors[kMost] = {};
+      push::take<kMost>(port, part, part.places + row * num_packs + index(p), push::others(part),
+                        vectors);
+      push::put_own<kMost>(part, own(p), vectors);
+      reduced = push::sum_of<Numbers<T>, kMost>(part, vectors);
+    }
+    packs[p] = add_packs(reinterpret_cast<const Pack<T>&>(reduced), packs[p]);
+    sum.store(p, packs[p]);
+    unpack(packs[p], values[p]);
+#pragma unroll
+    for (const float value : values[p])
+      squares = __fmaf_rn(value, value, squares);
+  }
+  const float scale = rsqrtf(block_sum(squares) * norm.per_element + norm.eps);
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    float weight[kSize];
+    unpack(weights[p], weight);
+#pragma unroll
+    for (int i = 0; i < kSize; ++i)
+      values[p][i] = values[p][i] * scale * (weight[i] + norm.offset);
+    out.store(p, to_pack<T>(values[p]));
+  }
+}
+
+bool accepts(const KernelArgs& args) {
+  const auto aligned = [](const TensorView& view) { return is_aligned(view); };
+  const TensorView& x = args.inputs["x"];
+  const int64_t row_bytes = x.row_elements() * size_of(x.dtype);
+  return std::all_of(args.inputs.begin(), args.inputs.end(), aligned) &&
+         std::all_of(args.outputs.begin(), args.outputs.end(), aligned) &&
+         args.inputs["weight"].num_bytes() == row_bytes && row_bytes % 16 == 0 &&
+         row_bytes / 16 <= kMaxPacks * kMaxNormThreads && x.num_rows() * row_bytes <= kLongest;
+}
+
+template <typename T, int kPacks>
+auto kernel_of(int num_ranks) {
+  if (num_ranks <= 2) return all_reduce_norm_kernel<T, 2, kPacks>;
+  return num_ranks <= 4 ? all_reduce_norm_kernel<T, 4, kPacks>
+                        : all_reduce_norm_kernel<T, 8, kPacks>;
+}
+
+template <typename T>
+BoundLaunch bind_typed(CudaDevice& device, const KernelArgs& args) {
+  const Rank rank = device.rank();
+  const auto norm = norm_args<T>(args);
+  auto exchange = exchange_args<T>(device, args, "all_reduce_add_rms_norm");
+  const int64_t num_packs = norm.group_size / Pack<T>::kSize;
+  const push::Plan plan{.memory = {},
+                        .self = rank.index,
+                        .num_ranks = rank.size,
+                        .shots = push::Shots::kOne,
+                        .num_vectors = args.inputs["x"].num_rows() * num_packs};
+  ENCORE_CHECK(plan.num_parts() <= 1);
+  if (plan.num_vectors > 0) exchange.part = plan.part(args.exchange_buffer, 0);
+  const auto kernel = num_packs <= kMaxNormThreads ? kernel_of<T, 1>(rank.size)
+                                                   : kernel_of<T, kMaxPacks>(rank.size);
+  load_code(kernel);
+  const Grid grid{
+      .blocks = static_cast<unsigned>(args.inputs["x"].num_rows()),
+      .threads = static_cast<unsigned>(std::min(kMaxNormThreads, round_up(num_packs, 32)))};
+  return [exchange, norm, grid, kernel](Stream& stream, const StepLengths&) {
+    launch(stream, grid, kernel, exchange, norm);
+  };
+}
+
+BoundLaunch bind(Device& device, const KernelArgs& args) {
+  return visit_element(args.inputs["x"].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return bind_typed<T>(static_cast<CudaDevice&>(device), args);
+  });
+}
+
+}  // namespace
+
+std::span<const Kernel> all_reduce_norm_kernels() {
+  static constexpr std::array<Kernel, 1> kRows = {{
+      {"all_reduce_add_rms_norm", "all_reduce_add_rms_norm.push", accepts, nullptr, bind},
+  }};
+  return kRows;
+}
+
+}  // namespace encore::cuda

@@ -1,0 +1,132 @@
+// all_reduce and all_gather between the GPUs of ranks: the exchange of backend/push.h, a thread a vector.
+// A GPU that is alone copies.
+#include <algorithm>
+#include <array>
+
+#include "backend/cuda/collectives/exchange.cuh"
+#include "backend/cuda/kernels.h"
+
+namespace encore::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+enum class Form : uint8_t { kOneShot, kTwoShots, kGather };
+
+template <typename T, Form kForm, int kMost, bool kPacked>
+__global__ void __launch_bounds__(kThreads)
+    exchange_kernel(const __grid_constant__ ExchangeArgs<T> args) {
+  begin_kernel();
+  ExchangePort<T, kPacked> port(args);
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t num_threads = static_cast<int64_t>(gridDim.x) * kThreads;
+  if constexpr (kForm == Form::kOneShot) {
+    push::all_reduce_in_one_shot<Numbers<T>, kMost>(port, args.part, thread, num_threads);
+  } else if constexpr (kForm == Form::kTwoShots) {
+    push::all_reduce_in_two_shots<Numbers<T>, kMost>(port, args.part, thread, num_threads);
+  } else {
+    push::all_gather<Numbers<T>::kElementBytes, kMost>(port, args.part, thread, num_threads);
+  }
+}
+
+__global__ void pattern_kernel(uint32_t* words, uint32_t seed, int64_t count) {
+  begin_kernel();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step)
+    words[i] = static_cast<uint32_t>(i) * 0x9e3779b1U ^ seed * 0x85ebca6bU;
+}
+
+template <typename T>
+using ExchangeKernel = void (*)(ExchangeArgs<T>);
+
+template <typename T, Form kForm>
+ExchangeKernel<T> kernel_of(int num_ranks, bool is_packed) {
+  if (!is_packed) return exchange_kernel<T, kForm, 8, false>;
+  if (num_ranks <= 2) return exchange_kernel<T, kForm, 2, true>;
+  return num_ranks <= 4 ? exchange_kernel<T, kForm, 4, true> : exchange_kernel<T, kForm, 8, true>;
+}
+
+template <typename T>
+ExchangeKernel<T> kernel_of(Form form, int num_ranks, bool is_packed) {
+  switch (form) {
+    case Form::kOneShot:
+      return kernel_of<T, Form::kOneShot>(num_ranks, is_packed);
+    case Form::kTwoShots:
+      return kernel_of<T, Form::kTwoShots>(num_ranks, is_packed);
+    default:
+      return kernel_of<T, Form::kGather>(num_ranks, is_packed);
+  }
+}
+
+bool is_packed(const KernelArgs& args) {
+  const TensorView& x = args.inputs["x"];
+  return is_aligned(x) && is_aligned(args.outputs["y"]) &&
+         x.row_elements() * size_of(x.dtype) % push::kVectorBytes == 0;
+}
+
+template <typename T>
+BoundLaunch bind_typed(CudaDevice& device, const KernelArgs& args, std::string_view op) {
+  const TensorView& x = args.inputs["x"];
+  const Rank rank = device.rank();
+  const int64_t bytes = x.shape.num_elements() * static_cast<int64_t>(sizeof(T));
+  Form form = Form::kGather;
+  if (op == "all_reduce")
+    form = bytes <= push::longest_one_shot(rank.size) ? Form::kOneShot : Form::kTwoShots;
+  const push::Plan plan{.memory = {},
+                        .self = rank.index,
+                        .num_ranks = rank.size,
+                        .shots = form == Form::kTwoShots ? push::Shots::kTwo : push::Shots::kOne,
+                        .num_vectors = div_up(bytes, push::kVectorBytes)};
+  const auto common = exchange_args<T>(device, args, op);
+  const ExchangeKernel<T> kernel = kernel_of<T>(form, rank.size, is_packed(args));
+  load_code(kernel);
+  return [plan, common, kernel, form, buffer = args.exchange_buffer](Stream& stream,
+                                                                     const StepLengths&) {
+    for (int64_t index = 0; index < plan.num_parts(); ++index) {
+      ExchangeArgs<T> own = common;
+      own.part = plan.part(buffer, index);
+      const int64_t items =
+          form == Form::kTwoShots ? div_up(own.part.count, plan.num_ranks) : own.part.count;
+      const Grid grid{.blocks = static_cast<unsigned>(
+                          std::min<int64_t>(div_up(items, kThreads), kMultiprocessors)),
+                      .threads = kThreads};
+      launch(stream, grid, kernel, own);
+    }
+  };
+}
+
+template <bool kReduces>
+BoundLaunch bind_exchange(Device& device, const KernelArgs& args) {
+  auto& cuda = static_cast<CudaDevice&>(device);
+  return visit_element(args.inputs["x"].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return bind_typed<T>(cuda, args, kReduces ? "all_reduce" : "all_gather");
+  });
+}
+
+bool has_floats(const KernelArgs& args) {
+  return is_float(args.inputs["x"].dtype);
+}
+
+}  // namespace
+
+void launch_pattern(Stream& stream, void* device, uint32_t seed, int64_t num_words) {
+  constexpr int64_t kBlocks = 256;
+  launch(stream, {.blocks = static_cast<unsigned>(kBlocks), .threads = kThreads}, pattern_kernel,
+         static_cast<uint32_t*>(device), seed, num_words);
+}
+
+uint32_t pattern_word(uint32_t seed, int64_t index) {
+  return static_cast<uint32_t>(index) * 0x9e3779b1U ^ seed * 0x85ebca6bU;
+}
+
+std::span<const Kernel> collective_kernels() {
+  static constexpr std::array<Kernel, 2> kRows = {{
+      {"all_reduce", "all_reduce.push", has_floats, nullptr, bind_exchange<true>},
+      {"all_gather", "all_gather.push", has_floats, nullptr, bind_exchange<false>},
+  }};
+  return kRows;
+}
+
+}  // namespace encore::cuda

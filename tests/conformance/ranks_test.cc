@@ -1,0 +1,337 @@
+// all_reduce and all_gather between the devices of ranks: threads of a CPU, and GPUs where there are
+// enough.
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/expand.h"
+#include "base/testing/message_of.h"
+#include "harness.h"
+
+namespace encore::conformance {
+namespace {
+
+// A call's shape on one rank.
+struct Exchanged {
+  int64_t rows;
+  int64_t columns;
+};
+
+class Ranks : public testing::TestWithParam<std::tuple<Target, int>> {
+ protected:
+  static int num_ranks() { return std::get<1>(GetParam()); }
+
+  void SetUp() override {
+    const bool on_cpu = std::get<0>(GetParam()) == Target::kCpu;
+    try {
+      device_ = on_cpu ? create_cpu_device({.num_threads = 2,
+                                            .num_ranks = num_ranks(),
+                                            .rank_timeout = std::chrono::minutes(10)})
+                       : create_cuda_ranks({.first = std::nullopt,
+                                            .num_ranks = num_ranks(),
+                                            .wait_timeout = std::chrono::seconds(30)});
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  // Runs it for each rank on a thread of its own.
+  void on_all(const std::function<void(Device& device, int rank)>& run) {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < num_ranks(); ++rank) {
+      threads.emplace_back([&, rank] {
+        Device& device = rank == 0 ? *device_ : *device_->peers()[static_cast<size_t>(rank - 1)];
+        try {
+          run(device, rank);
+        } catch (const Error& error) {
+          ADD_FAILURE() << "rank " << rank << ": " << error.what();
+        }
+      });
+    }
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+// Numbers whose sum depends on the order, -0 and pairs of -0 and 0 among them.
+template <typename T>
+std::vector<T> numbers(int rank, int round, int64_t count) {
+  std::mt19937 random(static_cast<uint32_t>(100 * round + rank));
+  std::vector<T> x(static_cast<size_t>(count));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto value = static_cast<float>(static_cast<int>(random() % 2001) - 1000);
+    x[i] = T(random() % 8 == 0 ? -0.0F : value * (random() % 2 == 0 ? 1.0F : 1e-3F));
+  }
+  return x;
+}
+
+template <typename T>
+std::vector<T> sums(int num_ranks, int round, int64_t count) {
+  std::vector<float> sum(static_cast<size_t>(count));
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const std::vector<T> x = numbers<T>(rank, round, count);
+    for (size_t i = 0; i < x.size(); ++i)
+      sum[i] += static_cast<float>(x[i]);
+  }
+  std::vector<T> rounded;
+  for (const float value : sum)
+    rounded.push_back(T(value));
+  return rounded;
+}
+
+template <typename T>
+std::vector<T> gathered(int num_ranks, int round, const Exchanged& shape) {
+  std::vector<T> all;
+  std::vector<std::vector<T>> x;
+  for (int rank = 0; rank < num_ranks; ++rank)
+    x.push_back(numbers<T>(rank, round, shape.rows * shape.columns));
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    for (const std::vector<T>& own : x)
+      all.insert(all.end(), own.begin() + row * shape.columns,
+                 own.begin() + (row + 1) * shape.columns);
+  }
+  return all;
+}
+
+template <typename T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return DType::kF32;
+  return std::is_same_v<T, Float16> ? DType::kF16 : DType::kBF16;
+}
+
+// Where they differ; -1: nowhere. 0 and -0 are equal.
+template <typename T>
+int64_t difference(const std::vector<T>& a, const std::vector<T>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (static_cast<float>(a[i]) != static_cast<float>(b[i])) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+// One rank's calls of one shape: a sum, a sum over its own input, and a gathering.
+template <typename T>
+class Calls {
+ public:
+  Calls(Device& device, int num_ranks, const Exchanged& shape)
+      : device_(device),
+        count_(shape.rows * shape.columns),
+        num_ranks_(num_ranks),
+        memory_(device.allocate((3 + num_ranks) * bytes())) {
+    const auto view = [&](int64_t at, int64_t columns) {
+      return TensorView(memory_.data() + at * bytes(), dtype_of<T>(), {shape.rows, columns});
+    };
+    add("all_reduce", view(0, shape.columns), view(1, shape.columns));
+    add("all_gather", view(0, shape.columns), view(3, shape.columns * num_ranks));
+    add("all_reduce", view(2, shape.columns), view(2, shape.columns));
+  }
+
+  void set_input(Stream& stream, const std::vector<T>& x) {
+    stream.fill(memory_.data(), 0xffffffffU, memory_.bytes() / 4 * 4);
+    const auto size = count_ * static_cast<int64_t>(sizeof(T));
+    stream.copy_to_device(memory_.data(), x.data(), size);
+    stream.copy_to_device(memory_.data() + 2 * bytes(), x.data(), size);
+  }
+  void launch(Stream& stream) {
+    for (int i = 0; i < std::ssize(bound_); ++i)
+      stream.launch({.label = "exchange", .id = i, .after = {}}, bound_[static_cast<size_t>(i)],
+                    {});
+  }
+  std::vector<T> read(Stream& stream, int64_t at, int64_t times) {
+    std::vector<T> y(static_cast<size_t>(times * count_));
+    stream.copy_to_host(y.data(), memory_.data() + at * bytes(),
+                        times * count_ * static_cast<int64_t>(sizeof(T)));
+    stream.synchronize();
+    return y;
+  }
+  void expect(Stream& stream, int round, const Exchanged& shape) {
+    const std::vector<T> sum = sums<T>(num_ranks_, round, count_);
+    EXPECT_EQ(difference(read(stream, 1, 1), sum), -1);
+    EXPECT_EQ(difference(read(stream, 2, 1), sum), -1);
+    EXPECT_EQ(difference(read(stream, 3, num_ranks_), gathered<T>(num_ranks_, round, shape)), -1);
+  }
+
+ private:
+  [[nodiscard]] int64_t bytes() const {
+    return (count_ * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
+  }
+  void add(const char* op, const TensorView& x, const TensorView& y) {
+    KernelArgs args;
+    args.inputs = {{"x", x}};
+    args.outputs = {{"y", y}};
+    args.attrs = {{"of", std::string("layer 5")}, {"ranks", int64_t{num_ranks_}}};
+    args.step = StepKey::mixed(x.num_rows(), 1);
+    args.exchange_buffer = static_cast<int>(bound_.size());  // of three
+    bound_.push_back(device_.kernels().choose(op, args).bind(device_, args));
+  }
+
+  Device& device_;
+  int64_t count_;
+  int num_ranks_;
+  Memory memory_;
+  std::vector<BoundLaunch> bound_;
+};
+
+template <typename T>
+void run_shape(Device& device, int rank, int num_ranks, const Exchanged& shape) {
+  SCOPED_TRACE(
+      fmt::format("rank {}, {} {}x{}", rank, name(dtype_of<T>()), shape.rows, shape.columns));
+  const auto stream = device.create_stream();
+  Calls<T> calls(device, num_ranks, shape);
+  const int64_t count = shape.rows * shape.columns;
+  calls.set_input(*stream, numbers<T>(rank, 0, count));
+  calls.launch(*stream);
+  calls.expect(*stream, 0, shape);
+
+  RecordingScope scope(*stream);
+  calls.launch(*stream);
+  const auto recording = scope.finish();
+  for (const int round : {1, 2, 3}) {
+    calls.set_input(*stream, numbers<T>(rank, round, count));
+    stream->replay(*recording);
+    calls.expect(*stream, round, shape);
+  }
+}
+
+// Shapes of one vector and less, of rows that no vector ends with, and of one shot, two and several parts.
+constexpr std::array kShapes = {Exchanged{1, 8},    Exchanged{1, 1},    Exchanged{3, 5},
+                                Exchanged{2, 4096}, Exchanged{7, 72},   Exchanged{33, 1000},
+                                Exchanged{5, 1001}, Exchanged{96, 4096}};
+
+TEST_P(Ranks, SumAndGatherInTheOrderOfTheRanks) {
+  on_all([&](Device& device, int rank) {
+    for (const Exchanged& shape : kShapes) {
+      run_shape<float>(device, rank, num_ranks(), shape);
+      run_shape<Float16>(device, rank, num_ranks(), shape);
+      run_shape<BFloat16>(device, rank, num_ranks(), shape);
+    }
+  });
+}
+
+// The sum with the norm behind it, in one launch and in its parts: equal bits.
+template <typename T>
+void run_normed(Device& device, int rank, const Exchanged& shape) {
+  SCOPED_TRACE(
+      fmt::format("rank {}, {} {}x{}", rank, name(dtype_of<T>()), shape.rows, shape.columns));
+  const int64_t count = shape.rows * shape.columns;
+  const int64_t bytes = (count * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
+  const Memory memory = device.allocate(7 * bytes);
+  const auto view = [&](int64_t at, Shape of) {
+    return TensorView(memory.data() + at * bytes, dtype_of<T>(), std::move(of));
+  };
+  const Shape rows{shape.rows, shape.columns};
+  const auto stream = device.create_stream();
+  const auto put = [&](int64_t at, const std::vector<T>& values) {
+    stream->copy_to_device(memory.data() + at * bytes, values.data(),
+                           std::ssize(values) * static_cast<int64_t>(sizeof(T)));
+  };
+  const std::vector<T> x = numbers<T>(rank, 1, count);
+  const std::vector<T> residual = numbers<T>(100, 2, count);
+  const std::vector<T> weight = numbers<T>(101, 3, shape.columns);
+  put(0, x);
+  put(1, residual);
+  put(2, weight);
+  std::vector<Kernel> others;
+  for (const Kernel& kernel : device.kernels().rows()) {
+    if (kernel.op != "all_reduce_add_rms_norm") others.push_back(kernel);
+  }
+  const auto launch = [&](const KernelTable& table, int64_t sum, int64_t y, int buffer) {
+    KernelArgs args;
+    args.inputs = {
+        {"x", view(0, rows)}, {"residual", view(1, rows)}, {"weight", view(2, {shape.columns})}};
+    args.outputs = {{"sum", view(sum, rows)}, {"y", view(y, rows)}};
+    args.attrs = {{"of", std::string("layer 5")}, {"eps", 1e-5}};
+    args.step = StepKey::mixed(shape.rows, 1);
+    args.exchange_buffer = buffer;
+    const auto launches = expand(table, "all_reduce_add_rms_norm", args);
+    stream->launch({.label = "exchange", .id = 0, .after = {}}, bind_all(device, launches), {});
+    return launches.size();
+  };
+  EXPECT_EQ(launch(KernelTable(others), 3, 4, 0), 2U);
+  (void)launch(device.kernels(), 5, 6, 1);
+  const auto read = [&](int64_t at) {
+    std::vector<T> values(static_cast<size_t>(count));
+    stream->copy_to_host(values.data(), memory.data() + at * bytes,
+                         count * static_cast<int64_t>(sizeof(T)));
+    stream->synchronize();
+    return values;
+  };
+  EXPECT_EQ(difference(read(5), read(3)), -1);
+  EXPECT_EQ(difference(read(6), read(4)), -1);
+  EXPECT_NE(difference(read(6), residual), -1);
+}
+
+TEST_P(Ranks, SumAndNormalizeAsTheOpsApart) {
+  on_all([&](Device& device, int rank) {
+    for (const Exchanged& shape : {Exchanged{1, 64}, Exchanged{5, 72}, Exchanged{3, 1001},
+                                   Exchanged{2, 4096}, Exchanged{31, 8192}, Exchanged{300, 1024}}) {
+      run_normed<float>(device, rank, shape);
+      run_normed<Float16>(device, rank, shape);
+      run_normed<BFloat16>(device, rank, shape);
+    }
+  });
+}
+
+TEST_P(Ranks, SumAndGatherWhatDoesNotFitTheirBuffersAtOnce) {
+  if (!is_thorough() || std::get<0>(GetParam()) == Target::kCpu) GTEST_SKIP() << "for GPUs";
+  on_all([&](Device& device, int rank) {
+    run_shape<float>(device, rank, num_ranks(), {1100, 4096});
+    run_shape<BFloat16>(device, rank, num_ranks(), {2500, 4096});
+  });
+}
+
+TEST_P(Ranks, AgreeOverManyReplaysWhoeverIsLate) {
+  const int num_rounds = std::get<0>(GetParam()) == Target::kCpu ? 20 : 2000;
+  const Exchanged shape{4, 64};
+  on_all([&](Device& device, int rank) {
+    const auto stream = device.create_stream();
+    Calls<BFloat16> calls(device, num_ranks(), shape);
+    RecordingScope scope(*stream);
+    for (int i = 0; i < 4; ++i)
+      calls.launch(*stream);
+    const auto recording = scope.finish();
+    std::minstd_rand random(static_cast<uint32_t>(rank) + 1);
+    for (int round = 0; round < num_rounds; ++round) {
+      calls.set_input(*stream, numbers<BFloat16>(rank, round, shape.rows * shape.columns));
+      if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
+      stream->replay(*recording);
+      // The fourth sum in place is a sum of sums, so only what is not in place is compared.
+      const std::vector<BFloat16> sum =
+          sums<BFloat16>(num_ranks(), round, shape.rows * shape.columns);
+      ASSERT_EQ(difference(calls.read(*stream, 1, 1), sum), -1) << "round " << round;
+    }
+  });
+}
+
+TEST_P(Ranks, EndAWaitForAGpuThatDoesNotCome) {
+  if (std::get<0>(GetParam()) == Target::kCpu)
+    GTEST_SKIP() << "the CPU's are tested in its backend";
+  const auto device = create_cuda_ranks({.first = std::nullopt,
+                                         .num_ranks = num_ranks(),
+                                         .wait_timeout = std::chrono::milliseconds(300)});
+  const auto stream = device->create_stream();
+  Calls<float> calls(*device, num_ranks(), {2, 64});
+  calls.set_input(*stream, numbers<float>(0, 0, 128));
+  calls.launch(*stream);
+  const std::string message = message_of(ErrorKind::kDevice, [&] { stream->synchronize(); });
+  EXPECT_NE(message.find(fmt::format(
+                "rank 1 of {} failed: it has not come to op 'all_reduce' of layer 5", num_ranks())),
+            std::string::npos)
+      << message;
+  // Nobody waits any more.
+  calls.launch(*stream);
+  EXPECT_NE(message_of(ErrorKind::kDevice, [&] { stream->synchronize(); }), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Ranks,
+                         testing::Combine(testing::Values(Target::kCpu), testing::Values(2, 3)));
+INSTANTIATE_TEST_SUITE_P(Cuda, Ranks,
+                         testing::Combine(testing::Values(Target::kCuda),
+                                          testing::Values(2, 4, 8)));
+
+}  // namespace
+}  // namespace encore::conformance
