@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -171,8 +172,11 @@ struct Generation {
   std::map<SequenceId, std::vector<float>> logprobs;  // of prompts and of what is generated
 };
 
-Generation generate_all(LoadedModel& model) {
-  Engine engine(model);
+// `between` is called between two steps.
+Generation generate_all(
+    LoadedModel& model, EngineOptions options = {},
+    const std::function<void(Engine& engine)>& between = [](Engine&) {}) {
+  Engine engine(model, std::move(options));
   for (Request& request : mixed_requests())
     EXPECT_TRUE(std::holds_alternative<SequenceId>(engine.add(std::move(request))));
   Generation all;
@@ -183,6 +187,7 @@ Generation generate_all(LoadedModel& model) {
       logprobs.push_back(row.logprob);
     logprobs.push_back(generated.logprobs->logprob);
   })) {
+    between(engine);
   }
   return all;
 }
@@ -234,6 +239,101 @@ TEST(TensorParallelShuffled, GivesTheSameTokensInAnyOrderThatIsLegal) {
   EXPECT_EQ(generate_all(two).tokens, generate_all(one).tokens);
 }
 
+TEST(TensorParallelSleep, GivesMemoryBackOnAllRanksAndChangesNoToken) {
+  const RankedCheckpoint checkpoint(Ranked::kLlama);
+  const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+  LoadedModel model(*device, checkpoint.source(), ranked_options(runtime::Graphs::kAuto));
+  const Generation expected = generate_all(model);
+  int num_steps = 0;
+  const Generation got = generate_all(model, {}, [&](Engine& engine) {
+    if (++num_steps % 3 != 0) return;
+    engine.sleep(num_steps % 2 == 0 ? SleepDepth::kKv : SleepDepth::kKvAndWeights);
+    EXPECT_TRUE(model.asleep());
+    engine.wake();
+  });
+  EXPECT_GT(num_steps, 10);
+  EXPECT_EQ(got.tokens, expected.tokens);
+}
+
+TEST(TensorParallelSleep, IsTakenBackWhereOneRankCannotWake) {
+  const RankedCheckpoint checkpoint(Ranked::kLlama);
+  const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+  LoadedModel model(*device, checkpoint.source(), ranked_options(runtime::Graphs::kNone));
+  const Generation expected = generate_all(model);
+  for (const bool of_first : {false, true}) {
+    model.sleep(SleepDepth::kKvAndWeights, {});
+    const std::thread::id first = std::this_thread::get_id();
+    {
+      const fault::Injection injection([&](std::string_view call) {
+        if (call == "map" && (std::this_thread::get_id() == first) == of_first)
+          fail(ErrorKind::kMemory, "injected");
+      });
+      const std::string message = message_of(ErrorKind::kMemory, [&] { model.wake(); });
+      EXPECT_NE(message.find(of_first ? "(rank 0: injected)" : "(rank 1: injected)"),
+                std::string::npos)
+          << message;
+    }
+    EXPECT_TRUE(model.asleep());
+    model.wake();
+    EXPECT_FALSE(model.asleep());
+    EXPECT_EQ(generate_all(model).tokens, expected.tokens);
+  }
+}
+
+TEST(TensorParallelDrafts, AreThoseOfOneRank) {
+  const RankedCheckpoint checkpoint(Ranked::kQwen3);
+  LoadOptions options = ranked_options(runtime::Graphs::kAuto);
+  options.limits.num_drafts = 3;
+  const auto alone = create_cpu_device({.num_threads = 2});
+  LoadedModel one(*alone, checkpoint.source(), options);
+  const Generation expected = generate_all(one);
+  for (const int ranks : {2, 4}) {
+    const auto device = create_cpu_device({.num_threads = 2, .num_ranks = ranks});
+    LoadedModel model(*device, checkpoint.source(), options);
+    EXPECT_EQ(generate_all(model).tokens, expected.tokens) << ranks << " ranks";
+  }
+}
+
+TEST(TensorParallelPrefixCache, SharesPagesOnAllRanks) {
+  const RankedCheckpoint checkpoint(Ranked::kLlama);
+  const auto run = [&](int ranks) {
+    const auto device = create_cpu_device({.num_threads = 2, .num_ranks = ranks});
+    LoadedModel model(*device, checkpoint.source(), ranked_options(runtime::Graphs::kAuto));
+    Engine engine(model, {.prefix_cache = kv::PrefixCacheOptions{}});
+    std::map<SequenceId, Tokens> tokens;
+    for (int i = 0; i < 6; ++i) {
+      Request request{.max_tokens = 8};
+      for (int32_t t = 0; t < 36; ++t)
+        request.prompt.push_back(t % 90);
+      request.prompt.push_back(i % 3);
+      (void)engine.add(std::move(request));
+      while (engine.step([&](const Generated& g) { tokens[g.sequence].push_back(g.token); })) {
+      }
+    }
+    EXPECT_EQ(engine.prefix_cache()->stats().hit_tokens, 5 * 32) << ranks << " ranks";
+    return tokens;
+  };
+  const auto expected = run(1);
+  EXPECT_EQ(run(2), expected);
+  EXPECT_EQ(run(4), expected);
+}
+
+TEST(TensorParallelRecordings, ExchangeThroughBuffersThatDifferFromTheirNeighbours) {
+  const RankedCheckpoint checkpoint(Ranked::kLlama);
+  const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+  LoadedModel model(*device, checkpoint.source(), ranked_options(runtime::Graphs::kAuto));
+  // The embedding, two in each layer, the logits.
+  std::vector<int> buffers;
+  runtime::Tables& tables = model.executor().loaded().tables;
+  for (int segment = 0; segment < tables.num_segments(); ++segment) {
+    for (const runtime::Launch& launch : tables.at(segment, StepKey::uniform(2))) {
+      if (launch.op == "all_reduce" || launch.op == "all_gather")
+        buffers.push_back(launch.args.exchange_buffer);
+    }
+  }
+  EXPECT_EQ(buffers, (std::vector{0, 1, 0, 1, 0, 1}));
+}
+
 TEST(TensorParallelMemory, KeepsTheHeadsOfKAndVThatARankHas) {
   for (const int ranks : {1, 2, 4}) {
     const auto device = create_cpu_device({.num_threads = 2, .num_ranks = ranks});
@@ -263,15 +363,6 @@ TEST(TensorParallelRefusals, NameWhatDoesNotGoTogether) {
   adapters.adapters.num_slots = 2;
   message = message_of(ErrorKind::kUnsupported, [&] { load(2, adapters); });
   EXPECT_NE(message.find("(--lora) with --tensor-parallel 2"), std::string::npos) << message;
-  LoadOptions drafts = plain;
-  drafts.limits.num_drafts = 2;
-  message = message_of(ErrorKind::kUnsupported, [&] { load(2, drafts); });
-  EXPECT_NE(message.find("--speculative-tokens 2 with --tensor-parallel 2"), std::string::npos)
-      << message;
-  const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
-  LoadedModel model(*device, testing::tiny_model(Tiny::kLlama), plain);
-  message = message_of(ErrorKind::kUnsupported, [&] { model.sleep(SleepDepth::kKv, {}); });
-  EXPECT_NE(message.find("2 ranks cannot sleep"), std::string::npos) << message;
 }
 
 TEST(TensorParallelRefusals, SayWhichFileARankCouldNotRead) {
@@ -293,11 +384,7 @@ struct Plant {
 };
 
 // Lets requests run on a server's loop until the plant's launch: what their endings say.
-std::string run_into(const Plant& plant, int num_ranks) {
-  // Ranks that stop are given up soon, and no others: those are not waited for so long.
-  const auto timeout = std::chrono::milliseconds(plant.stops ? 1000 : 600000);
-  const auto device =
-      create_cpu_device({.num_threads = 2, .num_ranks = num_ranks, .rank_timeout = timeout});
+std::string run_into(const Plant& plant, std::unique_ptr<Device> device) {
   const std::thread::id first = std::this_thread::get_id();
   std::mutex mutex;
   std::optional<std::thread::id> victim;
@@ -348,6 +435,12 @@ std::string run_into(const Plant& plant, int num_ranks) {
   return message;
 }
 
+// Ranks that stop are given up soon, and no others: those are not waited for so long.
+std::unique_ptr<Device> ranks_of_cpu(int num_ranks, const Plant& plant) {
+  const auto timeout = std::chrono::milliseconds(plant.stops ? 1000 : 600000);
+  return create_cpu_device({.num_threads = 2, .num_ranks = num_ranks, .rank_timeout = timeout});
+}
+
 TEST(TensorParallelFailure, EndsEveryRequestWhereverARankFailsOrStops) {
   std::mt19937 random(11);
   for (int i = 0; i < 50; ++i) {
@@ -356,7 +449,7 @@ TEST(TensorParallelFailure, EndsEveryRequestWhereverARankFailsOrStops) {
     const int num_ranks = i % 3 == 0 ? 4 : 2;
     SCOPED_TRACE(fmt::format("{} ranks, launch {}{}{}", num_ranks, plant.launch,
                              plant.stops ? ", stops" : "", plant.of_first ? ", rank 0" : ""));
-    const std::string message = run_into(plant, num_ranks);
+    const std::string message = run_into(plant, ranks_of_cpu(num_ranks, plant));
     EXPECT_NE(message.find(plant.stops ? "done nothing for 1 s" : "injected"), std::string::npos)
         << message;
     // A rank is named, and where the others were: the op and its layer.
@@ -365,6 +458,56 @@ TEST(TensorParallelFailure, EndsEveryRequestWhereverARankFailsOrStops) {
     EXPECT_NE(message.find("op 'all_"), std::string::npos) << message;
     EXPECT_TRUE(message.find("of model.") != std::string::npos ||
                 message.find("of lm_head") != std::string::npos)
+        << message;
+  }
+}
+
+// Two GPUs, or null with a reason.
+std::unique_ptr<Device> two_gpus(std::string& reason, std::chrono::milliseconds wait_timeout) {
+  try {
+    return create_cuda_ranks({.first = std::nullopt, .num_ranks = 2, .wait_timeout = wait_timeout});
+  } catch (const Error& error) {
+    reason = error.what();
+    return nullptr;
+  }
+}
+
+TEST(TensorParallelCuda, GivesTheTokensOfOneGpu) {
+  std::string reason;
+  if (two_gpus(reason, std::chrono::seconds(30)) == nullptr) GTEST_SKIP() << reason;
+  for (const Ranked kind : {Ranked::kLlama, Ranked::kQwen3, Ranked::kExperts}) {
+    const RankedCheckpoint checkpoint(kind);
+    const auto alone = create_cuda_device();
+    LoadedModel one(*alone, checkpoint.source(), ranked_options(runtime::Graphs::kNone));
+    const Generation expected = generate_all(one);
+    for (const auto graphs :
+         {runtime::Graphs::kNone, runtime::Graphs::kPiecewise, runtime::Graphs::kAuto}) {
+      const auto device = two_gpus(reason, std::chrono::seconds(30));
+      LoadedModel model(*device, checkpoint.source(), ranked_options(graphs));
+      EXPECT_EQ(generate_all(model).tokens, expected.tokens) << static_cast<int>(graphs);
+      int num_steps = 0;
+      const auto slept = generate_all(model, {}, [&](Engine& engine) {
+        if (++num_steps % 4 != 0) return;
+        engine.sleep(SleepDepth::kKvAndWeights);
+        engine.wake();
+      });
+      EXPECT_EQ(slept.tokens, expected.tokens);
+    }
+  }
+}
+
+TEST(TensorParallelCuda, EndsEveryRequestWhereverARankFailsOrStops) {
+  std::string reason;
+  if (two_gpus(reason, std::chrono::seconds(30)) == nullptr) GTEST_SKIP() << reason;
+  std::mt19937 random(11);
+  for (int i = 0; i < 20; ++i) {
+    const Plant plant{.stops = i % 2 == 1, .launch = static_cast<int>(random() % 600)};
+    SCOPED_TRACE(fmt::format("launch {}{}", plant.launch, plant.stops ? ", stops" : ""));
+    const std::string message =
+        run_into(plant, two_gpus(reason, std::chrono::milliseconds(plant.stops ? 500 : 60000)));
+    EXPECT_NE(
+        message.find(plant.stops ? "rank 1 of 2 failed: it has not come to op 'all_" : "injected"),
+        std::string::npos)
         << message;
   }
 }

@@ -45,10 +45,20 @@ constexpr std::array kRows = {
     Compatibility{"experts", kWhole,
                   "work lists are made on the device, for grids of the worst case",
                   "ThreeWaysTest.AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit"},
-    Compatibility{
-        "several ranks", kWhole,
-        "collectives are launches; on the CPU alone, --tensor-parallel on GPUs is refused",
-        "TensorParallel.GivesTheTokensOfOneRank"},
+    Compatibility{"several ranks", kWhole,
+                  "collectives are launches, whose buffers are fixed when they are recorded",
+                  "TensorParallel.GivesTheTokensOfOneRank"},
+    Compatibility{"several ranks with experts, a grammar, penalties, log-probabilities", kWhole,
+                  "rank 0 plans, the others launch what it launches",
+                  "TensorParallel.GivesTheTokensOfOneRank"},
+    Compatibility{"several ranks with weights in FP8", kWhole, "codes and scales are cut together",
+                  "TensorParallelFp8.CutsCodesAndScalesAsTheyAreOnOneRank"},
+    Compatibility{"several ranks with drafts", kWhole, "all ranks find and check the same drafts",
+                  "TensorParallelDrafts.AreThoseOfOneRank"},
+    Compatibility{"several ranks with a prefix cache", kWhole, "pages have one number on all ranks",
+                  "TensorParallelPrefixCache.SharesPagesOnAllRanks"},
+    Compatibility{"several ranks that sleep and wake", kWhole, "all of them or none",
+                  "TensorParallelSleep.GivesMemoryBackOnAllRanksAndChangesNoToken"},
     Compatibility{"drafts with adapters", kWhole, "rows of drafts have the slot of their sequence",
                   "SpeculationTest.RequestsOfAdaptersGetToTheBitWhatTheyGetWithoutDrafts"},
     Compatibility{"more adapters than slots", kWhole,
@@ -90,8 +100,6 @@ constexpr std::array kRefused = {
                 "the ranks would leave a burst one by one", kRefusals},
     RefusedPair{Feature::kAdapters, Feature::kRanks, ErrorKind::kUnsupported,
                 "the ranks have no shares of an adapter", kRefusals},
-    RefusedPair{Feature::kDrafts, Feature::kRanks, ErrorKind::kUnsupported,
-                "drafts run on one device", kRefusals},
 };
 
 // The report's rows, those of refused pairs last.

@@ -180,12 +180,25 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
     adapters_->fill(*device.create_stream());
   }
   stream_ = device.create_stream();
+  runtime::ExecutorOptions recorded = options;
   if (communicator) {
     require_lockstep(*communicator, rank,
                      lockstep_text(*program_, options, runtime::wanted_coverage(options)));
+    require_slices(*communicator, rank, slices_text(*program_), [&](int other) {
+      LoadOptions share = options;
+      share.rank.index = other;
+      share.compile.dump = {};
+      return slices_text(compile_model(source, share, wanted_pages));
+    });
+    recorded.reached = [&](runtime::StartPoint point, const runtime::LoadedProgram& loaded) {
+      if (point == runtime::StartPoint::kLowered)
+        return require_lockstep(*communicator, rank, loaded.tables.to_text());
+      (void)communicator->exchange(rank, std::string(name(point)), "");
+    };
   }
   executor_ =
-      std::make_unique<runtime::Executor>(device, *stream_, *program_, weights_->views(), options);
+      std::make_unique<runtime::Executor>(device, *stream_, *program_, weights_->views(), recorded);
+  if (communicator) (void)communicator->exchange(rank, "the scores of prompts", "");
   if (options.scores_prompts) create_prompt_scorer(device, source, options);
   if (options.masks_tokens && recording_stats().num_full() > 0)
     half_bytes_ = recording_stats().bytes;
@@ -277,24 +290,25 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
 }
 
 void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
-  if (rank().size > 1) {
-    fail(ErrorKind::kUnsupported,
-         "a model of {} ranks cannot sleep: end the server to free its memory, or take "
-         "--tensor-parallel 1",
-         rank().size);
+  if (followers_) {
+    followers_->post_to_models(
+        [depth, pages_in_use](LoadedModel& model) { model.sleep(depth, pages_in_use); });
   }
   runtime::KvMemory& kv = executor_->loaded().kv;
   executor_->synchronize();
   if (!asleep()) {
-    try {
+    const auto save = [&] {
       StagedCopy copy(executor_->device());
       saved_ = kv.save(copy, {std::move(pages_in_use)});
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kMemory) throw;
+    };
+    const auto error = on_all_ranks("sleep", save, [&] { saved_.reset(); });
+    if (error && rank().index > 0) return;  // rank 0 reports it
+    if (error && error->kind() != ErrorKind::kMemory) throw Error(*error);
+    if (error) {
       fail(ErrorKind::kMemory,
            "cannot sleep: {}; the model stays awake: end some sequences or free host memory, and "
            "let it sleep again",
-           error.what());
+           error->what());
     }
     kv.unmap();
   }
@@ -305,19 +319,40 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
 
 void LoadedModel::wake() {
   if (!asleep()) return;
-  const int64_t needed = executor_->loaded().kv.bytes_for({num_pages_}) +
-                         (weights_->is_mapped() ? 0 : weights_->bytes());
-  try {
-    take_memory_back();
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kMemory) throw;
-    fail(ErrorKind::kMemory,
-         "cannot wake: {:.2f} GB are needed and {:.2f} GB of the device are free ({}); the model "
-         "stays asleep: end what took the memory, and wake it again",
-         static_cast<double>(needed) * 1e-9,
-         static_cast<double>(executor_->device().info().free_bytes) * 1e-9, error.what());
+  if (followers_) followers_->post_to_models([](LoadedModel& model) { model.wake(); });
+  const bool with_weights = !weights_->is_mapped();
+  runtime::KvMemory& kv = executor_->loaded().kv;
+  const int64_t needed = kv.bytes_for({num_pages_}) + (with_weights ? weights_->bytes() : 0);
+  const auto error = on_all_ranks(
+      "waking", [&] { take_memory_back(); },
+      [&] {
+        kv.unmap();
+        if (with_weights) weights_->release();
+      });
+  if (!error) {
+    saved_.reset();
+    return;
   }
-  saved_.reset();
+  if (rank().index > 0) return;  // rank 0 reports it
+  if (error->kind() != ErrorKind::kMemory) throw Error(*error);
+  fail(ErrorKind::kMemory,
+       "cannot wake: {:.2f} GB are needed and {:.2f} GB of the device are free ({}); the model "
+       "stays asleep: end what took the memory, and wake it again",
+       static_cast<double>(needed) * 1e-9,
+       static_cast<double>(executor_->device().info().free_bytes) * 1e-9, error->what());
+}
+
+std::optional<Error> LoadedModel::on_all_ranks(const std::string& what,
+                                               const std::function<void()>& work,
+                                               const std::function<void()>& undo) {
+  const auto communicator = executor_->device().communicator();
+  if (communicator) return do_on_all(*communicator, rank().index, what, work, undo);
+  try {
+    work();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
 }
 
 void LoadedModel::fill_weights(StagedCopy& copy) {

@@ -111,7 +111,8 @@ class LoadedModel {
   void sleep(SleepDepth depth, std::vector<int32_t> pages_in_use);
   // Takes the same memory again and fills it: pages from the host, weights from their source.
   // Errors: kMemory when somebody else took it, with figures; kModel when the checkpoint changed on
-  // disk. It stays asleep then, and waking can be tried again. kUnsupported: of several ranks.
+  // disk. It stays asleep then, and waking can be tried again. Of several ranks, all sleep and wake
+  // together.
   void wake();
   [[nodiscard]] bool asleep() const { return saved_.has_value(); }
   // Host memory that holds pages while asleep. Units: bytes.
@@ -120,6 +121,9 @@ class LoadedModel {
  private:
   void load(Device& device, const model::ModelSource& source, const LoadOptions& options);
   void take_memory_back();
+  // Does it on all ranks or on none; returns the first rank's error.
+  std::optional<Error> on_all_ranks(const std::string& what, const std::function<void()>& work,
+                                    const std::function<void()>& undo);
   void fill_weights(StagedCopy& copy);  // that are mapped again
   void create_prompt_scorer(Device& device, const model::ModelSource& source,
                             const LoadOptions& options);

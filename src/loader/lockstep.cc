@@ -33,6 +33,19 @@ void describe(const ir::Graph& graph, std::string& text) {
   }
 }
 
+// The first line in which two texts differ, of each.
+std::optional<std::pair<std::string_view, std::string_view>> first_difference(std::string_view a,
+                                                                              std::string_view b) {
+  while (a != b) {
+    const std::string_view line_of_a = a.substr(0, a.find('\n'));
+    const std::string_view line_of_b = b.substr(0, b.find('\n'));
+    if (line_of_a != line_of_b) return {{line_of_a, line_of_b}};
+    a.remove_prefix(std::min(a.size(), line_of_a.size() + 1));
+    b.remove_prefix(std::min(b.size(), line_of_b.size() + 1));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string lockstep_text(const passes::Program& program, const LoadOptions& options,
@@ -75,21 +88,68 @@ void require_lockstep(Communicator& communicator, int rank, const std::string& t
   if (std::ranges::count(hashes, hashes[0]) == std::ssize(hashes)) return;
   const auto texts = communicator.exchange(rank, "the comparison of the ranks by line", text);
   for (size_t other = 1; other < texts.size(); ++other) {
-    std::string_view first = texts[0];
-    std::string_view own = texts[other];
-    while (first != own) {
-      const std::string_view first_line = first.substr(0, first.find('\n'));
-      const std::string_view own_line = own.substr(0, own.find('\n'));
-      if (first_line != own_line) {
-        fail(ErrorKind::kCompile,
-             "the ranks would not run the same steps, so nothing was recorded: rank {} has \"{}\", "
-             "where rank 0 has \"{}\"",
-             other, own_line, first_line);
-      }
-      first.remove_prefix(std::min(first.size(), first_line.size() + 1));
-      own.remove_prefix(std::min(own.size(), own_line.size() + 1));
+    if (const auto lines = first_difference(texts[0], texts[other])) {
+      fail(ErrorKind::kCompile,
+           "the ranks would not run the same steps, so nothing was recorded: rank {} has \"{}\", "
+           "where rank 0 has \"{}\"",
+           other, lines->second, lines->first);
     }
   }
+}
+
+std::string slices_text(const passes::Program& program) {
+  const auto range_text = [](const std::optional<ir::WeightPiece::Range>& range) {
+    return range ? fmt::format("[{}, {})", range->first, range->last) : std::string("all");
+  };
+  std::string text;
+  for (const ir::ValueId id : program.graph.values_of_kind(ir::ValueKind::kWeight)) {
+    const ir::Value& value = program.graph.value(id);
+    for (const ir::WeightPiece& piece : value.recipe.pieces) {
+      text +=
+          fmt::format("weight {}: {}, rows {}, columns {}, times {}\n", value.name, piece.tensor,
+                      range_text(piece.rows), range_text(piece.columns), piece.factor);
+    }
+  }
+  return text;
+}
+
+void require_slices(Communicator& communicator, int rank, const std::string& text,
+                    const std::function<std::string(int rank)>& expected) {
+  const auto texts = communicator.exchange(rank, "the comparison of the ranks' weights", text);
+  if (rank != 0) return;
+  for (int other = 0; other < std::ssize(texts); ++other) {
+    const std::string share = expected(other);
+    if (const auto lines = first_difference(share, texts[static_cast<size_t>(other)])) {
+      fail(ErrorKind::kCompile,
+           "the ranks' weights do not make up the model, so nothing was recorded: rank {} has "
+           "\"{}\", "
+           "where its share is \"{}\"",
+           other, lines->second, lines->first);
+    }
+  }
+}
+
+std::optional<Error> do_on_all(Communicator& communicator, int rank, const std::string& what,
+                               const std::function<void()>& work,
+                               const std::function<void()>& undo) {
+  std::optional<Error> own;
+  try {
+    work();
+  } catch (const Error& error) {
+    own = error;
+  }
+  // A letter for the kind, and the message; nothing where all went well.
+  const auto all = communicator.exchange(
+      rank, what,
+      own ? static_cast<char>('A' + static_cast<int>(own->kind())) + std::string(own->what()) : "");
+  for (int other = 0; other < std::ssize(all); ++other) {
+    const std::string& text = all[static_cast<size_t>(other)];
+    if (text.empty()) continue;
+    if (!own) undo();
+    return Error(static_cast<ErrorKind>(text[0] - 'A'),
+                 fmt::format("rank {}: {}", other, text.substr(1)));
+  }
+  return std::nullopt;
 }
 
 int64_t fewest_pages(Communicator& communicator, int rank, int64_t num_pages) {

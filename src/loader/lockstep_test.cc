@@ -82,6 +82,74 @@ TEST(Lockstep, NamesAWeightThatDiffers) {
   EXPECT_NE(message.find("weight model.layers.0.mlp"), std::string::npos) << message;
 }
 
+TEST(Lockstep, NamesALaunchThatDiffers) {
+  const std::string first =
+      "launch of 4 tokens, node 7: linear.gemv\nlaunch of 4 tokens, node 8: add.packed\n";
+  const std::string second =
+      "launch of 4 tokens, node 7: linear.gemv\nlaunch of 4 tokens, node 8: add.scalar\n";
+  const std::string message = difference(first, second);
+  EXPECT_NE(message.find("rank 1 has \"launch of 4 tokens, node 8: add.scalar\", where rank 0 has "
+                         "\"launch of 4 tokens, node 8: add.packed\""),
+            std::string::npos)
+      << message;
+}
+
+TEST(Lockstep, NamesASliceThatIsNotTheRanks) {
+  const auto slices_of = [](int rank) {
+    LoadOptions options = load_options();
+    options.rank = {rank, 2};
+    return slices_text(
+        compile_model({model::small_config("LlamaForCausalLM", 2), std::nullopt}, options, 8));
+  };
+  EXPECT_NE(slices_of(0), slices_of(1));
+  const auto compare = [&](const std::string& first, const std::string& second) {
+    Communicator communicator(2, std::chrono::minutes(10));
+    std::string message;
+    std::jthread other([&] { require_slices(communicator, 1, second, nullptr); });
+    try {
+      require_slices(communicator, 0, first, slices_of);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kCompile);
+      message = error.what();
+    }
+    return message;
+  };
+  EXPECT_EQ(compare(slices_of(0), slices_of(1)), "");
+  // The slice of another rank, which is as large and would load without an error.
+  const std::string message = compare(slices_of(0), slices_of(0));
+  EXPECT_NE(message.find("rank 1 has \"weight model."), std::string::npos) << message;
+  EXPECT_NE(message.find("where its share is \"weight model."), std::string::npos) << message;
+}
+
+TEST(Lockstep, DoesSomethingOnAllRanksOrOnNone) {
+  for (const int failing : {-1, 0, 1, 2}) {
+    Communicator communicator(3, std::chrono::minutes(10));
+    std::array<int, 3> done{};
+    std::array<std::string, 3> errors;
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        int& own = done[static_cast<size_t>(rank)];
+        const auto error = do_on_all(
+            communicator, rank, "a test",
+            [&] {
+              if (rank == failing) fail(ErrorKind::kMemory, "no room");
+              own = 1;
+            },
+            [&] { own = 0; });
+        if (error) errors[static_cast<size_t>(rank)] = error->what();
+      });
+    }
+    threads.clear();
+    const int expected = failing < 0 ? 1 : 0;
+    const std::string message = failing < 0 ? "" : fmt::format("rank {}: no room", failing);
+    for (size_t rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(done[rank], expected);
+      EXPECT_EQ(errors[rank], message);
+    }
+  }
+}
+
 TEST(Lockstep, KeepsAsManyPagesAsTheRankWithTheLeastRoom) {
   Communicator communicator(3, std::chrono::minutes(10));
   std::array<int64_t, 3> pages = {90, 70, 80};

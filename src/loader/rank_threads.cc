@@ -13,7 +13,8 @@ namespace encore::loader {
 // The calls that a rank has not made, and the end of its thread.
 class RankThreads::Mailbox {
  public:
-  using SharedCall = std::shared_ptr<const Call>;  // by all ranks that make it
+  using ModelCall = std::function<void(LoadedModel& model)>;
+  using SharedCall = std::shared_ptr<const ModelCall>;  // by all ranks that make it
 
   void put(SharedCall call) {
     const std::lock_guard lock(mutex_);
@@ -62,13 +63,11 @@ RankThreads::RankThreads(Device& first, const model::ModelSource& source,
       const int index = device->rank().index;
       try {
         LoadedModel model(*device, source, options);
-        const runtime::RankPrograms programs{
-            model.executor(), model.scores_prompts() ? &model.prompt_scorer() : nullptr};
         while (const auto call = mailbox->take()) {
-          (*call)(programs);
-          programs.executor.stream().check();  // nobody else looks at what this rank has enqueued
+          (*call)(model);
+          model.executor().stream().check();  // nobody else looks at what this rank has enqueued
         }
-        programs.executor.synchronize();
+        model.executor().synchronize();
       } catch (const Error& error) {
         communicator->fail(index, error.kind(), error.what());
       } catch (const std::exception& error) {
@@ -99,8 +98,14 @@ RankThreads::~RankThreads() {
 }
 
 void RankThreads::post(Call call) {
+  post_to_models([call = std::move(call)](LoadedModel& model) {
+    call({model.executor(), model.scores_prompts() ? &model.prompt_scorer() : nullptr});
+  });
+}
+
+void RankThreads::post_to_models(std::function<void(LoadedModel& model)> call) {
   communicator_->check();
-  const auto shared = std::make_shared<const Call>(std::move(call));
+  const auto shared = std::make_shared<const Mailbox::ModelCall>(std::move(call));
   for (const auto& mailbox : mailboxes_)
     mailbox->put(shared);
 }

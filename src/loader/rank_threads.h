@@ -2,6 +2,7 @@
 // and then makes the calls that rank 0 posts.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -24,6 +25,8 @@ class RankThreads final : public runtime::Followers {
   RankThreads& operator=(const RankThreads&) = delete;
 
   void post(Call call) override;
+  // As post(), for calls to the other ranks' models.
+  void post_to_models(std::function<void(LoadedModel& model)> call);
   void fail(const Error& error) noexcept override;
 
  private:
