@@ -166,7 +166,7 @@ std::string bench_title(std::string_view verb, const BenchOptions& options, Benc
 void add_bench(Command& app) {
   Command* bench = app.add_subcommand("bench",
                                       "How fast it is: decode, ladder, prefill, mixed, serve, "
-                                      "linear, attention, sampling, sleep, tokenize");
+                                      "linear, attention, collectives, sampling, sleep, tokenize");
   bench->require_subcommand();
   add_bench_decode(*bench);
   add_bench_ladder(*bench);
@@ -174,6 +174,7 @@ void add_bench(Command& app) {
   add_bench_mixed(*bench);
   add_bench_serve(*bench);
   add_bench_sleep(*bench);
+  add_bench_collectives(*bench);
   add_bench_linear(*bench);
   add_bench_attention(*bench);
   add_bench_sampling(*bench);

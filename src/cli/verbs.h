@@ -15,8 +15,9 @@ void add_eval(Command& app);
 void add_tokenize(Command& app);
 void add_detokenize(Command& app);
 void add_inspect(Command& app);
-// bench decode, ladder, prefill, mixed, serve, linear, attention, sampling, sleep, tokenize
+// bench decode, ladder, prefill, mixed, serve, linear, attention, collectives, sampling, sleep, tokenize
 void add_bench(Command& app);
+void add_bench_collectives(Command& bench);
 void add_bench_linear(Command& bench);
 void add_bench_attention(Command& bench);
 void add_bench_sampling(Command& bench);

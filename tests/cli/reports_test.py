@@ -340,6 +340,16 @@ class BenchTest(CliTest):
         self.assertRegex(text, r"(?m)^  normal +temperature 0\.8, top-k 50, top-p 0\.9 +\d")
         self.assertIn("top_p is at least 0", self.run_encore(*common, "--top-p", "7", code=2).stderr)
 
+    def test_collectives_are_timed_by_size(self):
+        common = ["bench", "collectives", "--device", "cpu", "--columns", "64", "--calls", "4", "--runs", "1"]
+        output = json.loads(self.run_encore(*common, "--tensor-parallel", "2", "--rows", "1,3", "--json").stdout)
+        self.assertEqual([(case["rows"], case["bytes"]) for case in output["cases"]], [(1, 128), (3, 384)])
+        for case in output["cases"]:
+            for what in ("all_reduce_us", "then_norm_us", "fused_us"):
+                self.assertGreater(case[what], 0)
+        self.assertRegex(self.run_encore(*common, "--tensor-parallel", "2").stdout, r"(?m)^  8 +1 +\d")
+        self.assertIn("--tensor-parallel N", self.run_encore(*common, code=2).stderr)
+
     def test_the_table_is_for_people(self):
         text = self.run_encore("bench", "decode", "--device", DEVICE, "--model", self.model, "--context", "8", "--runs", "1",
                                "--steps", "2", "--warmup-tokens", "1", "--graphs", "none").stdout
