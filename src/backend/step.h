@@ -32,7 +32,16 @@ struct StepKey {
 
   [[nodiscard]] bool is_uniform() const { return q.has_value(); }
   // A uniform step may have logits behind each of its tokens, others behind the last of a sequence.
-  [[nodiscard]] ir::Sizes sizes() const { return {tokens, sequences, sequences * q.value_or(1)}; }
+  // Where a program has drafts, steps with them are the uniform ones of more than one token a sequence.
+  [[nodiscard]] ir::Sizes sizes() const {
+    ir::Sizes sizes{tokens, sequences, sequences * q.value_or(1)};
+    if (q.value_or(1) > 1) {
+      sizes.guessing = sequences;
+    } else {
+      sizes.unguessed = tokens;
+    }
+    return sizes;
+  }
   friend auto operator<=>(const StepKey&, const StepKey&) = default;
 };
 

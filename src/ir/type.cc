@@ -16,6 +16,10 @@ int64_t Dim::resolve(const Sizes& sizes) const {
       return sizes.sequences + value;
     case Symbol::kLogits:
       return sizes.logits + value;
+    case Symbol::kGuessing:
+      return sizes.guessing + value;
+    case Symbol::kUnguessed:
+      return sizes.unguessed + value;
     case Symbol::kData:
       break;
   }
@@ -27,6 +31,8 @@ std::string Dim::to_string() const {
   const char letter = symbol == Symbol::kTokens      ? 'T'
                       : symbol == Symbol::kSequences ? 'B'
                       : symbol == Symbol::kLogits    ? 'L'
+                      : symbol == Symbol::kGuessing  ? 'G'
+                      : symbol == Symbol::kUnguessed ? 'U'
                                                      : '?';
   return value == 0 ? std::string(1, letter) : fmt::format("{}{:+}", letter, value);
 }

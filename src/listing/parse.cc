@@ -34,6 +34,8 @@ std::optional<Dim> parse_dim(std::string_view text) {
   const ir::Symbol symbol = text[0] == 'T'   ? ir::Symbol::kTokens
                             : text[0] == 'B' ? ir::Symbol::kSequences
                             : text[0] == 'L' ? ir::Symbol::kLogits
+                            : text[0] == 'G' ? ir::Symbol::kGuessing
+                            : text[0] == 'U' ? ir::Symbol::kUnguessed
                             : text[0] == '?' ? ir::Symbol::kData
                                              : ir::Symbol::kNone;
   if (symbol != ir::Symbol::kNone) {

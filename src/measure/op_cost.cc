@@ -72,8 +72,9 @@ OpCost cost_attention(const Types& in, const Types&, const Sizes& sizes) {
   return {2 * in["q"].num_bytes(sizes) + written, 0};
 }
 
-// A search reads the tokens of each sequence, which are few beside its K and V.
-OpCost cost_lookup_drafts(const Types& in, const Types& out, const Sizes& sizes) {
+// A page table is large beside the entries that are read of it. A search for drafts reads the tokens of each
+// sequence, which are few beside its K and V.
+OpCost cost_drafts(const Types& in, const Types& out, const Sizes& sizes) {
   return cost_operands(in.without({"page_table", "token_cache"}), out.without({"token_cache"}),
                        sizes);
 }
@@ -86,19 +87,35 @@ constexpr struct {
     {"expert_mlp", cost_expert_mlp},     {"fused_linear", cost_linear},
     {"gather_rows", cost_gather_rows},   {"kv_write", cost_kv_write},
     {"rope_kv_write", cost_attention},   {"attention", cost_attention},
-    {"fused_attention", cost_attention}, {"lookup_drafts", cost_lookup_drafts},
+    {"fused_attention", cost_attention}, {"lookup_drafts", cost_drafts},
+    {"extend_drafts", cost_drafts},
 };
 
 }  // namespace
 
+namespace {
+
+// Does a step of these sizes leave the node out, as it has no rows?
+bool is_left_out(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes) {
+  return std::ranges::any_of(node.inputs, [&](ir::ValueId input) {
+    const ir::Type& type = graph.value(input).type;
+    const bool varies =
+        type.rows() == ir::Symbol::kGuessing || type.rows() == ir::Symbol::kUnguessed;
+    return varies && type.dims[0].resolve(sizes) == 0;
+  });
+}
+
+}  // namespace
+
 double weight_share(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes) {
+  if (is_left_out(graph, node, sizes)) return 0;
   if (node.op->name == "embedding") return 0;  // a few rows
   if (node.op->name == "expert_mlp") return expected_experts(types(graph, node.inputs), sizes);
   return 1;
 }
 
 OpCost op_cost(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes) {
-  if (node.op->is_view) return {};
+  if (node.op->is_view || is_left_out(graph, node, sizes)) return {};
   const auto row = std::ranges::find(kCosts, node.op->name, [](const auto& row) { return row.op; });
   const auto cost = row == std::end(kCosts) ? cost_operands : row->cost;
   return cost(types(graph, node.inputs), types(graph, node.outputs), sizes);

@@ -18,12 +18,15 @@ struct UsedSizes {
   bool tokens = false;
   bool sequences = false;  // also where it depends on rows of logits, a number of each sequence
   bool logits = false;
+  bool guesses = false;  // it depends on whether the step guesses tokens
 
   // Adds the size that counts the rows of a value.
   void add(const ir::Type& type) {
-    tokens |= type.rows() == ir::Symbol::kTokens;
-    logits |= type.rows() == ir::Symbol::kLogits;
-    sequences |= logits || type.rows() == ir::Symbol::kSequences;
+    const ir::Symbol rows = type.rows();
+    guesses |= rows == ir::Symbol::kGuessing || rows == ir::Symbol::kUnguessed;
+    tokens |= rows == ir::Symbol::kTokens || rows == ir::Symbol::kUnguessed;
+    logits |= rows == ir::Symbol::kLogits;
+    sequences |= logits || rows == ir::Symbol::kSequences || rows == ir::Symbol::kGuessing;
   }
 };
 
@@ -33,8 +36,8 @@ struct UsedSizes {
 struct Segment {
   int first = 0;
   int last = 0;
-  // False: pieces leave it out, as its launch depends on T, B and q together, or as the program is
-  // split there. Recordings of whole steps take it.
+  // False: pieces leave it out, as its launch depends on T, B and q together, as only some steps have
+  // it, or as the program is split there. Recordings of whole steps take it.
   bool in_pieces = true;
   ir::Symbol rows = ir::Symbol::kTokens;
 

@@ -29,9 +29,10 @@ class Cutter {
   void add(int index) {
     const ir::Node& node = program_.graph.nodes()[index];
     if (!node.op->is_view) {
-      const auto [tokens, sequences, logits] = used_sizes(program_.graph, node);
+      const auto [tokens, sequences, logits, guesses] = used_sizes(program_.graph, node);
       const Symbol rows = tokens ? Symbol::kTokens : sequences ? Symbol::kSequences : Symbol::kNone;
-      const bool in_pieces = !(tokens && sequences) && !program_.split_ops.contains(node.op->name);
+      const bool in_pieces =
+          !(tokens && sequences) && !guesses && !program_.split_ops.contains(node.op->name);
       const bool rows_change =
           rows != Symbol::kNone && segment_.rows != Symbol::kNone && rows != segment_.rows;
       const bool must_cut =

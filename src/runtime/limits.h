@@ -23,7 +23,10 @@ struct Limits {
   int64_t num_drafts = 0;
 
   [[nodiscard]] ir::Sizes max_sizes() const {
-    return {max_num_tokens, max_batch_size, max_batch_size * (1 + num_drafts)};
+    ir::Sizes sizes{max_num_tokens, max_batch_size, max_batch_size * (1 + num_drafts)};
+    sizes.guessing = max_batch_size;
+    sizes.unguessed = max_num_tokens;
+    return sizes;
   }
   [[nodiscard]] int64_t most_uniform_q() const { return std::max(max_q, 1 + num_drafts); }
   // Tokens per sequence that uniform steps of so many sequences may have, the most first.

@@ -1,6 +1,7 @@
 #include "runtime/lower.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "backend/push.h"
@@ -30,6 +31,41 @@ int exchange_buffer(const Program& program, const ir::Node& node) {
   return push::buffer_of(index, count);
 }
 
+// Does the size that counts the rows of a value depend on whether a step guesses?
+bool is_of_some_steps(const ir::Value& value) {
+  const ir::Symbol rows = value.type.rows();
+  return rows == ir::Symbol::kGuessing || rows == ir::Symbol::kUnguessed;
+}
+
+// Do only some steps have rows for the node?
+bool may_be_left_out(const ir::Graph& graph, const ir::Node& node) {
+  return std::ranges::any_of(
+      node.inputs, [&](ir::ValueId input) { return is_of_some_steps(graph.value(input)); });
+}
+
+// The nodes that a node waits for. Behind one that a step may leave out stand those that it would have
+// waited for.
+std::vector<int> waits_for(const Program& program, int index) {
+  std::set<int> waits;
+  std::vector<int> open = program.after[index];
+  while (!open.empty()) {
+    const int node = open.back();
+    open.pop_back();
+    if (!waits.insert(node).second) continue;
+    if (!may_be_left_out(program.graph, program.graph.nodes()[node])) continue;
+    open.insert(open.end(), program.after[node].begin(), program.after[node].end());
+  }
+  return {waits.begin(), waits.end()};
+}
+
+// The launches of a draft model, each a segment of its own, and the model's beside them need not wait for
+// each other's results: those that share scratch wait for all of the former.
+void wait_for_other_models(const Program& program, int index, std::vector<int>& after) {
+  for (int node = 0; node < index; ++node) {
+    if (may_be_left_out(program.graph, program.graph.nodes()[node])) after.push_back(node);
+  }
+}
+
 }  // namespace
 
 TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
@@ -45,11 +81,22 @@ TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::S
   return view;
 }
 
+std::optional<StepKey> step_of(const ir::Graph& graph, const ir::Node& node, const StepKey& step) {
+  StepKey own = step;
+  for (const ir::ValueId input : node.inputs) {
+    const ir::Value& value = graph.value(input);
+    if (!is_of_some_steps(value)) continue;
+    if (value.type.dims[0].resolve(step.sizes()) == 0) return std::nullopt;
+    if (value.type.rows() == ir::Symbol::kGuessing) own = StepKey::uniform(step.sequences);
+  }
+  return own;
+}
+
 KernelArgs make_args(const Program& program, const ir::Node& node, const StepKey& step,
                      const Addresses& addresses) {
   KernelArgs args;
   args.attrs = node.attrs;
-  args.step = step;
+  args.step = step_of(program.graph, node, step).value();
   args.batch_invariant = program.batch_invariant;
   if (node.op->is_collective) args.exchange_buffer = exchange_buffer(program, node);
   const auto view = [&](ir::ValueId id) {
@@ -84,15 +131,20 @@ std::vector<Launch> lower(const Program& program, int first, int last, const Ste
   for (int index = first; index < last; ++index) {
     const ir::Node& node = program.graph.nodes()[index];
     if (node.op->is_view) continue;
+    if (!step_of(program.graph, node, step)) continue;
     std::vector<OpLaunch> parts = expand_node(program, node, step, device, addresses);
     const Workspace workspace = total_workspace(parts);
-    std::vector<int> after = program.after[index];
+    std::vector<int> after = waits_for(program, index);
     if (node.op->is_collective) {
       if (last_collective >= 0) after.push_back(last_collective);
       last_collective = index;
     }
     if (workspace.scratch_bytes > 0 || workspace.num_counters > 0) {
-      if (last_user >= 0) after.push_back(last_user);
+      if (last_user >= 0) {
+        after.push_back(last_user);
+      } else {
+        wait_for_other_models(program, index, after);
+      }
       last_user = index;
     }
     auto num_left = static_cast<int>(parts.size());
@@ -114,7 +166,7 @@ Workspace workspace_of(const Program& program, const std::vector<StepKey>& steps
   Workspace most;
   for (const StepKey& step : steps) {
     for (const ir::Node& node : program.graph.nodes()) {
-      if (node.op->is_view) continue;
+      if (node.op->is_view || !step_of(program.graph, node, step)) continue;
       const Workspace workspace = total_workspace(
           expand(device.kernels(), node.op->name, make_args(program, node, step, addresses)));
       most.scratch_bytes = std::max(most.scratch_bytes, workspace.scratch_bytes);

@@ -136,7 +136,16 @@ class Recorder {
     }
   }
 
+  // Do launches read lengths that other launches of the step make, as those of a draft model do? Then
+  // whole steps are run, as a launch alone would find anything in their place.
+  [[nodiscard]] bool makes_lengths() const {
+    return std::ranges::any_of(loaded_.program.graph.values(), [](const ir::Value& value) {
+      return value.type.rows() == ir::Symbol::kGuessing;
+    });
+  }
+
   void warm_up(const std::vector<StepKey>& steps) {
+    const bool runs_whole = makes_lengths();
     // Smallest first: launches that many sizes share have least to do there.
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
       bool is_begun = false;
@@ -146,7 +155,9 @@ class Recorder {
           if (loaded_.program.graph.nodes()[launch.node].op->is_collective) continue;
           if (!warm_.insert(signature(launch)).second) continue;
           if (!is_begun) loaded_.send_padding(*step);
+          if (!is_begun && runs_whole) loaded_.enqueue({*step, {}}, Mode::kEager);
           is_begun = true;
+          if (runs_whole) continue;
           loaded_.stream.launch({launch.kernel->op, launch.id, std::nullopt}, launch.bound, {});
         }
       }
