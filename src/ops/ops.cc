@@ -184,6 +184,22 @@ void infer_lookup_drafts(const Types&, const Attrs& attrs, Types& out) {
   out["lengths"].dims = {ir::Dim::logits()};
 }
 
+// The rows of a step with drafts and those of one without (ir::Symbol): no input says how many there are.
+void infer_begin_drafts(const Types&, const Attrs&, Types& out) {
+  for (const char* name : {"logits_rows", "lengths"})
+    out[name].dims = {ir::Dim::logits()};
+  for (const char* name : {"last_ids", "last_positions", "last_slots", "last_lens"})
+    out[name].dims = {ir::Dim::guessing()};
+  out["starts"].dims = {ir::Dim::guessing(1)};
+  for (const char* name : {"read_ids", "read_positions", "read_slots"})
+    out[name].dims = {ir::Dim::unguessed()};
+}
+
+void infer_extend_drafts(const Types&, const Attrs& attrs, Types&) {
+  require(attrs.get_int("place") > 0, "a place above 0");
+  require(attrs.get_int("page_size") > 0, "a page_size above 0");
+}
+
 void infer_advance(const Types& in, const Attrs& attrs, Types&) {
   require_ring(in, "token_ring");
   require(attrs.get_int("page_size") > 0, "a page_size above 0");
@@ -429,6 +445,36 @@ std::vector<Op> rows() {
        .outputs = "ids, token_cache, logits_rows i32[1], lengths i32[1]",
        .attrs = {{"max_match", int64_t{1}}},
        .infer = infer_lookup_drafts},
+      // The beginning of a step whose drafts a draft model makes. An id of -2 - m becomes last_tokens[m].
+      // logits_rows and lengths are those of `lookup_drafts`.
+      //
+      // In a uniform step of q > 1, last_ids [G], last_positions and last_slots are the token of each
+      // sequence that is the last one known, its place and its slot, and last_lens counts the sequence's
+      // tokens up to it; -1, 0, -1 and 0 where the sequence takes no drafts (SamplingRow::takes_drafts).
+      // starts [G+1] counts from 0. The ids behind the first of a sequence become equal to it, until
+      // drafts take their places. In any other step read_ids [U], read_positions and read_slots are the
+      // step's own. Outputs of the other kind of step have no rows.
+      {.name = "begin_drafts",
+       .inputs = "ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B], last_rows i32[B], "
+                 "sampling i32[B,W], last_tokens i32[M]",
+       .outputs =
+           "ids, logits_rows i32[1], lengths i32[1], last_ids i32[1], last_positions i32[1], "
+           "last_slots i32[1], last_lens i32[1], starts i32[1], read_ids i32[1], "
+           "read_positions i32[1], read_slots i32[1]",
+       .infer = infer_begin_drafts},
+      // Row l of y is row l / (L/B) of x: a number of each sequence, for all its rows of logits.
+      {.name = "repeat_rows", .inputs = "x i32[B], rows i32[L]", .outputs = "y = rows"},
+      // One draft more of each of the G sequences of a uniform step, T/G tokens each: where lens[g] > 0,
+      // next[g] is the token behind the one at positions[g]. It becomes the id in the row `place` behind
+      // the sequence's first, and next_ids[g], at the next position, in the slot that page_table has
+      // there, in a sequence of one token more. Other rows stay as begin_drafts leaves those of sequences
+      // that take no drafts.
+      {.name = "extend_drafts",
+       .inputs = "next i32[R], positions i32[R], lens i32[R], page_table i32[M,N], ids i32[T]",
+       .outputs = "ids, next_ids = next, next_positions = positions, next_slots = positions, "
+                  "next_lens = lens",
+       .attrs = {{"place", int64_t{1}}, {"page_size", int64_t{1}}},
+       .infer = infer_extend_drafts},
       // Publishes a step's tokens and makes its inputs those of the next step. Of the L/B tokens of
       // row b's sequence in `next` (adjust_logits says which), a first span counts: its first token,
       // and behind each draft that is equal to the token before it, where `lengths` lets one be

@@ -52,6 +52,7 @@ std::span<const Kernel> logits_kernels();  // logits.cc: adjust_logits, log_prob
 std::span<const Kernel> sample_kernels();  // sample.cc
 std::span<const Kernel> collective_kernels();     // collectives.cc: all_reduce, all_gather
 std::span<const Kernel> lookup_drafts_kernels();  // lookup_drafts.cc
+std::span<const Kernel> draft_chain_kernels();    // draft_chain.cc: begin_drafts and others
 
 // Rows of logits of a sequence, of a launch that has any.
 inline int64_t rows_of_each(const KernelArgs& args) {
