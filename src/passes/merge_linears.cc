@@ -29,11 +29,18 @@ size_t cut_dim(const ir::Value& weight) {
   return weight.recipe.has_slots ? 1 : 0;
 }
 
-// Can its weights be cut out of their places: each read once, and made of checkpoint tensors?
+// Can its weights be cut out of their places: each read by products alone (by several, where a graph runs
+// its layers more than once), and made of checkpoint tensors?
 bool can_merge(const Graph& graph, const Rewrite& rewrite, const Node& node) {
   return std::ranges::all_of(weights_of(node), [&](std::string_view name) {
     const ValueId id = node.inputs[name];
-    return rewrite.readers(id).size() == 1 && !graph.value(id).recipe.pieces.empty();
+    const auto reads_alike = [&](ir::NodeId reader) {
+      const ValueId* read =
+          graph.node(reader).op == node.op ? graph.node(reader).inputs.find(name) : nullptr;
+      return read != nullptr && *read == id;
+    };
+    return std::ranges::all_of(rewrite.readers(id), reads_alike) &&
+           !graph.value(id).recipe.pieces.empty();
   });
 }
 
@@ -85,7 +92,11 @@ ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings,
                          weight.recipe.pieces.end());
     names.push_back(weight.name);
   }
-  return graph.add_weight(join_names(std::move(names)), type, std::move(recipe));
+  const std::string name = join_names(std::move(names));
+  // Another run of the layers has merged the same weights.
+  if (const auto merged = graph.find_value(name); merged && graph.value(*merged).recipe == recipe)
+    return *merged;
+  return graph.add_weight(name, type, std::move(recipe));
 }
 
 // The product of all siblings, and the split that gives their outputs back.
