@@ -278,8 +278,11 @@ TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
 
 // Returns the tokens that five sequences generate; their beginnings repeat, so that drafts are right
 // now and then.
-std::vector<std::vector<int32_t>> texts_with_drafts(Device& device, Graphs graphs, Poison poison) {
-  ThreeWays run(device, {.graphs = graphs,
+std::vector<std::vector<int32_t>> texts_with_drafts(
+    Device& device, Graphs graphs, Poison poison,
+    const std::optional<model::ModelConfig>& draft = std::nullopt) {
+  ThreeWays run(device, {.draft = draft,
+                         .graphs = graphs,
                          .poison = poison,
                          .limits = {.max_num_tokens = 96,
                                     .max_batch_size = 16,
@@ -314,6 +317,49 @@ TEST_P(ThreeWaysTest, StepsWithDraftsGiveTheSameTokens) {
   for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
     for (const Poison poison : {Poison::kNone, Poison::kNaN, Poison::kLarge})
       EXPECT_EQ(expected, texts_with_drafts(*device_, graphs, poison));
+  }
+}
+
+// The tokens that five sequences generate with a model in FP8, by `num_drafts` of a draft model in floats.
+std::vector<std::vector<int32_t>> texts_in_fp8(Device& device, int64_t num_drafts, Graphs graphs) {
+  ThreeWays run(
+      device,
+      {.config = in_fp8(Tiny::kLlama, model::ScaleLayout::kRow),
+       .draft = num_drafts == 0 ? std::nullopt
+                                : std::optional(engine::testing::tiny_model(Tiny::kLlama).config),
+       .graphs = graphs,
+       .limits = {.max_num_tokens = 96,
+                  .max_batch_size = 5,
+                  .max_q = 1,
+                  .max_seq_len = 256,
+                  .num_drafts = num_drafts}});
+  std::mt19937 random(7);
+  std::vector<engine::SequenceId> ids;
+  for (int i = 0; i < 5; ++i)
+    ids.push_back(run.add(random_prompt(random, 3 + i), 40));
+  std::vector<std::vector<int32_t>> texts(ids.size());
+  while (run.engine().step([&](const engine::Generated& generated) {
+    texts[static_cast<size_t>(generated.sequence - ids[0])].push_back(generated.token);
+  })) {
+  }
+  EXPECT_EQ(run.engine().draft_counts().tokens > 0, num_drafts > 0);
+  return texts;
+}
+
+// Steps stay below 33 rows, from which on activations are in FP8 too.
+TEST_P(ThreeWaysTest, DraftsChangeNoTokenOfAModelInFp8) {
+  const auto expected = texts_in_fp8(*device_, 0, Graphs::kNone);
+  for (const Graphs graphs : {Graphs::kNone, Graphs::kFull})
+    EXPECT_EQ(expected, texts_in_fp8(*device_, 3, graphs));
+}
+
+// The draft model has the sizes and the weights of the model, so its guesses are right.
+TEST_P(ThreeWaysTest, StepsWithADraftModelGiveTheSameTokens) {
+  const auto expected = texts_with_drafts(*device_, Graphs::kNone, Poison::kNone);
+  const model::ModelConfig draft = engine::testing::tiny_model(Tiny::kLlama).config;
+  for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
+    for (const Poison poison : {Poison::kNone, Poison::kNaN, Poison::kLarge})
+      EXPECT_EQ(expected, texts_with_drafts(*device_, graphs, poison, draft));
   }
 }
 

@@ -71,11 +71,15 @@ class GrammarTest : public testing::DeviceTest {
     std::vector<Finish> finishes;
     int64_t num_preemptions = 0;
     std::vector<StepCount> steps;
+    DraftCounts drafts;
   };
 
-  void load(runtime::Graphs graphs, int64_t kv_tokens = 1024) {
+  // `num_drafts`: that the model makes, as its own draft model.
+  void load(runtime::Graphs graphs, int64_t kv_tokens = 1024, int64_t num_drafts = 0) {
     LoadOptions options;
     options.limits = {.max_num_tokens = 48, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+    options.limits.num_drafts = num_drafts;
+    if (num_drafts > 0) options.draft = testing::tiny_model(Tiny::kLlama);
     options.kv_tokens = kv_tokens;
     options.dtype = DType::kF32;
     options.graphs = graphs;
@@ -105,6 +109,7 @@ class GrammarTest : public testing::DeviceTest {
     }
     result.num_preemptions = engine.scheduler().num_preemptions();
     result.steps = engine.step_counts();
+    result.drafts = engine.draft_counts();
     return result;
   }
 
@@ -137,6 +142,23 @@ TEST_P(GrammarTest, HoldsTheTokensOfEachRequestAndDisturbsNoOther) {
       EXPECT_EQ(result.tokens[3], alone);
       if (!first) first = result.tokens;
       EXPECT_EQ(result.tokens, *first);
+    }
+  }
+}
+
+TEST_P(GrammarTest, RowsWithAGrammarTakeNoDraftsOfADraftModelBesideRowsThatDo) {
+  const Request plain{.prompt = {5, 6, 7}, .max_tokens = 24};
+  const Request held{
+      .prompt = {1, 2, 3, 4}, .max_tokens = 20, .grammar = std::make_shared<Alternating>(7)};
+  for (const auto graphs : {runtime::Graphs::kFull, runtime::Graphs::kNone}) {
+    load(graphs);
+    const Result expected = generate({plain, held, plain}, {});
+    load(graphs, 1024, 3);
+    for (const EngineOptions& way : ways()) {
+      const Result result = generate({plain, held, plain}, way);
+      EXPECT_EQ(result.tokens, expected.tokens);
+      EXPECT_GT(result.drafts.tokens, 0);
+      EXPECT_GE(result.drafts.rows_without, 1);
     }
   }
 }

@@ -70,6 +70,25 @@ TEST_P(LoraTest, AMixOfAdaptersGivesEachTheBitsThatItGetsAlone) {
     EXPECT_TRUE(together[i] == answers(engine, {requests[i]})[0]) << "request " << i;
 }
 
+// Drafts are looked up, or made by the model without adapters.
+TEST_P(LoraTest, DraftsChangeNoBitOfWhatAMixOfAdaptersGives) {
+  options_.compile.batch_invariant = true;
+  const auto without = load();
+  Engine plain(*without);
+  const std::vector<Answer> expected = answers(plain, a_mix());
+  options_.limits.num_drafts = 3;
+  for (const bool has_model : {false, true}) {
+    if (has_model) options_.draft = model::find_model(dir_.path().string());
+    const auto model = load();
+    Engine engine(*model);
+    const std::vector<Answer> given = answers(engine, a_mix());
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(given[i] == expected[i]) << "request " << i;
+    EXPECT_GT(engine.draft_counts().tokens, 0);
+    EXPECT_GE(engine.draft_counts().num_accepted(), has_model ? 1 : 0);
+  }
+}
+
 TEST_P(LoraTest, ABaseSequenceHasTheBitsOfAModelWithoutAdapters) {
   for (const bool has_mlp : {false, true}) {
     LoadOptions options = options_;

@@ -77,6 +77,12 @@ Request request_of(int64_t number) {
 }
 constexpr int64_t kNumRequests = 80;
 
+// As of sched/random_schedules_test.cc: ENCORE_SCHEDULES=10000 runs ten times as many.
+int64_t num_schedules() {
+  const char* const wanted = std::getenv("ENCORE_SCHEDULES");
+  return wanted == nullptr ? 1000 : std::atoll(wanted);
+}
+
 class RandomEngineTest : public testing::DeviceTest {
  protected:
   void SetUp() override {
@@ -99,6 +105,8 @@ class RandomEngineTest : public testing::DeviceTest {
     options.limits.num_drafts = 4;
     drafting_model_ =
         std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
+    options.draft = source;
+    two_models_ = std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
   }
 
   bool is_on_gpu() const { return device_->kind() == DeviceKind::kCuda; }
@@ -166,8 +174,23 @@ class RandomEngineTest : public testing::DeviceTest {
     if (engine.prefix_cache() != nullptr) hit_tokens_ += engine.prefix_cache()->stats().hit_tokens;
   }
 
+  // Runs a model with drafts, each of whose schedules has `least` drafts that are right on average.
+  void expect_alike_with_drafts(LoadedModel& model, int64_t least) {
+    const int64_t count = num_schedules() * 3 / 100;
+    for (int64_t seed = 0; seed < count; ++seed) {
+      SCOPED_TRACE(seed);
+      run(model, static_cast<uint64_t>(2'000'000 + seed), 10);
+      ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_GT(num_aborts_, count / 2);
+    EXPECT_GT(num_preemptions_, count / 2);
+    EXPECT_GT(hit_tokens_, 10 * count);
+    EXPECT_GT(num_accepted_, least * count);
+  }
+
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<LoadedModel> drafting_model_;  // the same with drafts, on a CPU
+  std::unique_ptr<LoadedModel> two_models_;      // the same with a draft model, on a CPU
   std::map<int64_t, Answer> alone_;              // by the request's number
   int64_t num_aborts_ = 0;
   int64_t num_preemptions_ = 0;
@@ -177,12 +200,6 @@ class RandomEngineTest : public testing::DeviceTest {
 INSTANTIATE_TEST_SUITE_P(Devices, RandomEngineTest,
                          ::testing::Values("Cpu", "CpuShuffled", "CpuAsync", "Cuda"),
                          [](const auto& info) { return std::string(info.param); });
-
-// As of sched/random_schedules_test.cc: ENCORE_SCHEDULES=10000 runs ten times as many.
-int64_t num_schedules() {
-  const char* const wanted = std::getenv("ENCORE_SCHEDULES");
-  return wanted == nullptr ? 1000 : std::atoll(wanted);
-}
 
 TEST_P(RandomEngineTest, EachRequestGetsWhatItGetsAlone) {
   const int64_t count = num_schedules() * 3 / 100;
@@ -199,22 +216,20 @@ TEST_P(RandomEngineTest, EachRequestGetsWhatItGetsAlone) {
 // Alone, and without drafts.
 TEST_P(RandomEngineTest, WithDraftsEachRequestGetsWhatItGetsAloneWithoutAny) {
   if (!drafting_model_) GTEST_SKIP() << "no drafts on a GPU";
-  const int64_t count = num_schedules() * 3 / 100;
-  for (int64_t seed = 0; seed < count; ++seed) {
-    SCOPED_TRACE(seed);
-    run(*drafting_model_, static_cast<uint64_t>(2'000'000 + seed), 10);
-    ASSERT_FALSE(HasFailure());
-  }
-  EXPECT_GT(num_aborts_, count / 2);
-  EXPECT_GT(num_preemptions_, count / 2);
-  EXPECT_GT(hit_tokens_, 10 * count);
-  EXPECT_GT(num_accepted_, count);
+  expect_alike_with_drafts(*drafting_model_, 1);
+}
+
+TEST_P(RandomEngineTest, WithADraftModelEachRequestGetsWhatItGetsAloneWithoutAny) {
+  if (!two_models_) GTEST_SKIP() << "no drafts on a GPU";
+  expect_alike_with_drafts(*two_models_, 10);
 }
 
 TEST_P(RandomEngineTest, AbortsAtRandomMomentsLoseNoPage) {
   for (uint64_t seed = 0; num_aborts_ < num_schedules(); ++seed) {
     SCOPED_TRACE(seed);
-    run(seed % 2 == 0 || !drafting_model_ ? *model_ : *drafting_model_, 1'000'000 + seed, 90);
+    LoadedModel* const models[] = {model_.get(), drafting_model_.get(), two_models_.get()};
+    LoadedModel* const drawn = models[seed % 3];
+    run(drawn == nullptr ? *model_ : *drawn, 1'000'000 + seed, 90);
     ASSERT_FALSE(HasFailure());
   }
 }

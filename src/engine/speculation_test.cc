@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/testing/message_of.h"
 #include "engine/testing/tiny_model.h"
+#include "model/checkpoint_fixture.h"
 
 namespace encore::engine {
 namespace {
@@ -73,14 +75,57 @@ struct Given {
   }
 };
 
+model::ModelSource words_model(size_t num_layers) {
+  model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
+  source.config.layers.resize(num_layers);
+  source.config.vocab_size = kWords;
+  return source;
+}
+
+// A model of one layer on disk, so that it can be the draft model of itself.
+class WordsCheckpoint {
+ public:
+  WordsCheckpoint() {
+    const std::string layer = "model.layers.0.";
+    const model::NamedShapes tensors{{"model.embed_tokens.weight", {kWords, 64}},
+                                     {"lm_head.weight", {kWords, 64}},
+                                     {"model.norm.weight", {64}},
+                                     {layer + "input_layernorm.weight", {64}},
+                                     {layer + "post_attention_layernorm.weight", {64}},
+                                     {layer + "self_attn.q_proj.weight", {64, 64}},
+                                     {layer + "self_attn.k_proj.weight", {32, 64}},
+                                     {layer + "self_attn.v_proj.weight", {32, 64}},
+                                     {layer + "self_attn.o_proj.weight", {64, 64}},
+                                     {layer + "mlp.gate_proj.weight", {96, 64}},
+                                     {layer + "mlp.up_proj.weight", {96, 64}},
+                                     {layer + "mlp.down_proj.weight", {64, 96}}};
+    std::mt19937 random(11);
+    std::normal_distribution<float> normal(0, 0.2F);
+    (void)dir_.write("model.safetensors", model::safetensors_f32(tensors, [&](size_t n, int64_t) {
+                       return tensors[n].second.rank() == 1 ? 1 : normal(random);
+                     }));
+    (void)dir_.write("config.json", fmt::format(R"({{"architectures": ["LlamaForCausalLM"],
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": {}, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 512, "tie_word_embeddings": false, "torch_dtype": "float32"}})",
+                                                kWords));
+  }
+  [[nodiscard]] model::ModelSource source() const {
+    return {model::read_config(dir_.path()), dir_.path()};
+  }
+
+ private:
+  TempDir dir_;
+};
+
 class SpeculationTest : public testing::DeviceTest {
  protected:
-  std::unique_ptr<LoadedModel> load(int64_t num_drafts, int64_t max_seq_len = 96,
-                                    int64_t num_adapters = 0) {
-    model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
-    source.config.layers.resize(1);
-    source.config.vocab_size = kWords;
+  // `num_draft_layers`: of a draft model; without any, drafts are looked up.
+  std::unique_ptr<LoadedModel> load(int64_t num_drafts, size_t num_draft_layers = 0,
+                                    int64_t max_seq_len = 96, int64_t num_adapters = 0) {
+    const model::ModelSource source = words_model(1);
     LoadOptions options;
+    if (num_draft_layers > 0) options.draft = words_model(num_draft_layers);
     options.limits = {.max_num_tokens = 4 * (1 + kMostDrafts),
                       .max_batch_size = 4,
                       .max_q = 1,
@@ -121,26 +166,87 @@ class SpeculationTest : public testing::DeviceTest {
     EXPECT_EQ(engine.page_pool().num_free(), engine.page_pool().num_pages());
     return given;
   }
+
+  void expect_as_without_drafts(size_t num_draft_layers) {
+    const int64_t each = is_thorough() ? 125 : 10;
+    const auto plain = load(0);
+    const auto expected = answers(*plain, 0, kMostDrafts * each, {.overlap = false});
+    int64_t num_drafted = 0;
+    for (int64_t drafts = 1; drafts <= kMostDrafts; ++drafts) {
+      const auto model = load(drafts, num_draft_layers);
+      const EngineOptions how{.overlap = drafts % 2 == 0, .burst_steps = drafts % 3 == 0 ? 16 : 1};
+      const auto actual = answers(*model, (drafts - 1) * each, drafts * each, how);
+      ASSERT_EQ(std::ssize(actual), each);
+      for (const auto& [number, given] : actual) {
+        EXPECT_EQ(given, expected.at(number)) << "request " << number << ", drafts " << drafts;
+        num_drafted += given.num_drafted;
+      }
+    }
+    EXPECT_GT(num_drafted, each * kMostDrafts / 2);
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SpeculationTest, ::testing::Values("Cpu", "CpuShuffled"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST(DraftModelRefusals, NameWhatDoesNotGoTogether) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 8, .max_batch_size = 2, .max_seq_len = 64, .num_drafts = 2};
+  options.draft = words_model(1);
+  const auto refusal = [&] {
+    return message_of(ErrorKind::kUsage,
+                      [&] { const LoadedModel model(*device, words_model(1), options); });
+  };
+  options.draft->config.vocab_size = 25;
+  EXPECT_NE(refusal().find("a vocabulary of 25 tokens, and the model one of 24"), std::string::npos)
+      << refusal();
+  options.draft = words_model(1);
+  options.draft->config.max_position_embeddings = 63;
+  EXPECT_NE(refusal().find("sequences of 64 tokens: the draft model was made for at most 63"),
+            std::string::npos)
+      << refusal();
+  options.draft = words_model(1);
+  options.limits.num_drafts = 0;
+  EXPECT_NE(refusal().find("without --speculative-tokens"), std::string::npos) << refusal();
+}
+
 TEST_P(SpeculationTest, RequestsGetToTheBitWhatTheyGetWithoutDrafts) {
-  const int64_t each = is_thorough() ? 125 : 10;
-  const auto plain = load(0);
-  const auto expected = answers(*plain, 0, kMostDrafts * each, {.overlap = false});
-  int64_t num_drafted = 0;
-  for (int64_t drafts = 1; drafts <= kMostDrafts; ++drafts) {
-    const auto model = load(drafts);
-    const EngineOptions how{.overlap = drafts % 2 == 0, .burst_steps = drafts % 3 == 0 ? 16 : 1};
-    const auto actual = answers(*model, (drafts - 1) * each, drafts * each, how);
-    ASSERT_EQ(std::ssize(actual), each);
-    for (const auto& [number, given] : actual) {
-      EXPECT_EQ(given, expected.at(number)) << "request " << number << ", drafts " << drafts;
-      num_drafted += given.num_drafted;
+  expect_as_without_drafts(0);
+}
+
+TEST_P(SpeculationTest, ADraftModelChangesNoBitOfWhatRequestsGet) {
+  expect_as_without_drafts(2);
+}
+
+// A draft model that is the model guesses what the model chooses, by the same noise: it is right but where
+// a text ends in front of a draft. It has read all of every prompt, in chunks or found in the prefix cache,
+// and every token that was generated.
+TEST_P(SpeculationTest, ADraftModelThatIsTheModelIsRightWhereverATextGoesOn) {
+  const WordsCheckpoint words;
+  LoadOptions options;
+  options.limits = {
+      .max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128, .num_drafts = 3};
+  options.page_size = 16;
+  options.draft = words.source();
+  LoadedModel model(*device_, words.source(), options);
+  Engine engine(model, {.prefix_cache = kv::PrefixCacheOptions{}});
+  const auto generate = [&](int64_t first, int64_t last) {
+    for (int64_t number = first; number < last; ++number) {
+      Request request{.prompt = RequestDice(7).tokens(50), .max_tokens = 40};
+      for (const int32_t token : RequestDice(number).tokens(number % 20))
+        request.prompt.push_back(token);
+      request.sampling = {.temperature = number % 2 == 0 ? 0.0F : 1.0F, .seed = number};
+      (void)engine.add(std::move(request));
     }
-  }
-  EXPECT_GT(num_drafted, each * kMostDrafts / 2);
+    while (engine.step([](const Generated&) {})) {
+    }
+  };
+  generate(0, 6);
+  generate(6, 12);  // which find 3 pages
+  EXPECT_GE(engine.prefix_cache()->stats().hit_tokens, 6 * 48);
+  const DraftCounts& drafts = engine.draft_counts();
+  EXPECT_GE(drafts.num_accepted(), drafts.tokens - 12 * 3);  // the last step of each text
+  EXPECT_GT(drafts.tokens, 12 * 12);
 }
 
 // Rows of drafts have the adapter of their sequence, in the last layer, too.
@@ -148,12 +254,12 @@ TEST_P(SpeculationTest, RequestsOfAdaptersGetToTheBitWhatTheyGetWithoutDrafts) {
   constexpr int64_t kSeqLen = 96;
   constexpr int64_t kAdapters = 3;
   const int64_t count = is_thorough() ? 60 : 12;
-  const auto plain = load(0, kSeqLen, kAdapters);
+  const auto plain = load(0, 0, kSeqLen, kAdapters);
   const auto expected = answers(*plain, 0, count, {.overlap = false});
   EXPECT_NE(expected, answers(*load(0), 0, count, {.overlap = false})) << "adapters do nothing";
   int64_t num_drafted = 0;
   for (const int64_t drafts : {2, 5}) {
-    const auto model = load(drafts, kSeqLen, kAdapters);
+    const auto model = load(drafts, 0, kSeqLen, kAdapters);
     const auto actual = answers(*model, 0, count, {.overlap = drafts == 5});
     EXPECT_EQ(actual, expected) << "drafts " << drafts;
     for (const auto& [number, given] : actual)

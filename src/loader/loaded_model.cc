@@ -57,6 +57,30 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
   }
 }
 
+// Can the draft model of the options guess tokens of the model?
+void check_draft(const model::ModelConfig& config, const LoadOptions& options) {
+  const model::ModelConfig& draft = options.draft->config;
+  if (options.limits.num_drafts == 0) {
+    fail(ErrorKind::kUsage,
+         "a draft model without --speculative-tokens: say how many tokens it guesses in a step, 1 "
+         "to 8");
+  }
+  if (draft.vocab_size != config.vocab_size) {
+    fail(ErrorKind::kUsage,
+         "--draft-model has a vocabulary of {} tokens, and the model one of {}: take a draft model "
+         "made "
+         "for this model, with its tokenizer",
+         draft.vocab_size, config.vocab_size);
+  }
+  if (options.limits.max_seq_len > model::longest_sequence(draft)) {
+    fail(ErrorKind::kUsage,
+         "sequences of {} tokens: the draft model was made for at most {}; lower --max-seq-len, or "
+         "take "
+         "another draft model",
+         options.limits.max_seq_len, model::longest_sequence(draft));
+  }
+}
+
 // Some rotations depend on the longest sequence, and shorter ones are turned by them too.
 void log_ropes(const model::ModelConfig& config, int64_t max_seq_len) {
   for (const model::Rope& rope : config.ropes) {
@@ -125,6 +149,14 @@ passes::Program compile_model(const model::ModelSource& source, const LoadOption
                               int64_t num_pages) {
   GraphInputs inputs(source, options);
   inputs.graph.num_pages = num_pages;
+  std::optional<GraphInputs> draft;
+  if (options.draft) {
+    check_draft(source.config, options);
+    LoadOptions own = options;
+    own.formats = {};  // it is in FP8 where its checkpoint is
+    draft.emplace(*options.draft, own);
+    inputs.graph.draft = model::DraftModel{options.draft->config, &draft->formats};
+  }
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = options.limits.max_sizes();
   return passes::compile(model::build_graph(source.config, inputs.graph), op_set(options), compile);
@@ -172,9 +204,14 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
                                                     (limits_.max_seq_len + limits_.num_drafts));
   const int64_t wanted_pages = std::max<int64_t>(1, div_up(wanted, page_size_));
   program_ = compile_model(source, options, wanted_pages);
-  model::WeightSource weights = model::RandomWeights{};
-  if (source.checkpoint) weights = *source.checkpoint;
-  weights_.emplace(program_->graph, weights, device);
+  const auto weights_of = [](const model::ModelSource& from) -> model::WeightSource {
+    if (from.checkpoint) return *from.checkpoint;
+    return model::RandomWeights{};
+  };
+  std::optional<model::WeightSource> draft_weights;
+  if (options.draft) draft_weights = weights_of(*options.draft);
+  weights_.emplace(program_->graph, model::WeightSources(weights_of(source), draft_weights),
+                   device);
   if (options.adapters.has_room()) {
     adapters_.emplace(program_->graph, weights_->views(), device, options.adapters);
     adapters_->fill(*device.create_stream());

@@ -44,6 +44,9 @@ struct LoadOptions : runtime::ExecutorOptions {
   model::LogitsRows logits = model::LogitsRows::kLast;
   // Tokens by which drafts are looked up at most; Limits::num_drafts says how many drafts there are.
   int64_t max_match = model::kMaxMatch;
+  // The model that guesses the drafts; absent: they are looked up. It is compiled into the same program, in
+  // the model's dtypes, and shares its pages.
+  std::optional<model::ModelSource> draft = {};
   // Requests may ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
   bool scores_prompts = false;
   // Requests may have grammars. The halves of steps that token masks need are recorded when they are

@@ -5,73 +5,17 @@
 
 #include "backend/sampling.h"
 #include "base/rounding.h"
+#include "model/decoder.h"
+#include "model/draft_model.h"
 #include "model/kv_scales.h"
 #include "model/shard.h"
-#include "model/trace.h"
 #include "ops/ops.h"
 
 namespace encore::model {
 namespace {
 
 using ir::Dim;
-using ir::Pad;
-using ir::Symbol;
 using ir::ValueKind;
-
-// One row an architecture.
-constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", llama_attention, llama_rest},
-    {"MistralForCausalLM", llama_attention, llama_rest},
-    {"MinistralForCausalLM", llama_attention, llama_rest},
-    {"Qwen2ForCausalLM", llama_attention, llama_rest},
-    {"Qwen3ForCausalLM", qwen3_attention, llama_rest},
-    {"Qwen3MoeForCausalLM", qwen3_attention, llama_rest},
-    {"Phi3ForCausalLM", llama_attention, llama_rest},
-    {"SmolLM3ForCausalLM", llama_attention, llama_rest},
-    {"GraniteForCausalLM", llama_attention, llama_rest},
-    {"SeedOssForCausalLM", llama_attention, llama_rest},
-    {"Gemma2ForCausalLM", llama_attention, gemma_rest},
-    {"Gemma3ForCausalLM", qwen3_attention, gemma_rest},
-    {"Glm4ForCausalLM", llama_attention, glm4_rest},
-    {"MixtralForCausalLM", llama_attention, llama_rest},
-    {"Glm4MoeForCausalLM", glm4_moe_attention, llama_rest},
-    {"Olmo2ForCausalLM", olmo2_attention, olmo2_rest},
-};
-
-const Architecture& find_architecture(const std::string& name) {
-  std::string known;
-  for (const Architecture& row : kArchitectures) {
-    if (row.name == name) return row;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
-  }
-  fail(ErrorKind::kUnsupported, "no builder for architecture '{}'; there are {}", name, known);
-}
-
-// The state that a layer keeps of the tokens it has seen: the type of each of its states,
-// [P,...,S,...], by the beginning of its name. K and V are a pair of them.
-struct LayerState {
-  const char* name;
-  ir::Type type;
-};
-std::vector<LayerState> states_of(const ModelConfig& config, const LayerKind& /*layer*/,
-                                  const GraphOptions& options) {
-  const ir::Type pages{
-      options.kv_dtype.value_or(options.dtype),
-      {options.num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
-  return {{"k_cache", pages}, {"v_cache", pages}};
-}
-
-std::vector<Builder::Cache> add_caches(ir::Graph& graph, const ModelConfig& config,
-                                       const GraphOptions& options) {
-  std::vector<Builder::Cache> caches;
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    std::vector<ValueId> states;
-    for (LayerState& state : states_of(config, config.layers[i], options))
-      states.push_back(graph.add_state(fmt::format("{}.{}", state.name, i), std::move(state.type)));
-    caches.push_back({states.at(0), states.at(1)});
-  }
-  return caches;
-}
 
 // Adds the values that the ops at the end of a step read, by the names that those ops have for them.
 Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOptions& options) {
@@ -93,13 +37,24 @@ Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOpti
       {"logprob_ring", host_visible("logprob_ring", {kTokenRingSteps, num_tokens, kLogprobWords})}};
 }
 
-// The ids of a step that may have drafts, and which rows have logits.
-Values look_up_drafts(Builder& b, const Values& step, const GraphOptions& options) {
-  Values inputs = step;
-  inputs.add(
-      "token_cache",
-      b.graph().add_state("token_cache", {DType::kI32, {options.num_pages, options.page_size}}));
-  return b.call("lookup_drafts", inputs, {{"max_match", options.max_match}}, "drafts");
+// The ids of a step that may have drafts, the rows that have logits, and token_counts: by the draft model
+// where there is one, else looked up in the sequences. `step`: as of trace_draft_model().
+Values trace_drafts(Builder& b, const Values& step, const GraphOptions& options) {
+  if (options.draft) return trace_draft_model(b, step, options);
+  Values drafts = b.call(
+      "lookup_drafts",
+      {{"ids", step["ids"]},
+       {"slots", step["slots"]},
+       {"kv_lens", step["kv_lens"]},
+       {"last_rows", step["last_rows"]},
+       {"sampling", step["sampling"]},
+       {"page_table", step["page_table"]},
+       {"last_tokens", step["last_tokens"]},
+       {"token_cache",
+        b.graph().add_state("token_cache", {DType::kI32, {options.num_pages, options.page_size}})}},
+      {{"max_match", options.max_match}}, "drafts");
+  drafts.add("token_counts", step["token_counts"]);
+  return drafts;
 }
 
 // The token of each row of logits.
@@ -130,60 +85,10 @@ ValueId sample(Builder& b, ValueId logits, const Values& sampling, ValueId kv_le
   return next;
 }
 
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-
-Layer layer_at(const ModelConfig& config, size_t index) {
-  return {index, fmt::format("model.layers.{}", index), config.layers[index]};
-}
-
-// The rank's rows of the embedding.
-ValueId trace_embedding(Trace& trace) {
-  const ModelConfig& c = trace.config;
-  const auto own = trace.own_vocabulary();
-  return trace.weight(kEmbedding, {own.last - own.first, c.hidden_size},
-                      trace.rows_of(kEmbedding, own, c.vocab_size));
-}
-
-// `embedding`: where it is there already. Tied to it, the head is a value of floats.
-Builder::Matrix trace_head(Trace& trace, std::optional<ValueId> embedding = std::nullopt) {
-  const ModelConfig& c = trace.config;
-  const auto own = trace.own_vocabulary();
-  if (!c.tie_word_embeddings) {
-    return trace.matrix("lm_head", own.last - own.first, c.hidden_size,
-                        trace.rows_of("lm_head", own, c.vocab_size));
-  }
-  return embedding ? *embedding : trace_embedding(trace);
-}
-
-// The logits of some rows of the last layer.
-ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& head) {
-  const ModelConfig& c = trace.config;
-  const Layer last_layer = layer_at(c, c.layers.size() - 1);
-  const ValueId x = find_architecture(c.architecture).rest(trace, rows, last_layer);
-  const std::string norm = "model.norm";
-  Pieces scaled;
-  if (c.logits_scale != 1) scaled = {{norm, std::nullopt, c.logits_scale}};
-  const ValueId h = trace.norm(x, norm, c.hidden_size, scaled);
-  ValueId logits = trace.b.linear_as(DType::kF32, h, head);
-  const int64_t num_ranks = trace.options.rank.size;
-  if (num_ranks > 1) logits = trace.b.all_gather(logits, "lm_head", num_ranks);
-  return c.logits_softcap ? trace.b.softcap(logits, *c.logits_softcap) : logits;
-}
-
-// The scale as the reference implementation multiplies by it: rounded to the activations' dtype.
-double rounded_scale(double scale, DType dtype) {
-  visit_float(dtype, [&](auto element) {
-    element = decltype(element)(static_cast<float>(scale));
-    scale = static_cast<float>(element);
-  });
-  return scale;
-}
-
 }  // namespace
 
 ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   const ModelConfig config = share_of(whole, options.rank);
-  const Architecture& architecture = find_architecture(config.architecture);
   ir::Graph graph(config.model_type);
   Builder b(graph, ops::standard());
 
@@ -197,15 +102,10 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
                              step_input::kQueryStarts.add_to(graph)};
   const ValueId fill = step_input::kFill.add_to(graph);
 
-  Trace trace{
-      b, config, whole, options, positions, slots, batch, {}, add_caches(graph, config, options)};
+  Trace trace{b, config, whole, options, positions, slots, batch};
   if (options.lora) trace.token_adapters = step_input::kTokenAdapters.add_to(graph);
-  for (size_t i = 0; i < config.ropes.size(); ++i) {
-    trace.inv_freqs.push_back(graph.add_weight(
-        i == 0 ? "inv_freq" : fmt::format("inv_freq.{}", i), {DType::kF32, {config.head_dim / 2}},
-        ir::WeightRecipe::of(inv_freq(config.ropes[i], config.head_dim, options.max_seq_len))));
-  }
-  const ValueId embed = trace_embedding(trace);
+  add_memory(trace);
+  const ValueId embedding = trace_embedding(trace);
 
   const bool samples = options.logits == LogitsRows::kLast;
   std::optional<ValueId> last_tokens;
@@ -217,32 +117,25 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   std::optional<Values> drafts;
   if (samples && options.num_drafts > 0) {
     sampling = add_sampling(graph, config, options);
-    drafts = look_up_drafts(b,
-                            {{"ids", ids},
-                             {"slots", slots},
-                             {"kv_lens", batch.kv_lens},
-                             {"last_rows", step_input::kLastRows.add_to(graph)},
-                             {"sampling", (*sampling)["sampling"]},
-                             {"page_table", batch.page_table},
-                             {"last_tokens", *last_tokens}},
-                            options);
+    drafts = trace_drafts(b,
+                          {{"ids", ids},
+                           {"positions", positions},
+                           {"slots", slots},
+                           {"kv_lens", batch.kv_lens},
+                           {"query_starts", batch.query_starts},
+                           {"last_rows", step_input::kLastRows.add_to(graph)},
+                           {"sampling", (*sampling)["sampling"]},
+                           {"page_table", batch.page_table},
+                           {"last_tokens", *last_tokens},
+                           {"token_counts", (*sampling)["token_counts"]},
+                           {"fill", fill}},
+                          options);
     ids = (*drafts)["ids"];
+    (*sampling)["token_counts"] = (*drafts)["token_counts"];
   }
-  const double embedding_scale = rounded_scale(config.embedding_scale, options.dtype);
-  const bool is_whole = options.rank.size == 1;
-  ValueId x = b.embedding(ids, embed, fill, last_tokens, embedding_scale,
-                          is_whole ? std::nullopt : std::optional(trace.own_vocabulary().first));
-  if (!is_whole) x = b.all_reduce(x, "model.embed_tokens");
-  const auto attend = [&](const Layer& layer) -> Attended {
-    return {architecture.attention(trace, x, layer), x, {slots, 0}};
-  };
-  const size_t last_layer = config.layers.size() - 1;
-  for (size_t i = 0; i < last_layer; ++i) {
-    const Layer layer = layer_at(config, i);
-    x = architecture.rest(trace, attend(layer), layer);
-  }
-  const Attended attended = attend(layer_at(config, last_layer));
-  const Builder::Matrix head = trace_head(trace, embed);
+  const ValueId x = embed(trace, ids, embedding, fill, last_tokens);
+  const Attended attended = trace_layers(trace, x);
+  const Builder::Matrix head = trace_head(trace, embedding);
   if (!samples) {
     graph.add_output(trace_logits(trace, attended, head));
     scale_kv_weights(graph, options.kv_scales);
@@ -318,16 +211,6 @@ ir::Graph build_score_graph(const ModelConfig& whole, const GraphOptions& option
                                            {DType::kI32, {entries, kScoredRows, kLogprobWords}})}},
          {}, "logprobs");
   return graph;
-}
-
-int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {
-  const GraphOptions one_token{.kv_dtype = kv_dtype, .num_pages = 1, .page_size = 1};
-  int64_t bytes = 0;
-  for (const LayerKind& layer : config.layers) {
-    for (const LayerState& state : states_of(config, layer, one_token))
-      bytes += state.type.num_bytes({});
-  }
-  return bytes;
 }
 
 }  // namespace encore::model

@@ -14,9 +14,10 @@
 // written by the host, token_masks i32[M,V/32]. Without logits of the last rows there is no such
 // end, and no input of its own.
 //
-// With drafts (num_drafts K > 0) a step begins with `lookup_drafts`. In a uniform step of 1 + K tokens
-// a sequence, L = B (1 + K) rows have logits, otherwise L = B. The tokens of a sequence lie beside its
-// K and V, in the state token_cache i32[P,S]; page_table has room for K tokens more, as the
+// With drafts (num_drafts K > 0) a step begins with `lookup_drafts`, or with a draft model's passes
+// (draft_model.h). In a uniform step of 1 + K tokens
+// a sequence, L = B (1 + K) rows have logits, otherwise L = B. Where drafts are looked up, the tokens of a
+// sequence lie beside its K and V, in the state token_cache i32[P,S]; page_table has room for K tokens more, as the
 // guesses behind a sequence's last tokens have places, and the rings have 1 + K entries a row.
 #pragma once
 
@@ -66,6 +67,12 @@ struct KvScale {
 
 class WeightFormats;
 
+// A model that guesses the tokens of another one, which has the same vocabulary.
+struct DraftModel {
+  ModelConfig config;
+  const WeightFormats* formats = nullptr;  // of its projections; null: floats
+};
+
 // Activations of so many rows or more, padding included, are rounded to FP8 where they may be. With
 // fewer rows, reading weights takes longer than multiplying, so rounding gains nothing.
 inline constexpr int64_t kFp8Rows = 33;
@@ -82,6 +89,7 @@ struct GraphOptions {
   // by at most. REQUIRES: LogitsRows::kLast where there are any.
   int64_t num_drafts = 0;
   int64_t max_match = kMaxMatch;
+  std::optional<DraftModel> draft = {};    // absent: drafts are looked up in the sequence
   std::vector<KvScale> kv_scales;          // by layer, powers of two; empty: ones
   const WeightFormats* formats = nullptr;  // of the projections; null: floats
   Rank rank = {};                          // whose share of the model it is (model/shard.h)

@@ -41,9 +41,17 @@ double k_factor(const Rope* rope) {
 
 }  // namespace
 
+ValueId Trace::add_weight(const std::string& name, ir::Type type, ir::WeightRecipe recipe) {
+  ir::Graph& graph = b.graph();
+  if (const auto known = graph.find_value(model_prefix + name)) return *known;
+  for (ir::WeightPiece& piece : recipe.pieces)
+    piece.tensor = model_prefix + piece.tensor;
+  return graph.add_weight(model_prefix + name, std::move(type), std::move(recipe));
+}
+
 ValueId Trace::weight(const std::string& name, std::vector<ir::Dim> dims, Pieces pieces) {
   if (pieces.empty()) pieces = {{name}};
-  return b.graph().add_weight(name, {options.dtype, std::move(dims)}, {std::move(pieces), {}});
+  return add_weight(name, {options.dtype, std::move(dims)}, {std::move(pieces), {}});
 }
 
 ValueId Trace::weight(const std::string& prefix, const char* what, std::vector<ir::Dim> dims,
@@ -72,11 +80,10 @@ Builder::Matrix Trace::matrix(const std::string& prefix, int64_t out, int64_t in
   }
   std::vector<ir::Dim> dims{out};
   if (format->blocks) dims = {div_up(out, kScaleBlock), div_up(in, kScaleBlock)};
-  ir::Graph& graph = b.graph();
   const ValueId weight =
-      graph.add_weight(prefix + ".weight", {DType::kFP8, {out, in}}, {std::move(codes), {}});
+      add_weight(prefix + ".weight", {DType::kFP8, {out, in}}, {std::move(codes), {}});
   const ValueId scale =
-      graph.add_weight(prefix + ".scale", {DType::kF32, std::move(dims)}, {std::move(scales), {}});
+      add_weight(prefix + ".scale", {DType::kF32, std::move(dims)}, {std::move(scales), {}});
   return {weight, scale, format->fp8_activations ? std::optional(options.fp8_rows) : std::nullopt};
 }
 
@@ -95,8 +102,8 @@ std::optional<Builder::Lora> Trace::lora(ValueId x, const std::string& prefix, i
   const auto [num_slots, max_rank, projections] = *options.lora;
   const Pieces all = pieces.empty() ? Pieces{{prefix}} : pieces;
   const auto add = [&](const char* name, std::vector<ir::Dim> dims, Pieces of_slot) {
-    return b.graph().add_weight(prefix + name, {options.dtype, std::move(dims)},
-                                {.pieces = std::move(of_slot), .has_slots = true});
+    return add_weight(prefix + name, {options.dtype, std::move(dims)},
+                      {.pieces = std::move(of_slot), .has_slots = true});
   };
   Pieces of_b = all;
   for (ir::WeightPiece& piece : of_b) {
@@ -237,8 +244,7 @@ ValueId Trace::expert_mlp(ValueId x, const LiveRows& live, const Layer& layer) {
                            .factor = e.scaling_factor};
   if (e.correction_bias) {
     const std::string bias = prefix + ".gate.e_score_correction_bias";
-    routing.bias =
-        b.graph().add_weight(bias, {DType::kF32, {e.num_experts}}, ir::WeightRecipe::tensor(bias));
+    routing.bias = add_weight(bias, {DType::kF32, {e.num_experts}}, ir::WeightRecipe::tensor(bias));
   }
   const Builder::Routed routed = b.route(logits, live.mask, routing);
   // A rank has its share of every expert.
@@ -276,8 +282,7 @@ ValueId Trace::expert_matrices(const std::string& prefix,
   }
   const std::string name = fmt::format("{}.experts.{}.weight", prefix, fmt::join(projections, "_"));
   const auto rows = static_cast<int64_t>(projections.size()) * out;
-  return b.graph().add_weight(name, {options.dtype, {num_experts, rows, in}},
-                              {std::move(pieces), {}});
+  return add_weight(name, {options.dtype, {num_experts, rows, in}}, {std::move(pieces), {}});
 }
 
 ValueId Trace::gated_mlp(ValueId x, const std::string& prefix, int64_t size) {

@@ -45,11 +45,15 @@ struct Trace {
   Builder::Batch batch = {};
   std::vector<ValueId> inv_freqs = {};      // one of each of ModelConfig::ropes
   std::vector<Builder::Cache> caches = {};  // by layer, the newest version
-  // The slot of each row's adapter, of rows that are tokens and of rows that are sequences; where the
+  // The slot of each row's adapter, of rows that are tokens and of rows that have logits; where the
   // options have room for adapters.
   std::optional<ValueId> token_adapters = {};
   std::optional<ValueId> adapters = {};
+  // In front of the names of weights, of their tensors and of states: where a graph has several models.
+  std::string model_prefix = {};
 
+  // Adds a weight, or returns the one of that name, which an earlier pass over the layers has added.
+  ValueId add_weight(const std::string& name, ir::Type type, ir::WeightRecipe recipe);
   // A weight [dims...] that comes from the checkpoint tensor of the same name, or from `pieces`.
   ValueId weight(const std::string& name, std::vector<ir::Dim> dims, Pieces pieces = {});
   // The matrix [out,in] of the module `prefix`, in the format that its tensor has. `pieces`: as of

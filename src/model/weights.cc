@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/rounding.h"
 #include "model/checkpoint.h"
+#include "model/draft_model.h"
 #include "model/read_ahead.h"
 #include "model/transforms.h"
 
@@ -162,9 +163,12 @@ Piece resolve(const ir::WeightPiece& wanted, const Checkpoint& checkpoint) {
 }
 
 // The recipe's pieces, checked: together they have the weight's rows, and each its row shape.
-std::vector<Piece> resolve(const ir::Value& value, const Shape& shape,
-                           const Checkpoint& checkpoint) {
-  const std::vector<ir::WeightPiece>& recipe = value.recipe.pieces;
+// `prefix`: in front of the tensors' names, which the checkpoint does not have there.
+std::vector<Piece> resolve(const ir::Value& value, const Shape& shape, const Checkpoint& checkpoint,
+                           std::string_view prefix) {
+  std::vector<ir::WeightPiece> recipe = value.recipe.pieces;
+  for (ir::WeightPiece& piece : recipe)
+    piece.tensor.erase(0, prefix.size());
   std::vector<Piece> pieces;
   int64_t rows = 0;
   int64_t wanted_rows = shape[0];
@@ -212,12 +216,16 @@ void check_unchanged(const std::vector<FileStamp>& loaded) {
 
 }  // namespace
 
-Weights::Weights(const ir::Graph& graph, WeightSource source, Device& device)
-    : graph_(graph), source_(std::move(source)), device_(device), views_(graph.num_values()) {
+Weights::Weights(const ir::Graph& graph, WeightSources sources, Device& device)
+    : graph_(graph), device_(device), views_(graph.num_values()) {
+  models_.push_back({std::move(sources.model), ""});
+  if (sources.draft) models_.push_back({*sources.draft, kDraftPrefix});
   std::vector<int64_t> offsets(graph.num_values());
   const auto ids = graph.values_of_kind(ir::ValueKind::kWeight);
   for (const ir::ValueId id : ids) {
     offsets[id.index] = bytes_;
+    const bool is_drafts = sources.draft && graph.value(id).name.starts_with(kDraftPrefix);
+    models_[is_drafts ? 1 : 0].ids.push_back(id);
     const int64_t size = graph.value(id).type.num_bytes({});
     bytes_ += round_up(size, kAlignment);
   }
@@ -232,26 +240,27 @@ Weights::Weights(const ir::Graph& graph, WeightSource source, Device& device)
 }
 
 void Weights::fill(StagedCopy& copy) {
-  std::visit([&](const auto& source) { fill_from(source, copy); }, source_);
+  for (Model& model : models_)
+    std::visit([&](const auto& source) { fill_from(source, model, copy); }, model.source);
   for (const ir::ValueId id : graph_.values_of_kind(ir::ValueKind::kWeight))
     device_.arrange_weight(copy.stream(), views_[id.index]);
   copy.finish();
 }
 
-void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
-  check_unchanged(loaded_files_);
+void Weights::fill_from(const std::filesystem::path& dir, Model& model, StagedCopy& copy) {
+  check_unchanged(model.loaded_files);
   const Checkpoint checkpoint(dir);
-  const auto ids = graph_.values_of_kind(ir::ValueKind::kWeight);
+  const std::vector<ir::ValueId>& ids = model.ids;
   std::vector<std::vector<Piece>> pieces;
   for (const ir::ValueId id : ids) {
     const ir::Value& value = graph_.value(id);
     pieces.push_back(value.recipe.pieces.empty() || value.recipe.has_slots
                          ? std::vector<Piece>{}
-                         : resolve(value, value.type.resolve({}), checkpoint));
+                         : resolve(value, value.type.resolve({}), checkpoint, model.prefix));
   }
-  if (loaded_files_.empty()) {
+  if (model.loaded_files.empty()) {
     for (const std::filesystem::path& file : checkpoint.files())
-      loaded_files_.push_back(stamp(file));
+      model.loaded_files.push_back(stamp(file));
   }
   std::vector<ReadAhead::Bytes> stored;
   for (const auto& of_weight : pieces) {
@@ -281,7 +290,7 @@ void Weights::fill_from(const std::filesystem::path& dir, StagedCopy& copy) {
   }
 }
 
-void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
+void Weights::fill_from(const RandomWeights& random, Model& model, StagedCopy& copy) {
   // A weight is enqueued at once; to know that it is made, the stream is waited for. Where the first
   // ones show that all are made within a second, that is left to whoever needs them.
   constexpr int64_t kBetweenReports = 256 << 20;
@@ -300,9 +309,9 @@ void Weights::fill_from(const RandomWeights& random, StagedCopy& copy) {
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     progress.update(static_cast<double>(done) / kMegabyte);
   };
-  // By place among the weights: what else a graph has does not change them.
+  // By place among the model's weights: what else a graph has does not change them.
   uint64_t seed = random.seed;
-  for (const ir::ValueId id : graph_.values_of_kind(ir::ValueKind::kWeight)) {
+  for (const ir::ValueId id : model.ids) {
     const ir::WeightRecipe& recipe = graph_.value(id).recipe;
     const TensorView& view = views_[id.index];
     if (!recipe.has_slots) ++seed;  // room for adapters is no weight of the model

@@ -1,9 +1,13 @@
 // Executes weight recipes: from checkpoint tensors, constants or random numbers to device memory.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -23,13 +27,26 @@ struct RandomWeights {
 // The source of weights, each time they are loaded: a checkpoint's directory, or random numbers.
 using WeightSource = std::variant<std::filesystem::path, RandomWeights>;
 
+// The sources of a graph's weights: the model's, and its draft model's where it has one. Weights whose names
+// begin with kDraftPrefix (draft_model.h) are the latter's, of tensors with the names behind it.
+struct WeightSources {
+  // NOLINTNEXTLINE(google-explicit-constructor): one source is the model's
+  template <std::convertible_to<WeightSource> Source>
+  WeightSources(Source model) : model(std::move(model)) {}
+  WeightSources(WeightSource model, std::optional<WeightSource> draft)
+      : model(std::move(model)), draft(std::move(draft)) {}
+
+  WeightSource model;
+  std::optional<WeightSource> draft;
+};
+
 // All weights of a graph on one range of addresses, which they keep while they are released and
 // loaded again. Lifetime: refers to the graph and the device.
 class Weights {
  public:
   // Reserves addresses, maps memory and fills it, with progress. Errors: those of map() and fill();
   // kMemory.
-  Weights(const ir::Graph& graph, WeightSource source, Device& device);
+  Weights(const ir::Graph& graph, WeightSources sources, Device& device);
 
   // The weights, by ValueId::index of the graph; valid as addresses, also while released.
   [[nodiscard]] const std::vector<TensorView>& views() const { return views_; }
@@ -46,13 +63,19 @@ class Weights {
   void fill(StagedCopy& copy);
 
  private:
-  void fill_from(const std::filesystem::path& dir, StagedCopy& copy);
-  void fill_from(const RandomWeights& random, StagedCopy& copy);
+  // One of the models in the graph: its weights, and where they come from.
+  struct Model {
+    WeightSource source;
+    std::string_view prefix;                   // of its tensors' names in recipes
+    std::vector<ir::ValueId> ids = {};         // its weights
+    std::vector<FileStamp> loaded_files = {};  // of the first load
+  };
+  void fill_from(const std::filesystem::path& dir, Model& model, StagedCopy& copy);
+  void fill_from(const RandomWeights& random, Model& model, StagedCopy& copy);
 
   const ir::Graph& graph_;
-  WeightSource source_;
+  std::vector<Model> models_;
   Device& device_;
-  std::vector<FileStamp> loaded_files_;  // of the first load
   int64_t bytes_ = 0;
   std::unique_ptr<AddressRange> range_;
   std::vector<TensorView> views_;

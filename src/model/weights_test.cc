@@ -65,6 +65,24 @@ TEST_F(WeightsTest, PutsPiecesBelowEachOtherAndTakesRows) {
       0);
 }
 
+TEST_F(WeightsTest, OfADraftModelComeFromASourceOfItsOwn) {
+  const Shape q = checkpoint_.tensor(kQProj).shape;
+  graph_ = listing::parse(fmt::format("graph g {{\n  weight %q: bf16[{0},{1}] = \"{2}\"\n"
+                                      "  weight %draft.q: bf16[{0},{1}] = \"draft.{2}\"\n}}\n",
+                                      q[0], q[1], kQProj),
+                          ops::standard());
+  const auto is_stored = [&](const Weights& weights, const char* name) {
+    return std::memcmp(view(weights, name).data, checkpoint_.tensor(kQProj).data,
+                       q.num_elements() * 2) == 0;
+  };
+  const Weights with_draft(*graph_, {RandomWeights{}, dir_.path()}, *device_);
+  EXPECT_TRUE(is_stored(with_draft, "draft.q"));
+  EXPECT_FALSE(is_stored(with_draft, "q"));
+  const Weights random_draft(*graph_, {dir_.path(), RandomWeights{}}, *device_);
+  EXPECT_FALSE(is_stored(random_draft, "draft.q"));
+  EXPECT_TRUE(is_stored(random_draft, "q"));
+}
+
 TEST_F(WeightsTest, CastsToTheGraphsDtype) {
   const Shape q = checkpoint_.tensor(kQProj).shape;
   const Weights weights =

@@ -22,6 +22,7 @@ using Bits = std::vector<std::vector<uint32_t>>;
 struct Trial {
   engine::testing::Tiny kind = engine::testing::Tiny::kLlama;
   std::optional<model::ModelConfig> config;  // instead of the tiny one
+  std::optional<model::ModelConfig> draft;   // of a draft model
   std::optional<std::filesystem::path> checkpoint;
   std::optional<int64_t> num_layers;  // the model's
   runtime::Graphs graphs = runtime::Graphs::kAuto;
@@ -95,6 +96,7 @@ class ThreeWays {
   static loader::LoadOptions options(const Trial& trial) {
     loader::LoadOptions options;
     options.limits = trial.limits;
+    if (trial.draft) options.draft = {*trial.draft, std::nullopt};
     options.graphs = trial.graphs;
     options.record_all_modes = trial.record_all_modes;
     options.sequences = runtime::Ladder(trial.sequences);

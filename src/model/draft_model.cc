@@ -1,0 +1,109 @@
+#include "model/draft_model.h"
+
+#include "model/decoder.h"
+
+namespace encore::model {
+namespace {
+
+// The options of the draft model's own graph. K and V are kept as the model's, without scales.
+GraphOptions options_of_draft(const GraphOptions& options) {
+  GraphOptions own = options;
+  own.kv_scales = {};
+  own.formats = options.draft->formats;
+  own.lora = {};
+  return own;
+}
+
+// Passes of the draft model over rows of a step, one after the other on the same caches.
+class DraftPasses {
+ public:
+  DraftPasses(Builder& b, const GraphOptions& options, ValueId page_table, ValueId fill)
+      : options_(options_of_draft(options)),
+        trace_{b, options.draft->config, options.draft->config, options_},
+        page_table_(page_table),
+        fill_(fill) {
+    trace_.model_prefix = kDraftPrefix;
+    add_memory(trace_);
+    embedding_ = trace_embedding(trace_);
+  }
+
+  // The rows of a pass: tokens, and the sequences that they belong to.
+  struct Rows {
+    ValueId ids;
+    ValueId positions;
+    ValueId slots;
+    ValueId kv_lens;
+    ValueId query_starts;
+  };
+  // Reads tokens for their K and V. The rest of the last layer is dead code.
+  void read(const Rows& rows) { (void)run(rows); }
+  // The logits behind each token.
+  ValueId logits(const Rows& rows) {
+    const Attended attended = run(rows);
+    return trace_logits(trace_, attended, trace_head(trace_, embedding_));
+  }
+
+ private:
+  Attended run(const Rows& rows) {
+    trace_.positions = rows.positions;
+    trace_.slots = rows.slots;
+    trace_.batch = {page_table_, rows.kv_lens, rows.query_starts};
+    return trace_layers(trace_, embed(trace_, rows.ids, embedding_, fill_));
+  }
+
+  GraphOptions options_;
+  Trace trace_;
+  ValueId page_table_;
+  ValueId fill_;
+  ValueId embedding_;
+};
+
+}  // namespace
+
+Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& options) {
+  DraftPasses draft(b, options, step["page_table"], step["fill"]);
+  const Values begun = b.call("begin_drafts",
+                              {{"ids", step["ids"]},
+                               {"positions", step["positions"]},
+                               {"slots", step["slots"]},
+                               {"kv_lens", step["kv_lens"]},
+                               {"last_rows", step["last_rows"]},
+                               {"sampling", step["sampling"]},
+                               {"last_tokens", step["last_tokens"]}},
+                              {}, "draft");
+  ValueId ids = begun["ids"];
+  ValueId token_counts = step["token_counts"];
+  DraftPasses::Rows rows{begun["last_ids"], begun["last_positions"], begun["last_slots"],
+                         begun["last_lens"], begun["starts"]};
+  for (int64_t place = 1; place <= options.num_drafts; ++place) {
+    const ValueId logits = draft.logits(rows);
+    // Sequences whose logits are adjusted take no drafts.
+    const Values sampled = b.call("sample",
+                                  {{"logits", logits},
+                                   {"adjusted", logits},
+                                   {"sampling", step["sampling"]},
+                                   {"kv_lens", rows.kv_lens},
+                                   {"token_counts", token_counts}},
+                                  {}, "draft.next");
+    token_counts = sampled["token_counts"];
+    const Values extended = b.call("extend_drafts",
+                                   {{"next", sampled["next"]},
+                                    {"positions", rows.positions},
+                                    {"lens", rows.kv_lens},
+                                    {"page_table", step["page_table"]},
+                                    {"ids", ids}},
+                                   {{"place", place}, {"page_size", options.page_size}}, "draft");
+    ids = extended["ids"];
+    rows = {extended["next_ids"], extended["next_positions"], extended["next_slots"],
+            extended["next_lens"], rows.query_starts};
+  }
+  draft.read(rows);
+  draft.read({begun["read_ids"], begun["read_positions"], begun["read_slots"], step["kv_lens"],
+              step["query_starts"]});
+  return {{"ids", ids},
+          {"logits_rows", begun["logits_rows"]},
+          {"lengths", begun["lengths"]},
+          {"token_counts", token_counts}};
+}
+
+}  // namespace encore::model

@@ -1,0 +1,30 @@
+// A draft model in a step's graph: a second program, with weights, caches and numbers of its own, whose
+// launches stand in the same recordings as those of the model that answers.
+//
+// A uniform step of 1 + K tokens a sequence guesses: the draft model reads the last token of each sequence
+// and samples the next one with the noise that the model's own choice there will have, reads that, and so
+// on, K times. The K tokens become the step's ids, which the model checks all at once. A last pass
+// reads the K-th of them for its K and V alone. Any other step guesses nothing: there the draft model reads
+// the step's tokens, so its K and V are there when a prompt ends. Both kinds of passes are in the graph,
+// over rows G and U (ir::Symbol), and a step launches those that have rows.
+//
+// Nothing but `ids` and `token_counts` goes from here to the model. A head that reads the model's hidden
+// states, as EAGLE's, would be traced likewise, with a persistent buffer of those as one input more.
+#pragma once
+
+#include "model/builder.h"
+#include "model/graph.h"
+
+namespace encore::model {
+
+// The names of a draft model's weights, tensors and states begin so.
+inline constexpr std::string_view kDraftPrefix = "draft.";
+
+// Traces the draft model of the options. `step`: the values that a step begins with, by the names that ops
+// have for them: ids, positions, slots, kv_lens, query_starts, last_rows, sampling, page_table,
+// last_tokens, token_counts and fill. Returns ids with drafts in their places, logits_rows and lengths, as
+// of `begin_drafts` in ops.cc, and the newest version of token_counts.
+// REQUIRES: num_drafts above 0, and one rank.
+Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& options);
+
+}  // namespace encore::model
