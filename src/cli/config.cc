@@ -52,7 +52,9 @@ std::optional<planning::PlannedCoverage> derived(config::Options options) {
     options.put(*config::find_option(name), std::string(text));
   };
   put("eager_steps", "allow");
-  const config::Settings settings = make_settings(options);
+  config::Settings settings = make_settings(options);
+  settings.draft_model.clear();  // no file but the configuration's is read
+  settings.speculative_method.clear();
   if (!settings.max_batch_size || !settings.max_num_tokens) return std::nullopt;
   loader::LoadOptions load = setup::load_options(settings);
   load.limits.max_batch_size = *settings.max_batch_size;

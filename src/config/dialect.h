@@ -79,8 +79,8 @@ enum class Type : uint8_t { kBool, kInt, kNumber, kText, kTexts, kNames, kSizes,
 constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
 constexpr std::string_view kOneDevice = "a model runs on one device";
 constexpr std::string_view kOnlyLookup =
-    "drafts are looked up in the sequence itself (speculative_tokens); draft models, EAGLE and MTP "
-    "are not read";
+    "drafts are looked up in the sequence itself, or made by a draft model (speculative_tokens, "
+    "draft_model); EAGLE and MTP are not read";
 constexpr std::string_view kOwnLog = "log_requests and log_format say what the log has";
 constexpr std::string_view kFoundFromTemplate = "found from the model's chat template";
 

@@ -116,7 +116,7 @@ constexpr ForeignKey kSglangKeys[] = {
     {.name = "sampling_backend", .type = Type::kAny, .why = kOwnKernels},
     {.name = "speculative_algorithm",
      .type = Type::kText,
-     .accepts = "NGRAM",
+     .accepts = "NGRAM|STANDALONE",
      .why = kOnlyLookup,
      .like = "speculative_method"},
     {.name = "enable_lora", .type = Type::kBool, .fallback = "false", .like = "max_loras"},
@@ -259,14 +259,22 @@ constexpr ForeignKey kSglangKeys[] = {
      .type = Type::kNumber,
      .accepts = "0",
      .why = "weights stay on the device"},
-    {.name = "speculative_num_steps", .type = Type::kAny, .why = kOnlyLookup},
-    {.name = "speculative_eagle_topk", .type = Type::kAny, .why = kOnlyLookup},
+    {.name = "speculative_num_steps",
+     .type = Type::kInt,
+     .min = 1,
+     .max = 16,
+     .like = "speculative_tokens"},
+    {.name = "speculative_eagle_topk",
+     .type = Type::kInt,
+     .fallback = "1",
+     .accepts = "1",
+     .why = "drafts are one chain of tokens, not a tree"},
     {.name = "speculative_num_draft_tokens",
      .type = Type::kInt,
      .fallback = "12",
      .min = 1,
      .like = "speculative_tokens"},
-    {.name = "speculative_draft_model_path", .type = Type::kAny, .why = kOnlyLookup},
+    {.name = "speculative_draft_model_path", .type = Type::kText, .like = "draft_model"},
     {.name = "torch_compile_max_bs",
      .type = Type::kInt,
      .accepts = "*",
@@ -354,10 +362,23 @@ std::string sglang_mode(Draft& draft) {
   return decode ? (pieces ? "full-and-piecewise" : "full-decode-only") : "none";
 }
 
-// Drafts of SGLang's NGRAM are a tree; those here are the likeliest branch.
+// Drafts of SGLang's NGRAM are a tree; those here are the likeliest branch. Those of a model are a chain of
+// as many as it has steps; where they are counted instead, the token that is certain counts too.
 void put_sglang_drafts(Draft& draft) {
+  constexpr std::string_view kAlgorithm = "speculative_algorithm";
   constexpr std::string_view kTokens = "speculative_num_draft_tokens";
-  if (!draft.given("speculative_algorithm")) return;
+  constexpr std::string_view kSteps = "speculative_num_steps";
+  constexpr std::string_view kModel = "speculative_draft_model_path";
+  if (!draft.given(kAlgorithm)) return;
+  if (draft.text(kAlgorithm) == "STANDALONE") {
+    if (!draft.given(kModel))
+      draft.fail_key(kAlgorithm, "STANDALONE needs speculative_draft_model_path");
+    const int64_t steps = draft.given(kSteps) ? draft.count(kSteps) : draft.count(kTokens) - 1;
+    draft.put("draft_model", draft.text(kModel), {kModel, kAlgorithm});
+    draft.put("speculative_tokens", fmt::format("{}", std::clamp<int64_t>(steps, 1, 16)),
+              {draft.given(kSteps) ? kSteps : kTokens});
+    return;
+  }
   draft.put("speculative_tokens", fmt::format("{}", std::min<int64_t>(draft.count(kTokens), 16)),
             {kTokens, "speculative_algorithm"});
 }

@@ -363,8 +363,41 @@ TEST(Vllm, LooksDraftsUpWhereItDoes) {
   const Config eagle = read(
       "vllm serve m --speculative-config '{\"method\": \"eagle3\", \"model\": \"x/y\", "
       "\"num_speculative_tokens\": 3}'");
-  EXPECT_EQ(refused(eagle), (Keys{"speculative_config.method", "speculative_config.model"}));
+  EXPECT_EQ(refused(eagle), (Keys{"speculative_config.method"}));
   EXPECT_FALSE(eagle.options.get<int64_t>("speculative_tokens").has_value());
+  EXPECT_FALSE(eagle.options.get<std::string>("draft_model").has_value());
+}
+
+TEST(Vllm, HasADraftModelGuessWhereItDoes) {
+  for (const char* method : {"", "\"method\": \"draft_model\", "}) {
+    const Options options =
+        read(fmt::format("vllm serve m --speculative-config '{{{}\"model\": \"x/y\", "
+                         "\"num_speculative_tokens\": 3}}'",
+                         method))
+            .options;
+    EXPECT_EQ(options.get<std::string>("draft_model"), "x/y");
+    EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 3);
+  }
+}
+
+TEST(Sglang, HasADraftModelGuessWhereItDoes) {
+  const std::string start =
+      "python -m sglang.launch_server --model-path m --speculative-algorithm STANDALONE "
+      "--speculative-draft-model-path x/y ";
+  for (const char* count : {"--speculative-num-steps 3 --speculative-eagle-topk 1",
+                            "--speculative-num-draft-tokens 4"}) {
+    const Options options = read(start + count).options;
+    EXPECT_EQ(options.get<std::string>("draft_model"), "x/y");
+    EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 3) << count;
+  }
+  EXPECT_EQ(refused(read(start + "--speculative-num-steps 3 --speculative-eagle-topk 4")),
+            (Keys{"speculative_eagle_topk"}));
+}
+
+TEST(Llama, HasADraftModelGuessWhereItDoes) {
+  const Options options = read("llama-server -m m --model-draft d --draft-max 4").options;
+  EXPECT_EQ(options.get<std::string>("draft_model"), "d");
+  EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 4);
 }
 
 TEST(Sglang, LooksDraftsUpWhereItDoes) {

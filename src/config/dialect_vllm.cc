@@ -141,14 +141,10 @@ constexpr ForeignKey kVllmKeys[] = {
     {.name = "speculative_config", .type = Type::kSection},
     {.name = "speculative_config.method",
      .type = Type::kText,
-     .accepts = "ngram|ngram_gpu",
+     .accepts = "ngram|ngram_gpu|draft_model",
      .why = kOnlyLookup,
      .like = "speculative_method"},
-    {.name = "speculative_config.model",
-     .type = Type::kText,
-     .accepts = "ngram|[ngram]",
-     .why = kOnlyLookup,
-     .like = "speculative_method"},
+    {.name = "speculative_config.model", .type = Type::kText, .like = "draft_model"},
     {.name = "speculative_config.num_speculative_tokens",
      .type = Type::kInt,
      .fallback = "0",
@@ -171,7 +167,7 @@ constexpr ForeignKey kVllmKeys[] = {
     {.name = "speculative_config.draft_sample_method",
      .type = Type::kText,
      .accepts = "*",
-     .why = "drafts are looked up, not sampled"},
+     .why = "drafts are sampled as the model's own tokens are"},
     {.name = "speculative_config.num_speculative_tokens_per_batch_size",
      .type = Type::kAny,
      .why = "all steps have as many drafts"},
@@ -509,7 +505,7 @@ std::vector<int64_t> capture_sizes(Draft& draft) {
   return runtime::Ladder::sequences(max).sizes();
 }
 
-// Only where drafts are looked up: others would come from a model that is not there.
+// Where drafts are looked up, or made by a draft model: a model without a method is one.
 void put_speculation(Draft& draft) {
   constexpr std::string_view kMethod = "speculative_config.method";
   constexpr std::string_view kModel = "speculative_config.model";
@@ -518,7 +514,11 @@ void put_speculation(Draft& draft) {
   const auto is_ngram = [&](std::string_view key) {
     return draft.given(key) && draft.text(key).find("ngram") != std::string::npos;
   };
-  if (!is_ngram(kMethod) && !is_ngram(kModel)) return;
+  const bool looks_up = is_ngram(kMethod) || is_ngram(kModel);
+  const bool has_model = draft.given(kModel) && !looks_up &&
+                         (!draft.given(kMethod) || draft.text(kMethod) == "draft_model");
+  if (!looks_up && !has_model) return;
+  if (has_model) draft.put("draft_model", draft.text(kModel), {kModel});
   draft.put("speculative_tokens", fmt::format("{}", draft.count(kTokens)), {kTokens});
   if (draft.given(kLookup))
     draft.put("speculative_ngram", fmt::format("{}", draft.count(kLookup)), {kLookup});

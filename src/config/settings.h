@@ -38,7 +38,9 @@ struct HttpSettings {
 
 // An absent value has a default that depends on the verb or the model.
 struct Settings {
-  std::string model;  // empty: the bundled model
+  std::string model;               // empty: the bundled model
+  std::string draft_model;         // empty: drafts are looked up
+  std::string speculative_method;  // ngram, draft_model; empty: as draft_model says
 
   std::string device = "auto";      // auto, cpu, cuda, cuda:N
   int threads = 0;                  // of the CPU device; 0: one per processor

@@ -228,10 +228,18 @@ constexpr Option kOptions[] = {
      "and checks at once: texts are the same, and come sooner where guesses are right, as with "
      "code, summaries and lists; 0: none. 2 to 5 do for most; each makes a step longer, the more "
      "so the more sequences it has"},
-    {"speculative_method", Group::kSpeculation, [](Settings& /*s*/, const Text& /*v*/) {}, "",
-     value("ngram"), one_of("ngram"),
-     "Where guesses come from: ngram looks for the sequence's last tokens further up in it, and "
-     "repeats what followed them there (prompt lookup)"},
+    {"draft_model", Group::kSpeculation, [](Settings& s, const Text& v) { s.draft_model = v; },
+     "MODEL", otherwise("none: guesses are looked up"), any(),
+     "A small model with the tokenizer of the model, which guesses the tokens (named as --model "
+     "is): "
+     "stories-draft for stories. It runs in the same recordings, without adapters, and its K and V "
+     "lie in the same pages"},
+    {"speculative_method", Group::kSpeculation,
+     [](Settings& s, const Text& v) { s.speculative_method = v; }, "",
+     otherwise("draft_model where there is one, else ngram"), one_of("ngram|draft_model"),
+     "Where guesses come from: draft_model has --draft-model make them; ngram looks for the "
+     "sequence's last tokens further up in it, and repeats what followed them there (prompt "
+     "lookup)"},
     {"speculative_ngram", Group::kSpeculation, [](Settings& s, int64_t v) { s.load.max_match = v; },
      "tokens", value("4"), between(1, 64),
      "Tokens that are looked for at most; the longest match counts, and the last of several"},

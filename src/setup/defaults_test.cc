@@ -36,6 +36,14 @@ class DefaultsOfTheHelp : public ::testing::Test {
   // The defaults that the help says in words, by the name of the option.
   const std::map<std::string_view, SaidDefault> said_ = {
       {"model", {"stories", [&] { return source_.checkpoint->filename() == "stories"; }}},
+      {"draft_model", {"none: guesses are looked up", [&] { return !load_.draft.has_value(); }}},
+      {"speculative_method",
+       {"draft_model where there is one, else ngram",
+        [&] {
+          config::Settings with = settings_;
+          with.draft_model = "stories-draft";
+          return load_options(with).draft.has_value() && !load_.draft.has_value();
+        }}},
       {"lora", {"none", [&] { return load_.adapters.adapters.empty(); }}},
       {"max_loras", {"as many as --lora names", [&] { return load_.adapters.num_slots == 0; }}},
       {"threads",

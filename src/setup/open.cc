@@ -167,7 +167,7 @@ void log_start_up(loader::LoadedModel& model, Device& device) {
 
 }  // namespace
 
-fs::path model_directory(const std::string& name) {
+fs::path model_directory(const std::string& name, std::string_view flag) {
   const std::string wanted = name.empty() ? std::string(kBundledModel) : name;
   std::error_code ignored;
   if (!name.empty() && fs::is_directory(name, ignored)) return name;
@@ -175,19 +175,18 @@ fs::path model_directory(const std::string& name) {
     if (auto bundled = find_bundled(wanted)) return *bundled;
   }
   if (wanted == kBundledModel || wanted == kBundledDraft) {
-    fail(
-        ErrorKind::kUsage,
-        "the bundled model '{}' is not beside {}: in Encore's source tree, `cmake --install "
-        "build/PRESET --prefix DIR` installs both; or give --model the directory of a Hugging Face "
-        "checkpoint, or synthetic:llama-3.1-8b for random weights",
-        wanted, own_file().string());
+    fail(ErrorKind::kUsage,
+         "the bundled model '{}' is not beside {}: in Encore's source tree, `cmake --install "
+         "build/PRESET --prefix DIR` installs both; or give {} the directory of a Hugging Face "
+         "checkpoint, or synthetic:llama-3.1-8b for random weights",
+         wanted, own_file().string(), flag);
   }
   std::error_code problem;
   if (const auto kind = fs::status(name, problem).type(); kind == fs::file_type::none)
-    fail(ErrorKind::kUsage, "--model {}: {}", name, problem.message());
+    fail(ErrorKind::kUsage, "{} {}: {}", flag, name, problem.message());
   if (model::gguf::is_gguf(name) && fs::exists(name, ignored)) return name;
   if (fs::exists(name, ignored)) {
-    fail(ErrorKind::kUsage, "--model {}: give the checkpoint's directory, not a file in it", name);
+    fail(ErrorKind::kUsage, "{} {}: give the checkpoint's directory, not a file in it", flag, name);
   }
   if (hub::is_repository(name)) {
     const fs::path cache = hub_cache();
@@ -263,6 +262,12 @@ std::unique_ptr<Device> open_device(const config::Settings& settings) {
 model::ModelSource open_source(const config::Settings& settings) {
   if (settings.model.rfind("synthetic:", 0) == 0) return model::find_model(settings.model);
   return model::find_model(model_directory(settings.model).string());
+}
+
+model::ModelSource open_draft_source(const config::Settings& settings) {
+  if (settings.draft_model.rfind("synthetic:", 0) == 0)
+    return model::find_model(settings.draft_model);
+  return model::find_model(model_directory(settings.draft_model, "--draft-model").string());
 }
 
 std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source) {
@@ -348,9 +353,32 @@ runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most) {
   return runtime::Ladder(std::move(sizes));
 }
 
+namespace {
+
+// Refuses a draft model whose tokens are not those of the model: its guesses would hardly ever be right.
+// Vocabularies of different sizes are left to the loader. Models without a tokenizer pass.
+void check_draft_tokenizer(const model::ModelSource& source, const model::ModelSource& draft) {
+  const std::optional<text::Tokenizer> tokenizer = open_tokenizer(source);
+  const std::optional<text::Tokenizer> drafts = open_tokenizer(draft);
+  if (!tokenizer || !drafts || source.config.vocab_size != draft.config.vocab_size) return;
+  for (int32_t id = 0; id < source.config.vocab_size; ++id) {
+    const auto token = tokenizer->token(id);
+    const auto other = drafts->token(id);
+    if (token == other) continue;
+    fail(ErrorKind::kUsage,
+         "--draft-model {} has another tokenizer than the model: token {} is {:?} there, and {:?} "
+         "in the "
+         "model; take a draft model made for this model",
+         draft.checkpoint->string(), id, other.value_or(""), token.value_or(""));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<loader::LoadedModel> open_model(Device& device, const model::ModelSource& source,
                                                 const loader::LoadOptions& load,
                                                 const config::Settings& settings) {
+  if (load.draft) check_draft_tokenizer(source, *load.draft);
   ENCORE_CHECK(!settings.debug.asks() || settings.load_for_debugging);
   auto model = settings.debug.asks() ? settings.load_for_debugging(device, source, load)
                                      : std::make_unique<loader::LoadedModel>(device, source, load);

@@ -25,11 +25,11 @@ std::optional<std::filesystem::path> tuning_directory(const std::string& option)
 // $XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub.
 std::filesystem::path hub_cache();
 
-// The directory of a checkpoint named on the command line; the bundled model when the name is
+// The directory of a checkpoint named on the command line by `flag`; the bundled model when the name is
 // empty. The bundled model is looked for beside the executable or library (../share/encore/models,
 // then up to the source tree's models/). ORG/NAME that is no directory is looked for in hub_cache(). Errors: kUsage
 // when there is none; kModel, with the command that fetches it, for a name that the cache lacks.
-std::filesystem::path model_directory(const std::string& name);
+std::filesystem::path model_directory(const std::string& name, std::string_view flag = "--model");
 
 // The device that --device names, its tuner set up as --tune and --tuning-cache say. For auto
 // without a usable GPU, the CPU and a line on stderr that says why. With --tensor-parallel above 1, rank
@@ -40,6 +40,8 @@ std::unique_ptr<Device> open_device(const config::Settings& settings);
 // The checkpoint or synthetic model that --model names.
 // Errors: kUsage when there is none of that name; kModel.
 model::ModelSource open_source(const config::Settings& settings);
+// The checkpoint or synthetic model that --draft-model names. Errors: as open_source().
+model::ModelSource open_draft_source(const config::Settings& settings);
 
 // The tokenizer beside a checkpoint; nothing for synthetic models and directories without
 // tokenizer.json. Errors: those of Tokenizer::load.

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "base/temp_dir.h"
+#include "base/testing/message_of.h"
 #include "engine/testing/tiny_model.h"
+#include "setup/options.h"
 
 namespace encore::setup {
 namespace {
@@ -25,6 +28,45 @@ TEST(OpenModel, WarnsOfSlowDecodeStepsAndSaysWhy) {
   const std::string lines = lines_of_a_start(*device);
   EXPECT_NE(lines.find("warning: decode steps are slow: heads of 80\n"), std::string::npos)
       << lines;
+}
+
+TEST(OpenModel, RefusesADraftModelWithAnotherTokenizer) {
+  config::Settings settings;
+  settings.draft_model = "stories-draft";
+  const model::ModelSource source = open_source(settings);
+  const TempDir dir;
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer_config.json"})
+    std::filesystem::copy(*open_draft_source(settings).checkpoint / file, dir.path() / file);
+  std::string tokenizer = json::read_file(*source.checkpoint / "tokenizer.json");
+  const auto rename = [&](std::string_view from, std::string_view to) {
+    tokenizer.replace(tokenizer.find(from), from.size(), to);
+  };
+  rename("\"#\": 2,", "\"#\": 3,");
+  rename("\"$\": 3,", "\"$\": 2,");
+  dir.write("tokenizer.json", tokenizer);
+  settings.draft_model = dir.path().string();
+  loader::LoadOptions load = load_options(settings);
+  load.limits = {.max_num_tokens = 16, .max_batch_size = 2, .max_seq_len = 64, .num_drafts = 2};
+  const auto device = create_cpu_device({.num_threads = 1});
+  const std::string message =
+      message_of(ErrorKind::kUsage, [&] { (void)open_model(*device, source, load, settings); });
+  EXPECT_NE(message.find("another tokenizer than the model: token 2 is \"$\" there"),
+            std::string::npos)
+      << message;
+}
+
+TEST(LoadOptions, SayWhichOfTwoSourcesOfDraftsIsToGo) {
+  config::Settings settings;
+  settings.speculative_method = "draft_model";
+  EXPECT_NE(message_of(ErrorKind::kUsage, [&] { (void)load_options(settings); })
+                .find("without --draft-model"),
+            std::string::npos);
+  settings.draft_model = "stories-draft";
+  EXPECT_TRUE(load_options(settings).draft.has_value());
+  settings.speculative_method = "ngram";
+  EXPECT_NE(message_of(ErrorKind::kUsage, [&] { (void)load_options(settings); })
+                .find("--speculative-method ngram with --draft-model stories-draft"),
+            std::string::npos);
 }
 
 TEST(EndTokens, AreThoseOfAllFilesAndWhatTheyDisagreeOnIsSaid) {

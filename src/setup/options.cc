@@ -8,6 +8,7 @@
 #include "planning/coverage.h"
 #include "planning/schedules.h"
 #include "setup/logged_step.h"
+#include "setup/open.h"
 
 namespace encore::setup {
 
@@ -30,6 +31,20 @@ loader::LoadOptions load_options(const config::Settings& settings) {
            path.empty() ? "" : "=" + path.string());
     }
   }
+  if (settings.speculative_method == "draft_model" && settings.draft_model.empty()) {
+    fail(ErrorKind::kUsage,
+         "--speculative-method draft_model without --draft-model: name the model that guesses, or "
+         "take "
+         "--speculative-method ngram");
+  }
+  if (settings.speculative_method == "ngram" && !settings.draft_model.empty()) {
+    fail(ErrorKind::kUsage,
+         "--speculative-method ngram with --draft-model {}: guesses come from one of the two; "
+         "leave out "
+         "the other",
+         settings.draft_model);
+  }
+  if (!settings.draft_model.empty()) load.draft = open_draft_source(settings);
   load.graphs = settings.graphs.value_or(runtime::Graphs::kAuto);
   return load;
 }

@@ -52,6 +52,20 @@ class GenerateTest(CliTest):
                     self.assertGreater(output["stats"]["drafts"]["tokens"], 0)
                     self.assertIn(1 + int(drafts), {step["q"] for step in output["stats"]["steps"]})
 
+    def test_a_draft_model_changes_no_ids(self):
+        for sampling in (["--temperature", "0"], ["--temperature", "0.8", "--seed", "3"]):
+            base = ["--model", "stories", "--prompt-ids", "2046,379,260", "--max-tokens", "60", *sampling]
+            wanted = self.ids(*base)
+            for drafts in ("1", "3"):
+                with self.subTest(sampling=sampling, drafts=drafts):
+                    output = self.ids(*base, "--speculative-tokens", drafts, "--draft-model", "stories-draft")
+                    self.assertEqual(output["ids"], wanted["ids"])
+                    guessed = output["stats"]["drafts"]
+                    self.assertGreater(guessed["right"], guessed["tokens"] / 2)
+        line = self.error_line("generate", "--model", self.model, "--prompt-ids", "5", "--speculative-tokens", "2",
+                               "--draft-model", "stories-draft", code=2)
+        self.assertRegex(line, r"--draft-model has a vocabulary of 2048 tokens, and the model one of \d+: take a draft model made")
+
     def test_split_ops_and_memory_without_reuse_change_no_ids(self):
         base = ["--model", self.model, "--prompt-ids", "5,6,7,8,9,10,11", "--max-tokens", "12"]
         wanted = self.ids(*base, "--graphs", "none")["ids"]
