@@ -363,6 +363,11 @@ TEST(TensorParallelRefusals, NameWhatDoesNotGoTogether) {
   adapters.adapters.num_slots = 2;
   message = message_of(ErrorKind::kUnsupported, [&] { load(2, adapters); });
   EXPECT_NE(message.find("(--lora) with --tensor-parallel 2"), std::string::npos) << message;
+  LoadOptions draft = plain;
+  draft.limits.num_drafts = 2;
+  draft.draft = testing::tiny_model(Tiny::kLlama);
+  message = message_of(ErrorKind::kUnsupported, [&] { load(2, draft); });
+  EXPECT_NE(message.find("--draft-model with --tensor-parallel 2"), std::string::npos) << message;
 }
 
 TEST(TensorParallelRefusals, SayWhichFileARankCouldNotRead) {

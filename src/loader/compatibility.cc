@@ -116,6 +116,10 @@ constexpr std::array kRefused = {
                 "the ranks would leave a burst one by one", kRefusals},
     RefusedPair{Feature::kAdapters, Feature::kRanks, ErrorKind::kUnsupported,
                 "the ranks have no shares of an adapter", kRefusals},
+    RefusedPair{Feature::kDraftModel, Feature::kRanks, ErrorKind::kUnsupported,
+                "the ranks have no shares of a draft model; drafts that are looked up "
+                "(--speculative-method ngram) do",
+                kRefusals},
 };
 
 // The report's rows, those of refused pairs last.
@@ -148,6 +152,8 @@ std::string_view name(Feature feature) {
       return "adapters";
     case Feature::kBursts:
       return "bursts";
+    case Feature::kDraftModel:
+      return "a draft model";
     case Feature::kDrafts:
       return "drafts";
     case Feature::kRanks:
@@ -167,6 +173,8 @@ std::optional<std::string> asked(Feature feature, const LoadOptions& options) {
       return where(options.adapters.has_room(), "adapters (--lora)");
     case Feature::kBursts:
       return where(options.bursts, "--burst-steps");
+    case Feature::kDraftModel:
+      return where(options.draft.has_value(), "--draft-model");
     case Feature::kDrafts:
       return where(num_drafts > 0, fmt::format("--speculative-tokens {}", num_drafts));
     case Feature::kRanks:

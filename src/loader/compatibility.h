@@ -24,7 +24,7 @@ struct Compatibility {
 };
 
 // A feature that a start asks for and that some other one excludes.
-enum class Feature : uint8_t { kAdapters, kBursts, kDrafts, kRanks };
+enum class Feature : uint8_t { kAdapters, kBursts, kDraftModel, kDrafts, kRanks };
 
 // Two features that no start has both.
 struct RefusedPair {

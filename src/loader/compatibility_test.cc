@@ -52,6 +52,9 @@ void ask_for(Feature feature, LoadOptions& options) {
     case Feature::kBursts:
       options.bursts = true;
       return;
+    case Feature::kDraftModel:
+      options.draft.emplace();
+      return;
     case Feature::kDrafts:
       options.limits.num_drafts = 4;
       return;

@@ -462,8 +462,6 @@ std::vector<Op> rows() {
            "last_slots i32[1], last_lens i32[1], starts i32[1], read_ids i32[1], "
            "read_positions i32[1], read_slots i32[1]",
        .infer = infer_begin_drafts},
-      // Row l of y is row l / (L/B) of x: a number of each sequence, for all its rows of logits.
-      {.name = "repeat_rows", .inputs = "x i32[B], rows i32[L]", .outputs = "y = rows"},
       // One draft more of each of the G sequences of a uniform step, T/G tokens each: where lens[g] > 0,
       // next[g] is the token behind the one at positions[g]. It becomes the id in the row `place` behind
       // the sequence's first, and next_ids[g], at the next position, in the slot that page_table has

@@ -1,4 +1,4 @@
-// begin_drafts and extend_drafts, the drafts of a draft model, and repeat_rows.
+// begin_drafts and extend_drafts, the drafts of a draft model.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -171,24 +171,6 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
       for (size_t i = 0; i < moved.size(); ++i)
         EXPECT_EQ(actual[i + 1].tensor.values, moved[i]) << "output " << i + 1;
     }
-  }
-}
-
-TEST_P(OnDevice, RepeatRowsGivesEachRowOfLogitsTheNumberOfItsSequence) {
-  for (const int64_t q : {1, 4}) {
-    const StepKey step = StepKey::uniform(7, q);
-    std::vector<double> numbers(7);
-    std::vector<double> expected;
-    for (double& number : numbers) {
-      number = static_cast<double>(random_.integer(-1, 9));
-      expected.insert(expected.end(), static_cast<size_t>(q), number);
-    }
-    const HostTensors inputs = {
-        {"x", tensor_of(type_of(DType::kI32, {Dim::sequences()}), step.sizes(), numbers)},
-        {"rows", tensor_of(type_of(DType::kI32, {Dim::logits()}), step.sizes(),
-                           std::vector<double>(static_cast<size_t>(7 * q)))}};
-    const auto actual = run(device(), {.op = "repeat_rows", .inputs = inputs, .step = step});
-    EXPECT_EQ(actual[0].tensor.values, expected);
   }
 }
 

@@ -80,20 +80,12 @@ void extend_drafts(Pool& /*pool*/, const KernelArgs& args) {
   }
 }
 
-void repeat_rows(Pool& /*pool*/, const KernelArgs& args) {
-  const int64_t num_sequences = args.inputs["x"].shape[0];
-  const int64_t num_rows = args.inputs["rows"].shape[0];
-  for (int64_t l = 0; l < num_rows; ++l)
-    integers(args.outputs, "y")[l] = integers(args.inputs, "x")[l / (num_rows / num_sequences)];
-}
-
 }  // namespace
 
 std::span<const Kernel> draft_chain_kernels() {
   static constexpr std::array kRows = {
       row<"begin_drafts.cpu", begin_drafts>("begin_drafts"),
       row<"extend_drafts.cpu", extend_drafts>("extend_drafts"),
-      row<"repeat_rows.cpu", repeat_rows>("repeat_rows"),
   };
   return kRows;
 }

@@ -1,5 +1,5 @@
 // The drafts of a draft model: where they begin in a step (begin_drafts), and one more of each sequence
-// (extend_drafts). Numbers of sequences for their rows of logits (repeat_rows).
+// (extend_drafts).
 //
 // Kernels further on read what these write before they wait for the launch in front of them
 // (attention/decode.cuh reads lengths and tables so), so none of them starts before these have ended: they
@@ -127,12 +127,6 @@ __global__ void __launch_bounds__(kChainThreads)
   __threadfence();
 }
 
-__global__ void __launch_bounds__(kChainThreads)
-    repeat_rows_kernel(const int32_t* x, int32_t* y, int num_rows, int each) {
-  const int l = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (l < num_rows) y[l] = x[l / each];
-}
-
 Grid chain_grid(int64_t num_threads) {
   return {.blocks =
               dim3(static_cast<unsigned>(std::max<int64_t>(1, div_up(num_threads, kChainThreads)))),
@@ -197,24 +191,12 @@ BoundLaunch bind_extend(Device& /*device*/, const KernelArgs& args) {
   };
 }
 
-BoundLaunch bind_repeat(Device& /*device*/, const KernelArgs& args) {
-  const int64_t num_rows = args.inputs["rows"].shape[0];
-  const int64_t each = num_rows / std::max<int64_t>(1, args.inputs["x"].shape[0]);
-  const Grid grid = chain_grid(num_rows);
-  return [=, x = args.inputs["x"].as<const int32_t>(), y = args.outputs["y"].as<int32_t>()](
-             Stream& stream, const StepLengths&) {
-    launch(stream, grid, repeat_rows_kernel, x, y, static_cast<int>(num_rows),
-           static_cast<int>(each));
-  };
-}
-
 }  // namespace
 
 std::span<const Kernel> draft_chain_kernels() {
-  static constexpr std::array<Kernel, 3> kRows = {
+  static constexpr std::array<Kernel, 2> kRows = {
       {{"begin_drafts", "begin_drafts.thread", nullptr, nullptr, bind_begin},
-       {"extend_drafts", "extend_drafts.thread", nullptr, nullptr, bind_extend},
-       {"repeat_rows", "repeat_rows.thread", nullptr, nullptr, bind_repeat}}};
+       {"extend_drafts", "extend_drafts.thread", nullptr, nullptr, bind_extend}}};
   return kRows;
 }
 
