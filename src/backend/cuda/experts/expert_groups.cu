@@ -11,9 +11,11 @@
 // tile its row is in.
 #include <algorithm>
 
-#include "backend/cuda/attention/tile.cuh"
 #include "backend/cuda/experts/experts.h"
+#include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/mma.cuh"
+#include "backend/cuda/tile_copy.cuh"
 
 namespace encore::cuda {
 namespace {

@@ -3,6 +3,7 @@
 // lane adds its share in the order of the row's list.
 #include "backend/cuda/experts/experts.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/rows/chunk.cuh"
 
 namespace encore::cuda {
 namespace {
@@ -29,94 +30,80 @@ struct ExpertRows {
   int top_k;
   int width;  // D
   int inner;  // F
+
+  // Whose pair it is, and which expert; -1: none.
+  [[nodiscard]] __device__ __forceinline__ int expert_of(int64_t row, int k) const {
+    const int expert = experts[row * experts_stride + k];
+    return expert < num_experts ? expert : -1;
+  }
 };
 
-// Loads kSize adjacent elements as floats.
-template <typename T, int kSize>
-__device__ __forceinline__ void load_floats(const T* from, float (&values)[kSize]) {
-  if constexpr (kSize == 1) {
-    values[0] = to_float(*from);
-  } else {
-    unpack(load_pack(from), values);
-  }
-}
-
-template <int kSize>
-__device__ __forceinline__ void add_products(const float (&a)[kSize], const float (&b)[kSize],
-                                             float& sum) {
+// A warp's share of a dot product with kRows rows of a weight, `stride` elements apart.
+template <bool kPacked, int kRows, typename T>
+__device__ __forceinline__ void add_dot_products(const T* x, const T* rows, int64_t stride,
+                                                 int columns, float (&sums)[kRows]) {
+  using Elements = Chunk<T, kPacked>;
+  constexpr int kSize = Elements::kSize;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+#pragma unroll 4
+  for (int i = lane * kSize; i < columns; i += kLanes * kSize) {
+    float values[kSize];
+    Elements::load(x, i, values);
 #pragma unroll
-  for (int i = 0; i < kSize; ++i)
-    sum = fmaf(a[i], b[i], sum);
+    for (int r = 0; r < kRows; ++r) {
+      float weights[kSize];
+      Elements::load(rows + r * stride, i, weights);
+      add_products(values, weights, sums[r]);
+    }
+  }
 }
 
 // Computes silu(gate x) * (up x). The grid is (pairs of a row and an expert, blocks of outputs); a
 // warp computes one output.
-template <typename T, int kSize>
+template <typename T, bool kPacked>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_gate_up_kernel(const __grid_constant__ ExpertRows<T> args) {
   begin_kernel();
   const int64_t pair = blockIdx.x;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int output = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / kLanes);
   const int64_t row = pair / args.top_k;
-  const int64_t expert = args.experts[row * args.experts_stride + pair % args.top_k];
-  if (expert < 0 || expert >= args.num_experts || output >= args.inner) return;
-  const T* const x = args.x + row * args.x_stride;
-  const T* const gate = args.gate_up + (expert * 2 * args.inner + output) * args.width;
-  const T* const up = gate + static_cast<int64_t>(args.inner) * args.width;
-  float gate_sum = 0;
-  float up_sum = 0;
-#pragma unroll 4
-  for (int i = lane * kSize; i < args.width; i += kLanes * kSize) {
-    float gates[kSize];
-    float ups[kSize];
-    float values[kSize];
-    load_floats(gate + i, gates);
-    load_floats(up + i, ups);
-    load_floats(x + i, values);
-    add_products(values, gates, gate_sum);
-    add_products(values, ups, up_sum);
-  }
-  gate_sum = warp_sum(gate_sum);
-  up_sum = warp_sum(up_sum);
-  if (lane == 0)
-    args.hidden[pair * args.inner + output] = from_float<T>(silu<T>(gate_sum) * up_sum);
+  const int64_t expert = args.expert_of(row, static_cast<int>(pair % args.top_k));
+  if (expert < 0 || output >= args.inner) return;
+  float sums[2] = {};  // of gate and of up
+  add_dot_products<kPacked>(args.x + row * args.x_stride,
+                            args.gate_up + (expert * 2 * args.inner + output) * args.width,
+                            static_cast<int64_t>(args.inner) * args.width, args.width, sums);
+  const float gate = warp_sum(sums[0]);
+  const float up = warp_sum(sums[1]);
+  if (threadIdx.x % kLanes == 0)
+    args.hidden[pair * args.inner + output] = from_float<T>(silu<T>(gate) * up);
 }
 
 // Adds up the products of each row's experts. The grid is (rows, blocks of outputs of down); a warp
 // computes one output.
-template <typename T, int kSize>
+template <typename T, bool kPacked>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_down_kernel(const __grid_constant__ ExpertRows<T> args) {
   begin_kernel();
   const int64_t row = blockIdx.x;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int output = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / kLanes);
   if (output >= args.width) return;
   float sum = 0;
 #pragma unroll 2
   for (int k = 0; k < args.top_k; ++k) {
-    const int64_t expert = args.experts[row * args.experts_stride + k];
-    if (expert < 0 || expert >= args.num_experts) continue;
-    const float weight = args.weights[row * args.weights_stride + k];
-    const T* const down = args.down + (expert * args.width + output) * args.inner;
-    const T* const hidden = args.hidden + (row * args.top_k + k) * args.inner;
-    float product = 0;
-#pragma unroll 4
-    for (int i = lane * kSize; i < args.inner; i += kLanes * kSize) {
-      float downs[kSize];
-      float values[kSize];
-      load_floats(down + i, downs);
-      load_floats(hidden + i, values);
-      add_products(values, downs, product);
-    }
-    sum = fmaf(weight, product, sum);
+    const int64_t expert = args.expert_of(row, k);
+    if (expert < 0) continue;
+    float product[1] = {};
+    add_dot_products<kPacked>(args.hidden + (row * args.top_k + k) * args.inner,
+                              args.down + (expert * args.width + output) * args.inner, 0,
+                              args.inner, product);
+    sum = fmaf(args.weights[row * args.weights_stride + k], product[0], sum);
   }
   sum = warp_sum(sum);
-  if (lane == 0) args.y[row * args.y_stride + output] = from_float<T>(sum);
+  if (threadIdx.x % kLanes == 0) args.y[row * args.y_stride + output] = from_float<T>(sum);
 }
 
-template <typename T, int kSize>
+template <typename T, bool kPacked>
 BoundLaunch bind_typed(const ExpertRows<T>& rows) {
   const auto num_pairs = static_cast<unsigned>(int64_t{rows.num_rows} * rows.top_k);
   const auto blocks = [](int outputs) { return static_cast<unsigned>(div_up(outputs, kWarps)); };
@@ -124,8 +111,8 @@ BoundLaunch bind_typed(const ExpertRows<T>& rows) {
   const Grid down{.blocks = dim3(static_cast<unsigned>(rows.num_rows), blocks(rows.width)),
                   .threads = kWarps * kLanes};
   return [rows, gate_up, down](Stream& stream, const StepLengths&) {
-    launch(stream, gate_up, expert_gate_up_kernel<T, kSize>, rows);
-    launch(stream, down, expert_down_kernel<T, kSize>, rows);
+    launch(stream, gate_up, expert_gate_up_kernel<T, kPacked>, rows);
+    launch(stream, down, expert_down_kernel<T, kPacked>, rows);
   };
 }
 
@@ -164,7 +151,7 @@ BoundLaunch bind_expert_rows(Device& /*device*/, const KernelArgs& args) {
                              .inner = static_cast<int>(down.shape[2])};
     const bool is_packed = is_aligned(x) && is_aligned(gate_up) && is_aligned(down) &&
                            rows.width % kPack == 0 && rows.inner % kPack == 0;
-    return is_packed ? bind_typed<T, kPack>(rows) : bind_typed<T, 1>(rows);
+    return is_packed ? bind_typed<T, true>(rows) : bind_typed<T, false>(rows);
   });
 }
 

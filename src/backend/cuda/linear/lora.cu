@@ -6,6 +6,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/rows/chunk.cuh"
 #include "backend/lora_blocks.h"
 
 namespace encore::cuda {
@@ -54,19 +55,6 @@ struct ExpandArgs {
   int block_ends[kMaxBlocks];
 };
 
-// kSize elements from `at` on: a pack, or one.
-template <typename T, bool kPacked>
-struct Chunk {
-  static constexpr int kSize = kPacked ? Pack<T>::kSize : 1;
-  __device__ __forceinline__ static void load(const T* at, float (&to)[kSize]) {
-    if constexpr (kPacked) {
-      unpack(load_pack(at), to);
-    } else {
-      to[0] = to_float(*at);
-    }
-  }
-};
-
 // 1 / the root of a row's mean square, in every lane.
 template <typename T, bool kPacked>
 __device__ __forceinline__ float norm_scale(const ShrinkArgs<T>& args, int row) {
@@ -76,7 +64,7 @@ __device__ __forceinline__ float norm_scale(const ShrinkArgs<T>& args, int row) 
   for (int i = static_cast<int>(threadIdx.x) % 32 * Elements::kSize; i < args.num_columns;
        i += 32 * Elements::kSize) {
     float values[Elements::kSize];
-    Elements::load(x + i, values);
+    Elements::load(x, i, values);
 #pragma unroll
     for (const float value : values)
       squares = __fmaf_rn(value, value, squares);
@@ -126,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
     float weights[kSize];
     float norms[kSize];
     if (args.norm != nullptr) {
-      Elements::load(args.norm + i, norms);
+      Elements::load(args.norm, i, norms);
 #pragma unroll
       for (float& norm : norms)
         norm += args.offset;
@@ -137,10 +125,10 @@ __global__ void __launch_bounds__(kThreads)
       if (slots[r] < 0) continue;
       if (slots[r] != loaded) {
         loaded = slots[r];
-        Elements::load(a + loaded * args.slot_stride + i, weights);
+        Elements::load(a + loaded * args.slot_stride, i, weights);
       }
       float values[kSize];
-      Elements::load(args.x + (first_row + r) * args.x_stride + i, values);
+      Elements::load(args.x + (first_row + r) * args.x_stride, i, values);
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
         float value = values[j];
@@ -184,7 +172,7 @@ __global__ void __launch_bounds__(kThreads)
     float sum = 0;
     for (int k = 0; k < args.rank; k += kSize) {
       float weights[kSize];
-      Elements::load(b + slot * args.slot_stride + k, weights);
+      Elements::load(b + slot * args.slot_stride, k, weights);
 #pragma unroll
       for (int j = 0; j < kSize; ++j)
         sum = __fmaf_rn(h[row * args.h_stride + k + j], weights[j], sum);
