@@ -240,12 +240,15 @@ def compare_family(name, number, encore, options, work):
 
     import parity_families
     import parity_models as models
+    import parity_quantized
 
     family = parity_families.families()[name]
     model = models.random_model(family.config, torch.float32, "cpu", seed=200 + number)
     checkpoint = models.save(model, work / "f32", sharded=False, classic=False)
     if family.nested:
         parity_families.nest(checkpoint, family.nested)
+    if family.fp8:
+        model = models.load(parity_quantized.store(checkpoint, family.fp8))
     rows = prompts(family.lengths, family.config.vocab_size, seed=200 + number)
     model.set_attn_implementation("eager")
     references = [run_model(model, row) for row in rows]

@@ -42,10 +42,10 @@ LENGTHS = (1, 23, 90, 140)
 
 class Family:
     """`lengths`: of the prompts. `options`: of encore. `nested`: the checkpoint is that of a model of several kinds of
-    input, and this is its text model."""
+    input, and this is its text model. `fp8`: its layers' weights are stored so, with scales by "block" or by "channel"."""
 
-    def __init__(self, config, lengths=LENGTHS, options=(), nested=None):
-        self.config, self.lengths, self.options, self.nested = config, lengths, options, nested
+    def __init__(self, config, lengths=LENGTHS, options=(), nested=None, fp8=None):
+        self.config, self.lengths, self.options, self.nested, self.fp8 = config, lengths, options, nested, fp8
 
 
 def families():
@@ -75,6 +75,11 @@ def families():
                                         norm_topk_prob=False, decoder_sparse_step=2, attention_bias=True,
                                         use_sliding_window=True, sliding_window=24)),
         "mixtral": Family(tiny(t.MixtralConfig, num_local_experts=5, num_experts_per_tok=2)),
+        "qwen3-moe-fp8": Family(tiny(t.Qwen3MoeConfig, hidden_size=192, num_experts=8, num_experts_per_tok=3,
+                                     moe_intermediate_size=136, norm_topk_prob=True, mlp_only_layers=[1]),
+                                options=("--activations", "16-bit"), fp8="block"),
+        "mixtral-fp8": Family(tiny(t.MixtralConfig, num_local_experts=5, num_experts_per_tok=2),
+                              options=("--activations", "16-bit"), fp8="channel"),
         "glm4-moe": Family(tiny(t.Glm4MoeConfig, n_routed_experts=12, n_group=3, topk_group=2, num_experts_per_tok=5,
                                 moe_intermediate_size=40, n_shared_experts=2, routed_scaling_factor=2.5,
                                 first_k_dense_replace=2, attention_bias=True)),

@@ -103,6 +103,11 @@ def random_model(config, dtype, device, seed):
     return model.eval()
 
 
+def load(directory):
+    """A checkpoint's model, in float32."""
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+
+
 def save(model, directory, sharded, classic):
     """Writes the checkpoint: one file or several shards, config.json as transformers 5 or as its predecessors spell it."""
     size = sum(p.numel() * p.element_size() for p in model.parameters())

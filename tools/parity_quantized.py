@@ -1,10 +1,13 @@
 """Checkpoints in FP8 as compressed-tensors writes them, for parity.py: what Encore makes of them, in activations of 16 bits
 and of 8, against the same numbers in float32."""
 
+import json
 import pathlib
+import shutil
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 BLOCK = 128
 FP8_MAX = 448.0
@@ -51,6 +54,48 @@ def save(model, strategy, directory):
     return pathlib.Path(directory)
 
 
+def of_blocks(scale, shape):
+    """A scale for each block, as one for each number of a weight of that shape."""
+    return scale.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)[:shape[0], :shape[1]]
+
+
+# As published checkpoints of experts have it, whose router is named among what stays a float; and by rows.
+CONFIGS = {
+    "block": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK],
+              "modules_to_not_convert": ["lm_head"]},
+    "channel": {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head", r"re:.*\.gate$"],
+                "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
+                    "num_bits": 8, "type": "float", "strategy": "channel"}}}},
+}
+
+
+def store(checkpoint, strategy):
+    """Puts the weights of a checkpoint's layers into FP8, but for routers. Returns a checkpoint in float32 of the numbers that
+    they stand for then."""
+    numbers = pathlib.Path(f"{checkpoint}-numbers")
+    shutil.copytree(checkpoint, numbers, dirs_exist_ok=True)
+    stored, meant, routers = {}, {}, []
+    for name, tensor in load_file(checkpoint / "model.safetensors").items():
+        stored[name] = meant[name] = tensor
+        module = name.removesuffix(".weight")
+        if module.endswith(".gate"):
+            routers.append(module)
+        elif name.startswith("model.layers.") and tensor.dim() == 2:
+            scale = largest_by(strategy, tensor) / FP8_MAX
+            each = of_blocks(scale, tensor.shape) if strategy == "block" else scale
+            stored[name] = (tensor / each).to(torch.float8_e4m3fn)
+            stored[f"{module}.weight_scale" + ("_inv" if strategy == "block" else "")] = scale
+            meant[name] = stored[name].float() * each
+    save_file(stored, checkpoint / "model.safetensors", {"format": "pt"})
+    save_file(meant, numbers / "model.safetensors", {"format": "pt"})
+    config = json.loads((checkpoint / "config.json").read_text())
+    config["quantization_config"] = dict(CONFIGS[strategy])
+    if strategy == "block":
+        config["quantization_config"]["modules_to_not_convert"] = ["lm_head", *routers]
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    return numbers
+
+
 def restore(model, checkpoint):
     """Gives a float32 model the numbers that the codes of a checkpoint stand for."""
     with safe_open(checkpoint / "model.safetensors", "pt") as file:
@@ -60,7 +105,7 @@ def restore(model, checkpoint):
             codes, scale = file.get_tensor(f"{name}.weight"), file.get_tensor(f"{name}.weight_scale").float()
             assert codes.dtype == torch.float8_e4m3fn, name
             if scale.dim() == 2 and scale.shape[1] > 1 or scale.shape[0] != codes.shape[0] and scale.numel() > 1:
-                scale = scale.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)[:codes.shape[0], :codes.shape[1]]
+                scale = of_blocks(scale, codes.shape)
             module.weight.data.copy_(codes.float() * scale)
 
 

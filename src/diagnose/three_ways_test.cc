@@ -99,7 +99,9 @@ model::ModelConfig in_fp8(Tiny kind, model::ScaleLayout scales) {
 
 TEST_P(ThreeWaysTest, WeightsAndActivationsInFp8AgreeBitForBit) {
   for (const auto& [kind, scales] : {std::pair{Tiny::kLlama, model::ScaleLayout::kRow},
-                                     std::pair{Tiny::kQwen3, model::ScaleLayout::kBlock}}) {
+                                     std::pair{Tiny::kQwen3, model::ScaleLayout::kBlock},
+                                     std::pair{Tiny::kQwen3Moe, model::ScaleLayout::kRow},
+                                     std::pair{Tiny::kQwen3Moe, model::ScaleLayout::kBlock}}) {
     const model::ModelConfig config = in_fp8(kind, scales);
     const Bits eager = mixed_trace(*device_, {.config = config, .graphs = Graphs::kNone});
     for (const Poison poison : {Poison::kNone, Poison::kNaN}) {

@@ -18,6 +18,11 @@ using model::TypedTensor;
 constexpr int64_t kFp8Vocabulary = 96;
 constexpr int64_t kFp8Hidden = 256;
 constexpr int64_t kFp8Inner = 320;
+constexpr int64_t kFp8Experts = 4;
+constexpr int64_t kFp8ExpertInner = 192;  // ends inside a block
+
+// Llama, or Qwen3-MoE, which has experts in both layers.
+enum class Family : uint8_t { kLlama, kQwen3Moe };
 
 // A projection: codes, and the scale of each, which are equal along what shares one.
 struct Projection {
@@ -36,14 +41,14 @@ struct Projection {
 
 enum class Layout : uint8_t { kTensor, kRow, kBlock };
 
-const std::vector<Projection>& projections(Layout layout) {
-  static std::map<Layout, std::vector<Projection>> known;
-  std::vector<Projection>& all = known[layout];
+const std::vector<Projection>& projections(Layout layout, Family family) {
+  static std::map<std::pair<Layout, Family>, std::vector<Projection>> known;
+  std::vector<Projection>& all = known[{layout, family}];
   if (!all.empty()) return all;
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
-    const auto add = [&](const char* name, int64_t rows, int64_t columns) {
+    const auto add = [&](const std::string& name, int64_t rows, int64_t columns) {
       Projection p{std::string(layer) + name, {rows, columns}, {}, {}};
       for (int64_t i = 0; i < rows * columns; ++i)
         p.codes.push_back(static_cast<float>(Float8(50 * normal(random))));
@@ -60,19 +65,24 @@ const std::vector<Projection>& projections(Layout layout) {
     add("self_attn.k_proj", 128, kFp8Hidden);
     add("self_attn.v_proj", 128, kFp8Hidden);
     add("self_attn.o_proj", kFp8Hidden, 256);
-    add("mlp.gate_proj", kFp8Inner, kFp8Hidden);
-    add("mlp.up_proj", kFp8Inner, kFp8Hidden);
-    add("mlp.down_proj", kFp8Hidden, kFp8Inner);
+    const auto add_mlp = [&](const std::string& prefix, int64_t inner) {
+      add(prefix + "gate_proj", inner, kFp8Hidden);
+      add(prefix + "up_proj", inner, kFp8Hidden);
+      add(prefix + "down_proj", kFp8Hidden, inner);
+    };
+    if (family == Family::kLlama) add_mlp("mlp.", kFp8Inner);
+    for (int64_t expert = 0; expert < kFp8Experts && family == Family::kQwen3Moe; ++expert)
+      add_mlp(fmt::format("mlp.experts.{}.", expert), kFp8ExpertInner);
   }
   return all;
 }
 
-std::vector<TypedTensor> other_tensors() {
+std::vector<TypedTensor> other_tensors(Family family) {
   std::mt19937 random(8);
   std::normal_distribution<float> normal;
-  const auto matrix = [&](const char* name, float stddev) {
-    TypedTensor tensor{name, DType::kF32, {kFp8Vocabulary, kFp8Hidden}, {}};
-    for (int64_t i = 0; i < kFp8Vocabulary * kFp8Hidden; ++i)
+  const auto matrix = [&](const std::string& name, float stddev, int64_t rows = kFp8Vocabulary) {
+    TypedTensor tensor{name, DType::kF32, {rows, kFp8Hidden}, {}};
+    for (int64_t i = 0; i < rows * kFp8Hidden; ++i)
       tensor.values.push_back(stddev * normal(random));
     return tensor;
   };
@@ -82,6 +92,10 @@ std::vector<TypedTensor> other_tensors() {
   for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
     for (const char* norm : {"input_layernorm.weight", "post_attention_layernorm.weight"})
       tensors.push_back({std::string(layer) + norm, DType::kF32, {kFp8Hidden}, {1}});
+    if (family == Family::kLlama) continue;
+    for (const char* norm : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
+      tensors.push_back({std::string(layer) + norm, DType::kF32, {64}, {1}});
+    tensors.push_back(matrix(std::string(layer) + "mlp.gate.weight", 0.1F, kFp8Experts));
   }
   return tensors;
 }
@@ -142,23 +156,29 @@ TypedTensor scale_tensor(const Projection& p, const Spelling& spelling) {
   return tensor;
 }
 
-void write_config(const TempDir& dir, const std::string& quantization) {
+void write_config(const TempDir& dir, const std::string& quantization, Family family) {
+  const std::string names =
+      family == Family::kLlama
+          ? R"("architectures": ["LlamaForCausalLM"], "model_type": "llama")"
+          : fmt::format(R"("architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+    "num_experts": {}, "num_experts_per_tok": 2, "moe_intermediate_size": {}, "norm_topk_prob": true)",
+                        kFp8Experts, kFp8ExpertInner);
   (void)dir.write(
       "config.json",
       fmt::format(R"({{
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": {},
+    {}, "hidden_size": {},
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
     "intermediate_size": {}, "vocab_size": {}, "max_position_embeddings": 128,
     "rms_norm_eps": 1e-05, "torch_dtype": "float32"{}{}}})",
-                  kFp8Hidden, kFp8Inner, kFp8Vocabulary,
+                  names, kFp8Hidden, kFp8Inner, kFp8Vocabulary,
                   quantization.empty() ? "" : ", \"quantization_config\": ", quantization));
 }
 
 // Writes a checkpoint in FP8 by a spelling; projections whose name has `float_part` stay floats.
-void write_fp8(const TempDir& dir, const Spelling& spelling,
-               const std::string& float_part = "none") {
-  std::vector<TypedTensor> tensors = other_tensors();
-  for (const Projection& p : projections(spelling.layout)) {
+void write_fp8(const TempDir& dir, const Spelling& spelling, const std::string& float_part = "none",
+               Family family = Family::kLlama) {
+  std::vector<TypedTensor> tensors = other_tensors(family);
+  for (const Projection& p : projections(spelling.layout, family)) {
     if (p.name.find(float_part) != std::string::npos) {
       tensors.push_back({p.name + ".weight", DType::kF32, p.shape, p.numbers()});
       continue;
@@ -167,16 +187,16 @@ void write_fp8(const TempDir& dir, const Spelling& spelling,
     tensors.push_back(scale_tensor(p, spelling));
     tensors.push_back({p.name + ".input_scale", DType::kF32, {}, {0.01F}});
   }
-  write_config(dir, spelling.config == nullptr ? "" : spelling.config);
+  write_config(dir, spelling.config == nullptr ? "" : spelling.config, family);
   if (spelling.config == nullptr) (void)dir.write("hf_quant_config.json", kModelOpt);
   (void)dir.write("model.safetensors", safetensors(tensors));
 }
 
-void write_floats(const TempDir& dir, Layout layout) {
-  std::vector<TypedTensor> tensors = other_tensors();
-  for (const Projection& p : projections(layout))
+void write_floats(const TempDir& dir, Layout layout, Family family = Family::kLlama) {
+  std::vector<TypedTensor> tensors = other_tensors(family);
+  for (const Projection& p : projections(layout, family))
     tensors.push_back({p.name + ".weight", DType::kF32, p.shape, p.numbers()});
-  write_config(dir, "");
+  write_config(dir, "", family);
   (void)dir.write("model.safetensors", safetensors(tensors));
 }
 
@@ -230,12 +250,12 @@ double error_of(const std::vector<float>& found, const std::vector<float>& expec
 constexpr model::FormatOptions k16Bit{.activations = model::Activations::k16Bit};
 
 // The logits of a model with the same weights in float32.
-const std::vector<float>& expected_logits(Layout layout) {
-  static std::map<Layout, std::vector<float>> known;
-  std::vector<float>& logits = known[layout];
+const std::vector<float>& expected_logits(Layout layout, Family family = Family::kLlama) {
+  static std::map<std::pair<Layout, Family>, std::vector<float>> known;
+  std::vector<float>& logits = known[{layout, family}];
   if (logits.empty()) {
     const TempDir floats;
-    write_floats(floats, layout);
+    write_floats(floats, layout, family);
     logits = Loaded(floats).logits();
   }
   return logits;
@@ -255,9 +275,16 @@ TEST_P(Fp8Spelling, GivesTheNumbersThatItStandsFor) {
   EXPECT_GT(error, 1e-3);
 }
 
-TEST_P(Fp8Spelling, TakesNoMoreMemoryThanTheFile) {
+// The router is a float, which modules_to_not_convert and the like name.
+TEST_P(Fp8Spelling, GivesTheNumbersOfExperts) {
   const TempDir stored;
-  write_fp8(stored, GetParam());
+  write_fp8(stored, GetParam(), "none", Family::kQwen3Moe);
+  EXPECT_LT(error_of(Loaded(stored, k16Bit).logits(),
+                     expected_logits(GetParam().layout, Family::kQwen3Moe)),
+            1e-5);
+}
+
+void expect_no_more_memory_than(const TempDir& stored) {
   const model::Checkpoint checkpoint(stored.path());
   const model::WeightFormats formats(checkpoint.config(), {}, &checkpoint);
   const ir::Graph graph = model::build_graph(
@@ -272,6 +299,14 @@ TEST_P(Fp8Spelling, TakesNoMoreMemoryThanTheFile) {
       stored_bytes += file.tensor(name).num_bytes();
   }
   EXPECT_LE(static_cast<double>(resident_bytes), 1.05 * static_cast<double>(stored_bytes));
+}
+
+TEST_P(Fp8Spelling, TakesNoMoreMemoryThanTheFile) {
+  for (const Family family : {Family::kLlama, Family::kQwen3Moe}) {
+    const TempDir stored;
+    write_fp8(stored, GetParam(), "none", family);
+    expect_no_more_memory_than(stored);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Engine, Fp8Spelling, ::testing::ValuesIn(kSpellings),
@@ -292,8 +327,8 @@ TEST(Fp8Weights, QuantizedAtLoadAreThoseOfAFile) {
   const TempDir floats;
   const TempDir stored;
   write_floats(floats, Layout::kTensor);
-  std::vector<TypedTensor> tensors = other_tensors();
-  for (const Projection& p : projections(Layout::kTensor)) {
+  std::vector<TypedTensor> tensors = other_tensors(Family::kLlama);
+  for (const Projection& p : projections(Layout::kTensor, Family::kLlama)) {
     const std::vector<float> numbers = p.numbers();
     TypedTensor codes{p.name + ".weight", DType::kFP8, p.shape, {}};
     TypedTensor scale{p.name + ".weight_scale", DType::kF32, {p.shape[0], 1}, {}};
@@ -309,7 +344,7 @@ TEST(Fp8Weights, QuantizedAtLoadAreThoseOfAFile) {
     tensors.push_back(std::move(codes));
     tensors.push_back(std::move(scale));
   }
-  write_config(stored, R"({"quant_method": "fbgemm_fp8"})");
+  write_config(stored, R"({"quant_method": "fbgemm_fp8"})", Family::kLlama);
   (void)stored.write("model.safetensors", safetensors(tensors));
   EXPECT_EQ(Loaded(floats, {.quantize = true}).logits(), Loaded(stored).logits());
 }

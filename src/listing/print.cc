@@ -49,12 +49,11 @@ std::string print_pieces(const std::vector<ir::WeightPiece>& pieces) {
   return text;
 }
 
-// Returns the pieces of the first of several matrices, with # in the place of the number in the
+// Returns the pieces of the first of several matrices or rows of scales, with # in the place of the number in the
 // tensor's name, if the others' pieces differ from them in that number alone; else nothing.
 std::vector<ir::WeightPiece> stacked_pattern(const WeightRecipe& recipe, const ir::Type& type) {
-  constexpr size_t kMatrix = 3;
-  const auto count = type.dims.size() == kMatrix ? static_cast<size_t>(type.dims[0].value) : 0;
-  if (count < 2 || recipe.pieces.size() % count != 0) return {};
+  const auto count = type.dims.size() > 1 ? static_cast<size_t>(type.dims[0].value) : 0;
+  if (count < 2 || recipe.pieces.empty() || recipe.pieces.size() % count != 0) return {};
   const size_t of_each = recipe.pieces.size() / count;
   std::vector<ir::WeightPiece> pattern(recipe.pieces.begin(), recipe.pieces.begin() + of_each);
   for (ir::WeightPiece& piece : pattern) {

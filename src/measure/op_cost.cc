@@ -20,6 +20,10 @@ OpCost cost_operands(const Types& in, const Types& out, const Sizes& sizes) {
   return cost;
 }
 
+// The operands of expert_mlp of which those of the chosen experts are read.
+constexpr std::initializer_list<std::string_view> kExpertWeights = {"gate_up", "gate_up_scale",
+                                                                    "down", "down_scale"};
+
 // Without what adapters take: only a step knows which slots its rows read.
 OpCost cost_linear(const Types& in, const Types& out, const Sizes& sizes) {
   OpCost cost = cost_operands(in.without({"lora_a", "lora_b", "adapters"}), out, sizes);
@@ -42,11 +46,14 @@ double expected_experts(const Types& in, const Sizes& sizes) {
 }
 
 OpCost cost_expert_mlp(const Types& in, const Types& out, const Sizes& sizes) {
-  const int64_t weights = in["gate_up"].num_bytes({}) + in["down"].num_bytes({});
+  int64_t weights = 0;  // codes with their scales
+  for (const std::string_view name : kExpertWeights) {
+    if (const Type* operand = in.find(name)) weights += operand->num_bytes({});
+  }
   const auto read = std::llround(expected_experts(in, sizes) * static_cast<double>(weights));
   const Type& down = in["down"];
   const int64_t pairs = in["experts"].resolve(sizes).num_elements();
-  return {cost_operands(in, out, sizes).bytes - weights + read,
+  return {cost_operands(in.without(kExpertWeights), out, sizes).bytes + read,
           2 * pairs * 3 * down.dims[1].value * down.dims[2].value};
 }
 

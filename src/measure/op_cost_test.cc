@@ -71,6 +71,22 @@ TEST(OpCost, CountsTheExpertsThatRowsAreExpectedToChoose) {
   EXPECT_EQ(weight_bytes(4096), 64 * kExpertBytes);
   EXPECT_EQ(op_cost(graph, node, {3, 1}).flops, 2 * 3 * 8 * 3 * 64 * 48);
   EXPECT_DOUBLE_EQ(weight_share(graph, node, {1, 1}), 8.0 / 64);
+
+  // Codes have scales, of which those of the chosen are read.
+  const auto codes = [&](const char* name, std::vector<Dim> dims) {
+    const Dim experts = dims[0];
+    const Dim rows = dims[1];
+    const auto codes = graph.add_weight(name, {DType::kFP8, std::move(dims)}, {});
+    const auto scale =
+        graph.add_weight(std::string(name) + "_scale", {DType::kF32, {experts, rows}}, {});
+    return model::Builder::Matrix(codes, scale, std::nullopt);
+  };
+  const auto z =
+      b.expert_mlp(x, b.route(logits, live, {.top_k = 8}), codes("gate_up_codes", {64, 96, 64}),
+                   codes("down_codes", {64, 64, 48}));
+  const OpCost of_codes = op_cost(graph, graph.node(graph.value(z).producer), {1, 1});
+  EXPECT_EQ(of_codes.bytes - (2 * 64 + 8 * (4 + 4) + 2 * 64),
+            8 * (96 * 64 + 64 * 48 + 4 * (96 + 64)));
 }
 
 TEST(OpCost, CountsKvAsItsCacheKeepsIt) {

@@ -112,12 +112,15 @@ Builder::Routed Builder::route(ValueId logits, ValueId live, const Routing& rout
   return {routed["experts"], routed["weights"]};
 }
 
-ValueId Builder::expert_mlp(ValueId x, const Routed& routed, ValueId gate_up, ValueId down) {
+ValueId Builder::expert_mlp(ValueId x, const Routed& routed, const Matrix& gate_up,
+                            const Matrix& down) {
   const Values inputs{{"x", x},
                       {"experts", routed.experts},
                       {"weights", routed.weights},
-                      {"gate_up", gate_up},
-                      {"down", down}};
+                      {"gate_up", gate_up.weight},
+                      {"gate_up_scale", gate_up.scale},
+                      {"down", down.weight},
+                      {"down_scale", down.scale}};
   return call("expert_mlp", inputs, {}, "m")["y"];
 }
 

@@ -88,7 +88,7 @@ class Builder {
     ValueId weights;
   };
   Routed route(ValueId logits, ValueId live, const Routing& routing);
-  ValueId expert_mlp(ValueId x, const Routed& routed, ValueId gate_up, ValueId down);
+  ValueId expert_mlp(ValueId x, const Routed& routed, const Matrix& gate_up, const Matrix& down);
   // all_reduce adds up what all ranks have in x; all_gather puts their columns side by side. `of` names
   // the result in messages.
   ValueId all_reduce(ValueId x, const std::string& of);

@@ -283,18 +283,55 @@ TEST(BuildGraph, AddsTheExpertsThatAllTokensPass) {
   EXPECT_EQ(graph.node(graph.value(sum->inputs["b"]).producer).op->name, "add");
 }
 
-TEST(BuildGraph, RefusesExpertsInFp8) {
+// The router stays a float.
+TEST(BuildGraph, StacksExpertsInFp8WithTheirScales) {
+  ModelConfig config = small_config("Qwen3MoeForCausalLM", 1);
+  config.qk_norm = true;
+  config.experts = Experts{.num_experts = 3, .num_experts_per_tok = 1, .intermediate_size = 200};
+  config.layers[0].mlp = MlpKind::kExperts;
+  const auto graph_of = [&](ScaleLayout scales) {
+    config.quantization = quantized_at_load();
+    config.quantization->groups[0].scheme.scales = scales;
+    const WeightFormats formats(config, {}, nullptr);
+    GraphOptions options = kOptions;
+    options.formats = &formats;
+    return build_graph(config, options);
+  };
+  const auto type_of = [](const ir::Graph& graph, const std::string& name) {
+    const auto value = graph.find_value("model.layers.0.mlp." + name);
+    return value ? graph.value(*value).type.to_string() : "absent";
+  };
+  const ir::Graph by_row = graph_of(ScaleLayout::kRow);
+  EXPECT_EQ(type_of(by_row, "gate.weight"), "bf16[3,64]");
+  EXPECT_EQ(type_of(by_row, "experts.gate_proj_up_proj.weight"), "fp8[3,400,64]");
+  EXPECT_EQ(type_of(by_row, "experts.gate_proj_up_proj.scale"), "f32[3,400]");
+  EXPECT_EQ(type_of(by_row, "experts.down_proj.scale"), "f32[3,64]");
+  const ir::Graph by_block = graph_of(ScaleLayout::kBlock);
+  EXPECT_EQ(type_of(by_block, "experts.gate_proj_up_proj.scale"), "f32[3,4,1]");
+  EXPECT_EQ(type_of(by_block, "experts.down_proj.scale"), "f32[3,1,2]");
+  EXPECT_NO_THROW(ir::verify(by_block));
+  const std::string text = listing::print(by_row);
+  EXPECT_NE(text.find("gate_proj_up_proj.scale: f32[3,400] = stack(3, "
+                      "\"model.layers.0.mlp.experts.#.gate_proj.weight_scale\", "),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(listing::print(listing::parse(text, ops::standard())), text);
+}
+
+TEST(BuildGraph, RefusesExpertsOfDifferentFormats) {
   ModelConfig config = small_config("Qwen3MoeForCausalLM", 1);
   config.qk_norm = true;
   config.experts = Experts{.num_experts = 2, .num_experts_per_tok = 1, .intermediate_size = 24};
   config.layers[0].mlp = MlpKind::kExperts;
   config.quantization = quantized_at_load();
+  config.quantization->ignored.emplace_back(ModulePattern::Kind::kWildcard, "*.experts.1.up_proj");
   const WeightFormats formats(config, {}, nullptr);
   GraphOptions options = kOptions;
   options.formats = &formats;
   const std::string message =
       message_of(ErrorKind::kUnsupported, [&] { (void)build_graph(config, options); });
-  EXPECT_NE(message.find("'model.layers.0.mlp.experts.0.gate_proj.weight' would be in FP8"),
+  EXPECT_NE(message.find("'model.layers.0.mlp.experts.0.gate_proj.weight' and "
+                         "'model.layers.0.mlp.experts.1.up_proj.weight' are stored in different"),
             std::string::npos)
       << message;
 }

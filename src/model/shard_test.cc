@@ -144,6 +144,30 @@ TEST(Shard, CutsBlocksOfScalesAtTheirBordersOnly) {
       << message;
 }
 
+TEST(Shard, CutsBlocksOfScalesOfExpertsAtTheirBordersOnly) {
+  ModelConfig config = small_config("Qwen3MoeForCausalLM", 1);
+  config.qk_norm = true;
+  config.experts = Experts{.num_experts = 2, .num_experts_per_tok = 1, .intermediate_size = 512};
+  config.layers[0].mlp = MlpKind::kExperts;
+  config.quantization = quantized_at_load();
+  config.quantization->groups[0].scheme.scales = ScaleLayout::kBlock;
+  config.quantization->ignored.emplace_back(ModulePattern::Kind::kWildcard, "*.self_attn.*");
+  const auto graph = [&] {
+    const WeightFormats formats(config, {}, nullptr);
+    return build_graph(config, {.dtype = DType::kF32, .formats = &formats, .rank = {1, 2}});
+  };
+  const std::string experts = "model.layers.0.mlp.experts.";
+  const ir::Graph fits = graph();
+  EXPECT_EQ(pieces(fits, experts + "gate_proj_up_proj.weight")[1].rows, (Range{256, 512}));
+  EXPECT_EQ(pieces(fits, experts + "gate_proj_up_proj.scale")[1].rows, (Range{2, 4}));
+  EXPECT_EQ(pieces(fits, experts + "down_proj.scale")[0].columns, (Range{2, 4}));
+  config.experts->intermediate_size = 384;
+  const std::string message = message_of(ErrorKind::kUnsupported, [&] { (void)graph(); });
+  EXPECT_NE(message.find("rows 192 to 384 of 'model.layers.0.mlp.experts.0.gate_proj.weight'"),
+            std::string::npos)
+      << message;
+}
+
 TEST(Shard, RefusesWhatDoesNotDivideWithTheSizesThatFit) {
   const ModelConfig config = small_config("LlamaForCausalLM", 1);
   const std::string message = message_of(ErrorKind::kUsage, [&] {

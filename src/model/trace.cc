@@ -25,6 +25,28 @@ std::optional<ir::WeightPiece::Range> blocks_of(const std::string& module, std::
   return {{part->first / kScaleBlock, div_up(part->last, kScaleBlock)}};
 }
 
+// The pieces of a weight, in floats or codes, and of the codes' scales.
+struct StoredPieces {
+  Pieces weight;
+  Pieces scale;
+
+  // Adds a part of a module's weight. `format`: null where it is of floats.
+  void add(const std::string& module, const WeightFormat* format, ir::WeightPiece part) {
+    if (format == nullptr) {
+      part.tensor = module + ".weight";
+      weight.push_back(std::move(part));
+      return;
+    }
+    weight.push_back(format->codes);
+    weight.back().rows = part.rows;
+    weight.back().columns = part.columns;
+    scale.push_back(format->scale);
+    scale.back().factor = part.factor;
+    scale.back().rows = format->blocks ? blocks_of(module, "rows", part.rows) : part.rows;
+    if (format->blocks) scale.back().columns = blocks_of(module, "columns", part.columns);
+  }
+};
+
 // Returns the layer's rotation if kernels pair the rows of a head in another order than the
 // checkpoint, else null.
 const Rope* reordering_rope(const ModelConfig& config, const Layer& layer) {
@@ -67,23 +89,15 @@ Builder::Matrix Trace::matrix(const std::string& prefix, int64_t out, int64_t in
   const std::string& module = pieces.empty() ? prefix : pieces[0].tensor;
   if (options.formats != nullptr) format = options.formats->find(module);
   if (!format) return weight(prefix, ".weight", {out, in}, pieces);
-  Pieces codes;
-  Pieces scales;
-  for (const ir::WeightPiece& piece : pieces.empty() ? Pieces{{module}} : pieces) {
-    codes.push_back(format->codes);
-    codes.back().rows = piece.rows;
-    codes.back().columns = piece.columns;
-    scales.push_back(format->scale);
-    scales.back().factor = piece.factor;
-    scales.back().rows = format->blocks ? blocks_of(module, "rows", piece.rows) : piece.rows;
-    if (format->blocks) scales.back().columns = blocks_of(module, "columns", piece.columns);
-  }
+  StoredPieces stored;
+  for (const ir::WeightPiece& piece : pieces.empty() ? Pieces{{module}} : pieces)
+    stored.add(module, &*format, piece);
   std::vector<ir::Dim> dims{out};
   if (format->blocks) dims = {div_up(out, kScaleBlock), div_up(in, kScaleBlock)};
   const ValueId weight =
-      add_weight(prefix + ".weight", {DType::kFP8, {out, in}}, {std::move(codes), {}});
+      add_weight(prefix + ".weight", {DType::kFP8, {out, in}}, {std::move(stored.weight), {}});
   const ValueId scale =
-      add_weight(prefix + ".scale", {DType::kF32, std::move(dims)}, {std::move(scales), {}});
+      add_weight(prefix + ".scale", {DType::kF32, std::move(dims)}, {std::move(stored.scale), {}});
   return {weight, scale, format->fp8_activations ? std::optional(options.fp8_rows) : std::nullopt};
 }
 
@@ -233,7 +247,7 @@ ValueId Trace::feed_forward(ValueId x, const LiveRows& live, const Layer& layer)
 ValueId Trace::expert_mlp(ValueId x, const LiveRows& live, const Layer& layer) {
   const Experts& e = config.experts.value();
   const std::string prefix = layer.prefix + "." + e.names.block;
-  const ValueId router = weight(prefix + ".gate.weight", {e.num_experts, config.hidden_size});
+  const Builder::Matrix router = matrix(prefix + ".gate", e.num_experts, config.hidden_size);
   const ValueId logits = b.linear_as(DType::kF32, x, router);
   Builder::Routing routing{.top_k = e.num_experts_per_tok,
                            .renormalize = e.norm_topk_prob,
@@ -252,37 +266,56 @@ ValueId Trace::expert_mlp(ValueId x, const LiveRows& live, const Layer& layer) {
   const Rank rank = options.rank;
   std::optional<ir::WeightPiece::Range> own;
   if (rank.size > 1) own = {rank.index * size, (rank.index + 1) * size};
-  const ValueId gate_up =
+  const Builder::Matrix gate_up =
       expert_matrices(prefix, {e.names.gate, e.names.up}, size, config.hidden_size, {.rows = own});
-  const ValueId down = expert_matrices(prefix, {e.names.down}, config.hidden_size, size,
-                                       {.factor = config.residual_scale, .columns = own});
+  const Builder::Matrix down = expert_matrices(prefix, {e.names.down}, config.hidden_size, size,
+                                               {.factor = config.residual_scale, .columns = own});
   ValueId y = b.expert_mlp(x, routed, gate_up, down);
   if (rank.size > 1) y = b.all_reduce(y, prefix + ".experts");
   if (e.shared_size == 0) return y;
   return b.add(y, gated_mlp(x, prefix + ".shared_experts", e.shared_size));
 }
 
-ValueId Trace::expert_matrices(const std::string& prefix,
-                               const std::vector<std::string>& projections, int64_t out, int64_t in,
-                               ir::WeightPiece part) {
+Builder::Matrix Trace::expert_matrices(const std::string& prefix,
+                                       const std::vector<std::string>& projections, int64_t out,
+                                       int64_t in, ir::WeightPiece part) {
   const int64_t num_experts = config.experts->num_experts;
-  Pieces pieces;
+  StoredPieces stored;
+  std::string first_module;
+  std::optional<WeightFormat> first;
   for (int64_t expert = 0; expert < num_experts; ++expert) {
     for (const std::string& projection : projections) {
       const std::string module = fmt::format("{}.experts.{}.{}", prefix, expert, projection);
-      if (options.formats != nullptr && options.formats->find(module).has_value()) {
+      std::optional<WeightFormat> format;
+      if (options.formats != nullptr) format = options.formats->find(module);
+      stored.add(module, format ? &*format : nullptr, part);
+      if (first_module.empty()) {
+        first_module = module;
+        first = std::move(format);
+      } else if (format.has_value() != first.has_value() ||
+                 (format && format->blocks != first->blocks)) {
         fail(ErrorKind::kUnsupported,
-             "'{}.weight' would be in FP8, and there is no kernel for experts in FP8: take a "
-             "checkpoint of 16-bit floats, without --quantize",
-             module);
+             "'{}.weight' and '{}.weight' are stored in different formats: the experts of a layer "
+             "are one weight of one format; take a checkpoint that has all of them in FP8, with "
+             "scales alike, or none",
+             first_module, module);
       }
-      part.tensor = module + ".weight";
-      pieces.push_back(part);
     }
   }
-  const std::string name = fmt::format("{}.experts.{}.weight", prefix, fmt::join(projections, "_"));
-  const auto rows = static_cast<int64_t>(projections.size()) * out;
-  return add_weight(name, {options.dtype, {num_experts, rows, in}}, {std::move(pieces), {}});
+  const std::string name = fmt::format("{}.experts.{}", prefix, fmt::join(projections, "_"));
+  const auto num_projections = static_cast<int64_t>(projections.size());
+  const auto add = [&](const char* what, DType dtype, std::vector<ir::Dim> dims, Pieces pieces) {
+    return add_weight(name + what, {dtype, std::move(dims)}, {std::move(pieces), {}});
+  };
+  const ValueId weight = add(".weight", first ? DType::kFP8 : options.dtype,
+                             {num_experts, num_projections * out, in}, std::move(stored.weight));
+  if (!first) return weight;
+  std::vector<ir::Dim> dims{num_experts, num_projections * out};
+  if (first->blocks) {
+    dims = {num_experts, num_projections * div_up(out, kScaleBlock), div_up(in, kScaleBlock)};
+  }
+  return {weight, add(".scale", DType::kF32, std::move(dims), std::move(stored.scale)),
+          std::nullopt};
 }
 
 ValueId Trace::gated_mlp(ValueId x, const std::string& prefix, int64_t size) {

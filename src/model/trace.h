@@ -103,10 +103,12 @@ struct Trace {
   // `prefix` + `what`, from pieces whose names lack `what`.
   ValueId weight(const std::string& prefix, const char* what, std::vector<ir::Dim> dims,
                  Pieces pieces);
-  // The matrices [out,in] of all experts, [E,O,I]: of each expert those of `projections`, one below
-  // the other. `part`: which rows and columns of each, times which factor.
-  ValueId expert_matrices(const std::string& prefix, const std::vector<std::string>& projections,
-                          int64_t out, int64_t in, ir::WeightPiece part);
+  // The matrices [out,in] of all experts, [E,O,I], in the format that their tensors have: of each
+  // expert those of `projections`, one below the other. `part`: which rows and columns of each, times
+  // which factor. Errors: kUnsupported naming two tensors of different formats.
+  Builder::Matrix expert_matrices(const std::string& prefix,
+                                  const std::vector<std::string>& projections, int64_t out,
+                                  int64_t in, ir::WeightPiece part);
   // The tensor of a projection whose result is added to the residual.
   [[nodiscard]] Pieces scaled(const std::string& tensor) const;
   // The room for adapters of a projection [O,I] of x; nothing: they do not change it. `pieces`: as of

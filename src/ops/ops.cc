@@ -128,7 +128,7 @@ void infer_softcap(const Types&, const Attrs& attrs, Types&) {
 void infer_route(const Types& in, const Attrs& attrs, Types& out) {
   const Type& logits = in["logits"];
   const int64_t top_k = attrs.get_int("top_k");
-  require(top_k > 0 && top_k <= logits.dims[1].value, "a top_k from 1 to the number of experts");
+  require(top_k > 0 && top_k <= num_experts, "a top_k from 1 to the number of experts");
   const int64_t renormalize = attrs.get_int("renormalize");
   require(renormalize == 0 || renormalize == 1, "0 or 1 as 'renormalize'");
   if (attrs.find("score") != nullptr)
@@ -147,7 +147,7 @@ void infer_route(const Types& in, const Attrs& attrs, Types& out) {
     require(kept > 0 && kept <= groups && kept * size >= top_k,
             "groups_kept that have top_k experts");
   }
-  const std::vector<ir::Dim> dims{logits.dims[0], top_k};
+  const std::vector<ir::Dim> dims{rows, top_k};
   out.add("experts", {DType::kI32, dims});
   out.add("weights", {DType::kF32, dims});
 }
@@ -316,11 +316,14 @@ std::vector<Op> rows() {
       // A gated feed-forward by the experts of each row: the sum over k, in float and in the order of
       // k, of weights[r,k] * down[e] h with e = experts[r,k] and h = silu(gate x[r]) * (up x[r]),
       // rounded; what is added may be rounded before. Gate is the first F rows of gate_up[e], up the others. An id outside [0, E) stands
-      // for no expert; a row without any is zero, and reads no weights.
+      // for no expert; a row without any is zero, and reads no weights. A weight of codes in fp8 has a
+      // scale f32[E,O] for each row, or, of each matrix, f32[E,O/128,I/128] for each block of 128 x 128;
+      // those of gate stand above those of up. Rows of x and h are not rounded to fp8.
       {.name = "expert_mlp",
-       .inputs = "x float[R,D], experts i32[R,X], weights f32[R,X], gate_up float[E,2*F,D], "
-                 "down float[E,D,F]",
+       .inputs = "x float[R,D], experts i32[R,X], weights f32[R,X], gate_up stored[E,2*F,D], "
+                 "gate_up_scale? f32[...], down stored[E,D,F], down_scale? f32[...]",
        .outputs = "y = x",
+       .infer = infer_expert_mlp,
        .may_reuse = {{"y", "x"}}},
       // y is the sum of the x of all ranks, added in float in the order of the ranks and rounded once, so
       // that every rank has equal bits. `of` names what the sum completes, for messages.

@@ -128,6 +128,27 @@ TEST(Ops, MultiplyByExpertsOfOneShape) {
   EXPECT_NE(error({DType::kBF16, {8, 95, 64}}, {DType::kBF16, {8, 64, 48}}), "");
 }
 
+// Gate and up have blocks of scales of their own, also where their rows end within one.
+TEST(Ops, MultiplyByExpertsInFp8WithTheirScales) {
+  const auto error = [](DType gate_up, std::optional<ir::Type> scale) {
+    ir::Types types{{"x", {DType::kBF16, {Dim::tokens(), 256}}},
+                    {"experts", {DType::kI32, {Dim::tokens(), 2}}},
+                    {"weights", {DType::kF32, {Dim::tokens(), 2}}},
+                    {"gate_up", {gate_up, {8, 2 * 192, 256}}},
+                    {"down", {DType::kBF16, {8, 256, 192}}}};
+    if (scale) types.add("gate_up_scale", *scale, true);
+    return message_of(ErrorKind::kCompile, [&] { (void)infer(op("expert_mlp"), types, {}); });
+  };
+  EXPECT_EQ(error(DType::kFP8, ir::Type{DType::kF32, {8, 384}}), "");
+  EXPECT_EQ(error(DType::kFP8, ir::Type{DType::kF32, {8, 4, 2}}), "");
+  EXPECT_EQ(error(DType::kFP8, ir::Type{DType::kF32, {8, 3, 2}}),
+            "op 'expert_mlp': gate_up_scale is f32[8,3,2], needs f32[8,384] or f32[8,4,2]");
+  EXPECT_EQ(error(DType::kFP8, {}),
+            "op 'expert_mlp': needs a gate_up_scale where gate_up is fp8, and only there");
+  EXPECT_EQ(error(DType::kBF16, ir::Type{DType::kF32, {8, 384}}),
+            "op 'expert_mlp': needs a gate_up_scale where gate_up is fp8, and only there");
+}
+
 TEST(Ops, GatherTheColumnsOfAllRanks) {
   const ir::Types in{{"x", {DType::kF32, {Dim::sequences(), 50}}}};
   const std::string of = "lm_head";

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/rounding.h"
 #include "harness.h"
 
 namespace encore::conformance {
@@ -183,8 +184,14 @@ struct ExpertCase {
   reference::Routed routed;
 
   [[nodiscard]] const HostTensor& input(std::string_view name) const { return op.inputs[name]; }
+  // The numbers that a weight stands for.
+  [[nodiscard]] HostTensor numbers(const std::string& name, int64_t num_matrices) const {
+    const HostTensor* scale = op.inputs.find(name + "_scale");
+    return scale == nullptr ? input(name)
+                            : reference::scaled_experts(input(name), *scale, num_matrices);
+  }
   [[nodiscard]] HostTensor expected() const {
-    return reference::expert_mlp(input("x"), routed, input("gate_up"), input("down"));
+    return reference::expert_mlp(input("x"), routed, numbers("gate_up", 2), numbers("down", 1));
   }
 };
 
@@ -215,6 +222,25 @@ ExpertCase expert_case(Random& random, DType dtype, const ExpertSizes& s, const 
       {"gate_up", random.tensor(type_of(dtype, {s.num_experts, 2 * s.inner, s.width}), {}, spread)},
       {"down", random.tensor(type_of(dtype, {s.num_experts, s.width, s.inner}), {}, spread)}};
   return {{.op = "expert_mlp", .inputs = std::move(inputs), .step = step}, std::move(routed)};
+}
+
+enum class ExpertScales : uint8_t { kByRow, kByBlock };
+
+// Makes a weight of the case one of codes in fp8, with scales about `spread` / 20, each another.
+void store_in_fp8(ExpertCase& c, Random& random, const std::string& name, ExpertScales scales) {
+  const int64_t num_matrices = name == "gate_up" ? 2 : 1;
+  const Shape shape = c.input(name).shape;
+  const auto blocks = [](int64_t n) { return div_up(n, int64_t{128}); };
+  const ir::Type by_row = type_of(DType::kF32, {shape[0], shape[1]});
+  const ir::Type by_block = type_of(
+      DType::kF32, {shape[0], num_matrices * blocks(shape[1] / num_matrices), blocks(shape[2])});
+  HostTensor scale = random.tensor(scales == ExpertScales::kByRow ? by_row : by_block, {});
+  const double spread = 1 / std::sqrt(static_cast<double>(c.input("x").shape[1]));
+  for (double& value : scale.values)
+    value = round_to(DType::kF32, spread / 20 * std::exp2(value / 2));
+  c.op.inputs[name] = random.tensor(type_of(DType::kFP8, {shape[0], shape[1], shape[2]}), {}, 20);
+  // Operands keep no name of their own.
+  c.op.inputs.add(name == "gate_up" ? "gate_up_scale" : "down_scale", scale, true);
 }
 
 // Products of gate and up that fall on the other side of a rounding move a sum by less than this.
@@ -255,6 +281,36 @@ TEST_P(Conformance, ExpertMlpOfSeveralPartsOfTheRowsAgrees) {
   const ExpertCase c = expert_case(random_, dtype(), sizes, tokens(4500));
   const std::vector<Output> y = run(device(), c.op);
   expect_close(y[0].tensor, c.expected(), expert_tolerance(dtype(), sizes));
+}
+
+// Widths of several blocks of scales, of parts of one, and of no whole group of codes; one weight of
+// the two in floats.
+TEST_P(Conformance, ExpertMlpOfFp8WeightsAgrees) {
+  struct Fp8Experts {
+    ExpertSizes sizes;
+    ExpertScales scales;
+    bool gate_up = true;
+    bool down = true;
+  };
+  const Fp8Experts all[] = {
+      {{8, 2, 64, 96}, ExpertScales::kByRow},
+      {{6, 2, 320, 144}, ExpertScales::kByBlock},
+      {{16, 4, 128, 272}, ExpertScales::kByBlock},
+      {{5, 3, 33, 17}, ExpertScales::kByRow},
+      {{3, 1, 200, 136}, ExpertScales::kByBlock},
+      {{4, 2, 256, 128}, ExpertScales::kByRow, true, false},
+      {{4, 2, 256, 128}, ExpertScales::kByBlock, false, true},
+  };
+  for (const Fp8Experts& of : cases(all, 2)) {
+    for (const int64_t rows : {0, 1, 2, 5, 17, 70}) {
+      SCOPED_TRACE(at(rows, of.sizes.width) + ", experts " + std::to_string(of.sizes.num_experts));
+      ExpertCase c = expert_case(random_, dtype(), of.sizes, tokens(rows));
+      if (of.gate_up) store_in_fp8(c, random_, "gate_up", of.scales);
+      if (of.down) store_in_fp8(c, random_, "down", of.scales);
+      expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), of.sizes));
+      if (HasFailure()) return;
+    }
+  }
 }
 
 // Uneven choices: all rows go to one expert, or all but one row are padding.

@@ -115,6 +115,22 @@ HostTensor scaled(const HostTensor& weight, const HostTensor& scale) {
   return numbers;
 }
 
+HostTensor scaled_experts(const HostTensor& weight, const HostTensor& scale, int64_t num_matrices) {
+  HostTensor numbers = like(weight);
+  const int64_t rows = weight.shape[1] / num_matrices;
+  const int64_t columns = weight.shape[2];
+  const bool by_row = scale.shape.rank() == 2;
+  for (int64_t expert = 0; expert < weight.num_rows(); ++expert) {
+    for (int64_t i = 0; i < weight.row_elements(); ++i) {
+      const int64_t row = i / columns;
+      const int64_t block = row / rows * ((rows + 127) / 128) + row % rows / 128;
+      numbers.row(expert)[i] *=
+          scale.row(expert)[by_row ? row : block * scale.shape[2] + i % columns / 128];
+    }
+  }
+  return numbers;
+}
+
 HostTensor in_fp8(const HostTensor& x) {
   HostTensor y = like(x);
   for (int64_t r = 0; r < x.num_rows(); ++r) {

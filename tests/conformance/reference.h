@@ -42,6 +42,9 @@ HostTensor lora_expand(const HostTensor& base, const HostTensor& h, const HostTe
 // The numbers that a weight in fp8 stands for: scale has a number for each row, or for each block of
 // 128 x 128.
 HostTensor scaled(const HostTensor& weight, const HostTensor& scale);
+// The numbers that codes of experts [E,O,I] stand for: of each expert `num_matrices` matrices, one below
+// the other. scale: for each row [E,O], or for each block of 128 x 128 of each matrix.
+HostTensor scaled_experts(const HostTensor& weight, const HostTensor& scale, int64_t num_matrices);
 // What activations are once they are rounded to fp8.
 HostTensor in_fp8(const HostTensor& x);
 // The experts of each row and their weights; -1 and 0 where live[r] < least.

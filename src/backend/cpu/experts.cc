@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/scaled_products.h"
 #include "backend/cpu/simd.h"
 #include "backend/routing.h"
 #include "base/rounding.h"
+#include "base/scale_block.h"
 
 namespace encore::cpu {
 namespace {
@@ -122,8 +124,8 @@ struct ExpertMlp {
   const TensorView& x;
   const TensorView& experts;
   const TensorView& weights;
-  const TensorView& gate_up;
-  const TensorView& down;
+  ExpertMatrices gate_up;
+  ExpertMatrices down;
   const TensorView& y;
   int32_t* pairs = nullptr;     // [kRowsPerSort * X]: of a sorted place, row * X + k in the part
   int32_t* places = nullptr;    // the other way round; -1: no expert
@@ -132,14 +134,11 @@ struct ExpertMlp {
   float* products = nullptr;    // [kRowsPerSort * X, D]
   std::byte* hidden = nullptr;  // [kRowsPerSort * X, F], of x's dtype
 
-  [[nodiscard]] int64_t num_experts() const { return gate_up.shape[0]; }
+  [[nodiscard]] int64_t num_experts() const { return gate_up.weight.shape[0]; }
   [[nodiscard]] int64_t top_k() const { return experts.shape[1]; }
   [[nodiscard]] int64_t width() const { return x.shape[1]; }
-  [[nodiscard]] int64_t inner() const { return down.shape[2]; }
+  [[nodiscard]] int64_t inner() const { return down.columns(); }
   [[nodiscard]] int64_t num_pairs() const { return starts[num_experts()]; }
-  [[nodiscard]] Arrangement arrangement() const {
-    return gate_up.dtype == DType::kBF16 ? Arrangement::kEvenOdd : Arrangement::kNatural;
-  }
 };
 
 // Sorts the pairs of rows [row, row + num_rows) by counting.
@@ -165,38 +164,46 @@ void sort_by_expert(const ExpertMlp& m, int64_t row, int64_t num_rows) {
   }
 }
 
-// Computes the products of an expert's widened rows with rows [out, out + count) of its matrix. The
-// products of a row begin 16 floats behind those of the row before.
-void expert_products(const ExpertMlp& m, const TensorView& weight, int64_t expert, int64_t out,
-                     int64_t count, float* sums) {
-  const int64_t columns = weight.shape[2];
-  const int64_t stride = padded(columns);
+// Computes the products of an expert's widened rows with rows [out, out + count) of a set of its
+// matrices. The products of a row begin 16 floats behind those of the row before.
+void expert_products(const ExpertMlp& m, const ExpertMatrices& w, int64_t expert, int64_t set,
+                     int64_t out, int64_t count, float* sums) {
+  const int64_t stride = padded(w.columns());
   const int64_t num_rows = m.starts[expert + 1] - m.starts[expert];
-  const auto row_of_weight = [&](int64_t o) {
-    return weight.as<std::byte>() +
-           ((expert * weight.shape[1] + o) * columns) * size_of(weight.dtype);
-  };
   DotProducts dots{.x = m.packed + m.starts[expert] * stride,
                    .x_stride = stride,
                    .num_x = num_rows,
-                   .w = row_of_weight(out),
-                   .w_dtype = weight.dtype,
-                   .w_stride = columns,
+                   .w = w.row(expert, set, out),
+                   .w_dtype = w.weight.dtype,
+                   .w_stride = w.columns(),
                    .num_w = count,
-                   .n = columns,
+                   .n = w.columns(),
                    .y = sums,
                    .y_stride = kOutsPerItem};
-  if (num_rows >= kMinRowsToWiden && weight.dtype != DType::kF32) {
+  if (num_rows >= kMinRowsToWiden && w.weight.dtype != DType::kF32) {
     float* wide = thread_buffer(Buffer::kThird, kOutsPerItem * stride);
     for (int64_t c = 0; c < count; ++c)
-      simd().pack(row_of_weight(out + c), weight.dtype, columns, m.arrangement(),
+      simd().pack(w.row(expert, set, out + c), w.weight.dtype, w.columns(), w.arrangement(),
                   wide + c * stride);
     dots.w = wide;
     dots.w_dtype = DType::kF32;
     dots.w_stride = stride;
     dots.n = stride;
   }
+  if (w.has_block_scales()) {
+    grouped_dot_products(dots, w.columns(), Buffer::kFourth,
+                         [&](int64_t /*row*/, int64_t c, int64_t group) {
+                           return w.scales(expert, set, out + c)[group];
+                         });
+    return;
+  }
   simd().dot_products(dots);
+  if (w.scale == nullptr) return;
+  const float* scales = w.scales(expert, set, out);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    for (int64_t c = 0; c < count; ++c)
+      sums[r * kOutsPerItem + c] *= scales[c];
+  }
 }
 
 // Calls body(expert, first, count) for 16 outputs at a time of each expert that has rows.
@@ -216,14 +223,14 @@ void for_each_output(Pool& pool, const ExpertMlp& m, int64_t num_outputs, const 
   });
 }
 
-// Widens one row for each sorted place.
+// Widens one row for each sorted place, for products with those matrices.
 template <typename Row>
-void pack_places(Pool& pool, const ExpertMlp& m, int64_t columns, const Row& row_at) {
+void pack_places(Pool& pool, const ExpertMlp& m, const ExpertMatrices& w, const Row& row_at) {
   const int64_t num_pairs = m.num_pairs();
   pool.parallel_for(num_pairs, pool.grain(num_pairs), [&](int64_t first, int64_t last) {
     for (int64_t place = first; place < last; ++place) {
-      simd().pack(row_at(place), m.x.dtype, columns, m.arrangement(),
-                  m.packed + place * padded(columns));
+      simd().pack(row_at(place), m.x.dtype, w.columns(), w.arrangement(),
+                  m.packed + place * padded(w.columns()));
     }
   });
 }
@@ -234,8 +241,8 @@ void multiply_gate_up(Pool& pool, const ExpertMlp& m) {
     const int64_t num_rows = m.starts[expert + 1] - start;
     float* gate = thread_buffer(Buffer::kFirst, num_rows * kOutsPerItem);
     float* up = thread_buffer(Buffer::kSecond, num_rows * kOutsPerItem);
-    expert_products(m, m.gate_up, expert, out, count, gate);
-    expert_products(m, m.gate_up, expert, m.inner() + out, count, up);
+    expert_products(m, m.gate_up, expert, 0, out, count, gate);
+    expert_products(m, m.gate_up, expert, 1, out, count, up);
     for (int64_t r = 0; r < num_rows; ++r) {
       float* row = gate + r * kOutsPerItem;
       apply_silu(row, count);
@@ -252,7 +259,7 @@ void multiply_down(Pool& pool, const ExpertMlp& m) {
     const int64_t start = m.starts[expert];
     const int64_t num_rows = m.starts[expert + 1] - start;
     float* sums = thread_buffer(Buffer::kFirst, num_rows * kOutsPerItem);
-    expert_products(m, m.down, expert, out, count, sums);
+    expert_products(m, m.down, expert, 0, out, count, sums);
     for (int64_t r = 0; r < num_rows; ++r)
       std::copy_n(sums + r * kOutsPerItem, count, m.products + (start + r) * m.width() + out);
   });
@@ -298,8 +305,13 @@ class ExpertScratch {
 };
 
 ExpertMlp expert_operands(const KernelArgs& args, ExpertScratch& scratch) {
-  ExpertMlp m{args.inputs["x"],       args.inputs["experts"], args.inputs["weights"],
-              args.inputs["gate_up"], args.inputs["down"],    args.outputs["y"]};
+  const Views& in = args.inputs;
+  ExpertMlp m{in["x"],
+              in["experts"],
+              in["weights"],
+              {in["gate_up"], in.find("gate_up_scale"), 2},
+              {in["down"], in.find("down_scale"), 1},
+              args.outputs["y"]};
   const int64_t num_pairs = std::min(m.x.shape[0], kRowsPerSort) * m.top_k();
   m.pairs = scratch.take<int32_t>(num_pairs);
   m.places = scratch.take<int32_t>(num_pairs);
@@ -323,10 +335,10 @@ void expert_mlp(Pool& pool, const KernelArgs& args) {
   for (int64_t row = 0; row < m.x.shape[0]; row += kRowsPerSort) {
     const int64_t num_rows = std::min(kRowsPerSort, m.x.shape[0] - row);
     sort_by_expert(m, row, num_rows);
-    pack_places(pool, m, m.width(),
+    pack_places(pool, m, m.gate_up,
                 [&](int64_t place) { return row_bytes(m.x, row + m.pairs[place] / m.top_k()); });
     multiply_gate_up(pool, m);
-    pack_places(pool, m, m.inner(), [&](int64_t place) { return m.hidden + place * row_size; });
+    pack_places(pool, m, m.down, [&](int64_t place) { return m.hidden + place * row_size; });
     multiply_down(pool, m);
     combine(pool, m, row, num_rows);
   }
@@ -340,7 +352,8 @@ std::span<const Kernel> expert_kernels() {
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.cpu",
              .workspace = expert_mlp_workspace,
-             .bind = bind<"expert_mlp.cpu", expert_mlp>},
+             .bind = bind<"expert_mlp.cpu", expert_mlp>,
+             .optional = {"gate_up_scale", "down_scale"}},
   };
   return kRows;
 }

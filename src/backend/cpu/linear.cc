@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/scaled_products.h"
 #include "backend/cpu/simd.h"
 #include "backend/fp8_activations.h"
 #include "backend/fused_linear.h"
@@ -95,28 +96,6 @@ void finish(const Linear& l, float* sums, int64_t row, int64_t num_rows, int64_t
   }
 }
 
-// Computes the dot products as sums of groups of columns, each scaled. The first row of w is row
-// `out` of the weight.
-void grouped_dot_products(const Linear& l, const DotProducts& dots, int64_t out) {
-  float* partial = thread_buffer(Buffer::kThird, dots.num_x * dots.y_stride);
-  std::fill_n(dots.y, dots.num_x * dots.y_stride, 0.0F);
-  for (int64_t group = 0; group < l.num_groups(); ++group) {
-    const int64_t column = group * kScaleBlock;
-    DotProducts part = dots;
-    part.x += column;
-    part.w = static_cast<const std::byte*>(dots.w) + column * size_of(dots.w_dtype);
-    part.n = std::min(kScaleBlock, l.num_in() - column);
-    part.y = partial;
-    simd().dot_products(part);
-    for (int64_t r = 0; r < dots.num_x; ++r) {
-      for (int64_t c = 0; c < dots.num_w; ++c) {
-        const int64_t at = r * dots.y_stride + c;
-        dots.y[at] += partial[at] * l.group_scale(r, out + c, group);
-      }
-    }
-  }
-}
-
 // Columns [first, last) of y for the packed rows, which are rows [row, row + num_rows) of x.
 void columns(const Linear& l, int64_t row, int64_t num_rows, int64_t first, int64_t last) {
   const bool widen = num_rows >= kMinRowsForPanel && l.weight.dtype != DType::kF32;
@@ -145,7 +124,9 @@ void columns(const Linear& l, int64_t row, int64_t num_rows, int64_t first, int6
       dots.n = l.stride();
     }
     if (l.fp8_activations || l.has_block_scales()) {
-      grouped_dot_products(l, dots, out);
+      grouped_dot_products(
+          dots, l.num_in(), Buffer::kThird,
+          [&](int64_t r, int64_t c, int64_t group) { return l.group_scale(r, out + c, group); });
     } else {
       simd().dot_products(dots);
     }

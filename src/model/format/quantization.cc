@@ -129,7 +129,8 @@ Quantization quantized_at_load() {
           .groups = {{{{ModulePattern::Kind::kAny, ""}},
                       {.scales = ScaleLayout::kRow, .fp8_activations = true}}},
           .ignored = {{ModulePattern::Kind::kName, "lm_head"},
-                      {ModulePattern::Kind::kName, "model.embed_tokens"}}};
+                      {ModulePattern::Kind::kName, "model.embed_tokens"},
+                      {ModulePattern::Kind::kWildcard, "*.gate"}}};
 }
 
 std::optional<Quantization> read_quantization(const json::Object& config,

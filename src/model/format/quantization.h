@@ -78,7 +78,7 @@ struct Quantization {
 };
 
 // The scheme of weights that are quantized at load: FP8 with a scale for each row and activations
-// in FP8.
+// in FP8. Routers of experts stay floats, as in checkpoints that are published.
 Quantization quantized_at_load();
 
 // Reads the object `config.json`, and `hf_quant_config.json` beside it where there is one. Returns

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "backend/cuda/experts/experts.h"
+#include "backend/cuda/experts/matrices.cuh"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/mma.cuh"
@@ -113,38 +114,124 @@ __global__ void __launch_bounds__(kSortThreads)
 }
 
 // Strides count elements.
-template <typename T>
+template <typename T, typename Stored>
 struct ProductArgs {
   const T* rows;  // that are multiplied: row `pair / pairs_per_row`
   int64_t rows_stride;
   int pairs_per_row;
-  const T* weight;      // [E,O,columns]
-  int64_t weight_rows;  // O
-  T* out;               // [pairs,num_outputs]
+  ExpertMatrices<Stored> matrices;
+  T* out;  // [pairs,num_outputs]
   int num_outputs;
-  int columns;
   const int32_t* sorted;
   const RowTile* tiles;
   const int32_t* num_tiles;
 };
 
-template <int kRows>
+// A stage of shared memory: kDepth columns of weights, in a tile of rows of so many 16-byte pieces,
+// and of rows that they are multiplied with.
+template <typename Stored, int kRows>
 struct Stage {
-  static constexpr int kWeightBytes = kSets * kOutputs * kDepth * 2;
+  static constexpr int kPieceElements = 16 / static_cast<int>(sizeof(Stored));
+  static constexpr int kWeightPieces = kDepth / kPieceElements;
+  static constexpr int kWeightRowBytes = kWeightPieces * 16;
+  static constexpr int kWeightBytes = kSets * kOutputs * kWeightRowBytes;
   static constexpr int kRowBytes = kRows * kDepth * 2;
   static constexpr int kBytes = kWeightBytes + kRowBytes;
+
+  static __device__ __forceinline__ uint32_t weight_offset(int row, int piece) {
+    return tile_offset<kWeightRowBytes / 2>(row, piece);
+  }
+};
+
+// The second operands of the products of 16 columns with a warp's outputs of both sets: of the first
+// 8 outputs of a set in [0] and [1], of the others in [2] and [3].
+template <typename T, typename Stored>
+__device__ __forceinline__ void load_weights(uint32_t (&weights)[kSets][4], uint32_t stage, int k) {
+  using Tile = Stage<Stored, kFewRows>;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int first = static_cast<int>(threadIdx.x) / kLanes * kOutputsPerWarp + lane % 8;
+  if constexpr (kIsFp8<Stored>) {
+    // A word of codes has both operands of a lane (codes.cuh), so four matrices are those of both sets.
+    uint32_t codes[kSets * 2];
+    const int row = lane / 16 * kOutputs + lane / 8 % 2 * 8 + first;
+    load_matrices(codes, stage + Tile::weight_offset(row, k));
+#pragma unroll
+    for (int i = 0; i < kSets * 2; ++i)
+      widen_codes<T>(codes[i], weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
+  } else {
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) {
+      const int row = set * kOutputs + lane / 16 * 8 + first;
+      load_matrices(weights[set], stage + Tile::weight_offset(row, 2 * k + lane / 8 % 2));
+    }
+  }
+}
+
+// A thread's sums: of kTiles tiles of 16 rows, the two sets, and two times 8 outputs of a set.
+template <int kTiles>
+using ProductSums = float[kTiles][kSets][2][4];
+
+// Scales of the outputs that a thread has sums of, in one group of columns.
+template <typename T, typename Stored, bool kGated>
+class OutputScales {
+ public:
+  __device__ __forceinline__ OutputScales(const ProductArgs<T, Stored>& args, int expert,
+                                          int first_output) {
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int output = first_output + i / 2 * 8 + i % 2 + (kGated ? 0 : set * kOutputs);
+        // Outputs beyond the last are not stored, so any scale will do.
+        rows_[set][i] =
+            args.matrices.scales_of(expert, kGated ? set : 0, min(output, args.num_outputs - 1));
+      }
+    }
+  }
+  __device__ __forceinline__ void load(int group) {
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scales_[set][i] = rows_[set][i][group];
+    }
+  }
+  // Adds the group's sums to those of all columns, and begins anew.
+  template <int kTiles>
+  __device__ __forceinline__ void add(ProductSums<kTiles>& sums, ProductSums<kTiles>& total) const {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int set = 0; set < kSets; ++set) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          float& sum = sums[t][set][i / 4][i % 4];
+          float& of_all = total[t][set][i / 4][i % 4];
+          of_all = fmaf(sum, scales_[set][i / 4 * 2 + i % 2], of_all);
+          sum = 0;
+        }
+      }
+    }
+  }
+
+ private:
+  const float* rows_[kSets][4];
+  float scales_[kSets][4];
 };
 
 // Multiplies a tile of rows by an expert's matrix. If `kGated`, the two sets of outputs are rows of
 // gate and of up, and the kernel writes silu(gate) * up; else the sets lie side by side, and it
 // writes both. The grid is (blocks of outputs, tiles).
-template <typename T, int kRows, bool kGated>
+template <typename T, typename Stored, int kRows, bool kGated>
 __global__ void __launch_bounds__(kWarps* kLanes)
-    expert_product_kernel(const __grid_constant__ ProductArgs<T> args) {
+    expert_product_kernel(const __grid_constant__ ProductArgs<T, Stored> args) {
+  using Tile = Stage<Stored, kRows>;
   constexpr int kThreads = kWarps * kLanes;
-  constexpr int kRowsPerCopy = kThreads / kPieces;  // rows that the block copies at once
-  constexpr int kWeightCopies = kSets * kOutputs / kRowsPerCopy;
+  constexpr int kWeightRowsPerCopy =
+      kThreads / Tile::kWeightPieces;  // that the block copies at once
+  constexpr int kWeightCopies = kSets * kOutputs / kWeightRowsPerCopy;
   constexpr int kCopiesPerSet = kWeightCopies / kSets;
+  constexpr int kRowsPerCopy = kThreads / kPieces;
   constexpr int kRowCopies = kRows / kRowsPerCopy;
   constexpr int kTiles = kRows / 16;  // of the tensor cores
   constexpr int kOutputsPerBlock = kGated ? kOutputs : kSets * kOutputs;
@@ -156,16 +243,19 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kLanes;
   const int warp = thread / kLanes;
+  const int columns = args.matrices.columns;
   const int first_output = static_cast<int>(blockIdx.x) * kOutputsPerBlock;
   if (thread < kRows) pairs[thread] = thread < tile.count ? args.sorted[tile.first + thread] : -1;
   __syncthreads();
 
+  const int weight_row = thread / Tile::kWeightPieces;
+  const int weight_column = thread % Tile::kWeightPieces * Tile::kPieceElements;
+  const Stored* const weight =
+      args.matrices.row(tile.expert, 0, first_output + weight_row) + weight_column;
+  const int64_t set_rows = kGated ? args.matrices.set_rows : kOutputs;
+  const uint32_t weight_to = Tile::weight_offset(weight_row, thread % Tile::kWeightPieces);
   const int copied_row = thread / kPieces;
   const int piece = thread % kPieces;
-  const int64_t set_rows = kGated ? args.num_outputs : kOutputs;
-  const T* const weight =
-      args.weight + (tile.expert * args.weight_rows + first_output + copied_row) * args.columns +
-      piece * 8;
   const T* rows[kRowCopies];
 #pragma unroll
   for (int i = 0; i < kRowCopies; ++i) {
@@ -176,20 +266,20 @@ __global__ void __launch_bounds__(kWarps* kLanes)
                         piece * 8;
   }
   const uint32_t shared = shared_address(stages);
-  const uint32_t copied_to = tile_offset<kDepth>(copied_row, piece);
+  const uint32_t row_to = Tile::kWeightBytes + tile_offset<kDepth>(copied_row, piece);
   const auto copy_stage = [&](int step) {
-    const uint32_t stage = shared + static_cast<uint32_t>(step % kStages * Stage<kRows>::kBytes);
+    const uint32_t stage = shared + static_cast<uint32_t>(step % kStages * Tile::kBytes);
     const int column = step * kDepth;
-    const bool is_inside = column + piece * 8 < args.columns;
 #pragma unroll
     for (int i = 0; i < kWeightCopies; ++i) {
       const int set = i / kCopiesPerSet;
-      const int row = i % kCopiesPerSet * kRowsPerCopy;
-      const int output = first_output + copied_row + row + (kGated ? 0 : set * kOutputs);
-      const bool is_valid = is_inside && output < args.num_outputs;
-      const T* const from =
-          is_valid ? weight + (set * set_rows + row) * args.columns + column : args.weight;
-      const uint32_t to = stage + copied_to + static_cast<uint32_t>(i * kRowsPerCopy * kDepth * 2);
+      const int row = i % kCopiesPerSet * kWeightRowsPerCopy;
+      const int output = first_output + weight_row + row + (kGated ? 0 : set * kOutputs);
+      const bool is_valid = column + weight_column < columns && output < args.num_outputs;
+      const Stored* const from =
+          is_valid ? weight + (set * set_rows + row) * columns + column : args.matrices.weight;
+      const uint32_t to =
+          stage + weight_to + static_cast<uint32_t>(i * kWeightRowsPerCopy * Tile::kWeightRowBytes);
       // Where an expert has many rows, its other tiles read its weights as well, so these stay in
       // caches.
       if constexpr (kRows == kFewRows) {
@@ -200,38 +290,46 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     }
 #pragma unroll
     for (int i = 0; i < kRowCopies; ++i) {
-      const bool is_valid = is_inside && rows[i] != nullptr;
-      copy_async(stage + Stage<kRows>::kWeightBytes + copied_to +
-                     static_cast<uint32_t>(i * kRowsPerCopy * kDepth * 2),
+      const bool is_valid = column + piece * 8 < columns && rows[i] != nullptr;
+      copy_async(stage + row_to + static_cast<uint32_t>(i * kRowsPerCopy * kDepth * 2),
                  is_valid ? rows[i] + column : args.rows, is_valid);
     }
   };
 
-  float sums[kTiles][kSets][2][4] = {};
-  const int num_steps = (args.columns + kDepth - 1) / kDepth;
+  ProductSums<kTiles> sums = {};  // of codes: of the columns that share a scale
+  ProductSums<kTiles> total = {};
+  constexpr int kStepsPerScale = static_cast<int>(kScaleBlock) / kDepth;
+  using Scales = OutputScales<T, Stored, kGated>;
+  [[maybe_unused]] std::conditional_t<kIsFp8<Stored>, Scales, int> scales = [&] {
+    if constexpr (kIsFp8<Stored>) {
+      return Scales(args, tile.expert, first_output + warp * kOutputsPerWarp + lane % 4 * 2);
+    } else {
+      return 0;
+    }
+  }();
+  const int num_steps = (columns + kDepth - 1) / kDepth;
 #pragma unroll
   for (int step = 0; step < kStages - 1; ++step) {
     if (step < num_steps) copy_stage(step);
     commit_copies();
   }
   for (int step = 0; step < num_steps; ++step) {
+    if constexpr (kIsFp8<Stored>) {
+      if (step % kStepsPerScale == 0) scales.load(step * kDepth >> args.matrices.column_shift);
+    }
     wait_for_copies<kStages - 2>();
     __syncthreads();  // of all threads; and nobody reads the stage before any more
     if (step + kStages - 1 < num_steps) copy_stage(step + kStages - 1);
     commit_copies();
-    const uint32_t stage = shared + static_cast<uint32_t>(step % kStages * Stage<kRows>::kBytes);
+    const uint32_t stage = shared + static_cast<uint32_t>(step % kStages * Tile::kBytes);
 #pragma unroll
     for (int k = 0; k < kPieces / 2; ++k) {
       uint32_t weights[kSets][4];
-#pragma unroll
-      for (int set = 0; set < kSets; ++set) {
-        const int row = set * kOutputs + warp * kOutputsPerWarp + lane / 16 * 8 + lane % 8;
-        load_matrices(weights[set], stage + tile_offset<kDepth>(row, 2 * k + lane / 8 % 2));
-      }
+      load_weights<T, Stored>(weights, stage, k);
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         uint32_t x[4];
-        load_matrices(x, stage + Stage<kRows>::kWeightBytes +
+        load_matrices(x, stage + Tile::kWeightBytes +
                              tile_offset<kDepth>(t * 16 + lane % 16, 2 * k + lane / 16));
 #pragma unroll
         for (int set = 0; set < kSets; ++set) {
@@ -240,7 +338,12 @@ __global__ void __launch_bounds__(kWarps* kLanes)
         }
       }
     }
+    if constexpr (kIsFp8<Stored>) {
+      if (step % kStepsPerScale == kStepsPerScale - 1 || step + 1 == num_steps)
+        scales.add(sums, total);
+    }
   }
+  ProductSums<kTiles>& products = kIsFp8<Stored> ? total : sums;
 
   // Writes two neighbouring outputs of a row.
   const auto store = [&](int row, int output, float low, float high) {
@@ -256,8 +359,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
       for (int n = 0; n < 2; ++n) {
         const int row = t * 16 + half * 8 + lane / 4;
         const int output = first_output + warp * kOutputsPerWarp + n * 8 + lane % 4 * 2;
-        const float* const first = sums[t][0][n] + half * 2;
-        const float* const second = sums[t][1][n] + half * 2;
+        const float* const first = products[t][0][n] + half * 2;
+        const float* const second = products[t][1][n] + half * 2;
         if constexpr (kGated) {
           store(row, output, silu<T>(first[0]) * second[0], silu<T>(first[1]) * second[1]);
         } else {
@@ -321,20 +424,21 @@ struct Between {
 
   Between(const KernelArgs& args, int rows_per_tile) {
     const TensorView& down = args.inputs["down"];
+    const int64_t size = size_of(args.inputs["x"].dtype);
     const int64_t rows = std::min(args.inputs["x"].num_rows(), kRowsPerPart);
     pairs = rows * args.inputs["experts"].shape[1];
     max_tiles = pairs / rows_per_tile + std::min(pairs, down.shape[0]);
-    const auto take = [&](int64_t size) {
+    const auto take = [&](int64_t num_bytes) {
       constexpr int64_t kAlignment = 256;
       const int64_t place = bytes;
-      bytes += round_up(size, kAlignment);
+      bytes += round_up(num_bytes, kAlignment);
       return place;
     };
     sorted = take(pairs * static_cast<int64_t>(sizeof(int32_t)));
     tiles = take(max_tiles * static_cast<int64_t>(sizeof(RowTile)));
     num_tiles = take(sizeof(int32_t));
-    hidden = take(pairs * down.shape[2] * size_of(down.dtype));
-    products = take(pairs * down.shape[1] * size_of(down.dtype));
+    hidden = take(pairs * down.shape[2] * size);
+    products = take(pairs * down.shape[1] * size);
   }
 };
 
@@ -345,15 +449,35 @@ int rows_per_tile(const KernelArgs& args) {
   return num_pairs(args) <= kRowsWorthATile * num_experts ? kFewRows : kManyRows;
 }
 
+// Launches the product of all tiles with the matrices of a weight, of floats or of codes.
 template <typename T, int kRows, bool kGated>
-void launch_product(Stream& stream, const ProductArgs<T>& args, int64_t max_tiles) {
-  constexpr int kOutputsPerBlock = kGated ? kOutputs : kSets * kOutputs;
-  launch(stream,
-         {.blocks = dim3(static_cast<unsigned>(div_up(args.num_outputs, kOutputsPerBlock)),
-                         static_cast<unsigned>(max_tiles)),
-          .threads = kWarps * kLanes,
-          .shared_bytes = static_cast<size_t>(kStages * Stage<kRows>::kBytes)},
-         expert_product_kernel<T, kRows, kGated>, args);
+void launch_product(Stream& stream, const KernelArgs& args, const char* name, const T* rows,
+                    int64_t rows_stride, T* out, const SortArgs& sort, int64_t max_tiles) {
+  const auto launch_stored = [&](auto tag) {
+    using Stored = typename decltype(tag)::type;
+    constexpr int kOutputsPerBlock = kGated ? kOutputs : kSets * kOutputs;
+    const ProductArgs<T, Stored> product{
+        .rows = rows,
+        .rows_stride = rows_stride,
+        .pairs_per_row = kGated ? sort.top_k : 1,
+        .matrices = matrices_of<Stored>(args, name, kGated),
+        .out = out,
+        .num_outputs = static_cast<int>(args.inputs[name].shape[1]) / (kGated ? 2 : 1),
+        .sorted = sort.sorted,
+        .tiles = sort.tiles,
+        .num_tiles = sort.num_tiles};
+    launch(stream,
+           {.blocks = dim3(static_cast<unsigned>(div_up(product.num_outputs, kOutputsPerBlock)),
+                           static_cast<unsigned>(max_tiles)),
+            .threads = kWarps * kLanes,
+            .shared_bytes = static_cast<size_t>(kStages * Stage<Stored, kRows>::kBytes)},
+           expert_product_kernel<T, Stored, kRows, kGated>, product);
+  };
+  if (args.inputs[name].dtype == DType::kFP8) {
+    launch_stored(TypeTag<Float8>{});
+  } else {
+    launch_stored(TypeTag<T>{});
+  }
 }
 
 // Enqueues the launches of rows [first, first + count).
@@ -362,13 +486,12 @@ void launch_part(Stream& stream, const KernelArgs& args, int64_t first, int64_t 
   const TensorView& x = args.inputs["x"];
   const TensorView& experts = args.inputs["experts"];
   const TensorView& weights = args.inputs["weights"];
-  const TensorView& gate_up = args.inputs["gate_up"];
   const TensorView& down = args.inputs["down"];
   const TensorView& y = args.outputs["y"];
   const Between between(args, kRows);
   auto* const scratch = static_cast<std::byte*>(args.scratch);
   const auto top_k = static_cast<int>(experts.shape[1]);
-  const auto num_experts = static_cast<int>(gate_up.shape[0]);
+  const auto num_experts = static_cast<int>(down.shape[0]);
   const auto width = static_cast<int>(x.shape[1]);
   const auto inner = static_cast<int>(down.shape[2]);
   const int32_t* const part_experts = experts.as<const int32_t>() + first * experts.row_stride;
@@ -385,28 +508,12 @@ void launch_part(Stream& stream, const KernelArgs& args, int64_t first, int64_t 
          {.blocks = 1, .threads = kSortThreads, .shared_bytes = sizeof(int32_t) * num_experts},
          sort_pairs_kernel, sort);
   const int64_t max_tiles = sort.num_pairs / kRows + std::min(sort.num_pairs, num_experts);
-  ProductArgs<T> product{.rows = x.as<const T>() + first * x.row_stride,
-                         .rows_stride = x.row_stride,
-                         .pairs_per_row = top_k,
-                         .weight = gate_up.as<const T>(),
-                         .weight_rows = gate_up.shape[1],
-                         .out = reinterpret_cast<T*>(scratch + between.hidden),
-                         .num_outputs = inner,
-                         .columns = width,
-                         .sorted = sort.sorted,
-                         .tiles = sort.tiles,
-                         .num_tiles = sort.num_tiles};
-  launch_product<T, kRows, true>(stream, product, max_tiles);
-  product.rows = product.out;
-  product.rows_stride = inner;
-  product.pairs_per_row = 1;
-  product.weight = down.as<const T>();
-  product.weight_rows = down.shape[1];
-  product.out = reinterpret_cast<T*>(scratch + between.products);
-  product.num_outputs = width;
-  product.columns = inner;
-  launch_product<T, kRows, false>(stream, product, max_tiles);
-  const CombineArgs<T> combine{.products = product.out,
+  auto* const hidden = reinterpret_cast<T*>(scratch + between.hidden);
+  auto* const products = reinterpret_cast<T*>(scratch + between.products);
+  launch_product<T, kRows, true>(stream, args, "gate_up", x.as<const T>() + first * x.row_stride,
+                                 x.row_stride, hidden, sort, max_tiles);
+  launch_product<T, kRows, false>(stream, args, "down", hidden, inner, products, sort, max_tiles);
+  const CombineArgs<T> combine{.products = products,
                                .experts = part_experts,
                                .experts_stride = experts.row_stride,
                                .weights = weights.as<const float>() + first * weights.row_stride,
@@ -428,8 +535,14 @@ void launch_part(Stream& stream, const KernelArgs& args, int64_t first, int64_t 
 
 template <typename T, int kRows>
 BoundLaunch bind_tiles(const KernelArgs& args) {
-  allow_shared_memory(expert_product_kernel<T, kRows, true>, kStages * Stage<kRows>::kBytes);
-  allow_shared_memory(expert_product_kernel<T, kRows, false>, kStages * Stage<kRows>::kBytes);
+  const auto allow = [](auto tag) {
+    using Stored = typename decltype(tag)::type;
+    constexpr int64_t kBytes = kStages * Stage<Stored, kRows>::kBytes;
+    allow_shared_memory(expert_product_kernel<T, Stored, kRows, true>, kBytes);
+    allow_shared_memory(expert_product_kernel<T, Stored, kRows, false>, kBytes);
+  };
+  allow(TypeTag<T>{});
+  allow(TypeTag<Float8>{});
   return [args](Stream& stream, const StepLengths&) {
     const int64_t num_rows = args.inputs["x"].num_rows();
     for (int64_t first = 0; first < num_rows; first += kRowsPerPart)

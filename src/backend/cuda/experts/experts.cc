@@ -19,13 +19,15 @@ bool has_few_pairs(const KernelArgs& args) {
 
 bool accepts_groups(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
+  const TensorView& gate_up = args.inputs["gate_up"];
   const TensorView& down = args.inputs["down"];
   constexpr int64_t kPack = 8;
-  const bool is_packed = is_aligned(x) && is_aligned(args.outputs["y"]) &&
-                         is_aligned(args.inputs["gate_up"]) && is_aligned(down) &&
-                         x.shape[1] % kPack == 0 && down.shape[2] % kPack == 0 &&
-                         x.row_stride % kPack == 0;
-  return size_of(x.dtype) == 2 && is_packed && (args.batch_invariant || !has_few_pairs(args));
+  const auto is_packed = [](const TensorView& weight) {
+    return is_aligned(weight) && weight.shape[2] * size_of(weight.dtype) % 16 == 0;
+  };
+  const bool are_packed = is_aligned(x) && is_aligned(args.outputs["y"]) && is_packed(gate_up) &&
+                          is_packed(down) && x.shape[1] % kPack == 0 && x.row_stride % kPack == 0;
+  return size_of(x.dtype) == 2 && are_packed && (args.batch_invariant || !has_few_pairs(args));
 }
 
 }  // namespace
@@ -40,11 +42,13 @@ std::span<const Kernel> expert_kernels() {
              .name = "expert_mlp.groups",
              .accepts = accepts_groups,
              .workspace = expert_groups_workspace,
-             .bind = bind_expert_groups},
+             .bind = bind_expert_groups,
+             .optional = {"gate_up_scale", "down_scale"}},
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.rows",
              .workspace = expert_rows_workspace,
-             .bind = bind_expert_rows},
+             .bind = bind_expert_rows,
+             .optional = {"gate_up_scale", "down_scale"}},
   };
   return kRows;
 }

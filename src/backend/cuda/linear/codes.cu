@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) arrange_codes_kernel(uint4* groups, 
 
 void arrange_codes(Stream& stream, const TensorView& weight) {
   constexpr int64_t kMostBlocks = 132 * 8;
-  if (weight.row_elements() % kCodeGroup != 0) return;
+  if (weight.shape[weight.shape.rank() - 1] % kCodeGroup != 0) return;
   const int64_t count = weight.num_bytes() / kCodeGroup;
   const int64_t blocks = std::min(div_up(count, kThreads), kMostBlocks);
   launch(stream, {.blocks = static_cast<unsigned>(blocks), .threads = kThreads},

@@ -24,7 +24,7 @@ constexpr int64_t place_of_code(int64_t column, int64_t columns) {
   return column - in_group + in_group % 8 * 2 + in_group / 8;
 }
 
-// Brings a weight into that order, in place. Shapes: [outputs, columns], dense.
+// Brings a weight into that order, in place. Shapes: [..., columns], dense.
 void arrange_codes(Stream& stream, const TensorView& weight);
 
 }  // namespace encore::cuda

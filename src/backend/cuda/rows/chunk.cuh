@@ -2,7 +2,9 @@
 // chunk of a row.
 #pragma once
 
-#include "backend/cuda/element.cuh"
+#include "backend/cuda/fp8.h"
+#include "backend/cuda/linear/codes.cuh"
+#include "backend/cuda/linear/codes.h"
 
 namespace encore::cuda {
 
@@ -16,6 +18,48 @@ struct Chunk {
       unpack(load_pack(row + column), to);
     } else {
       to[0] = to_float(row[column]);
+    }
+  }
+};
+
+// Adjacent elements from an address on, in one chunk or several.
+template <bool kPacked, typename T, int kSize>
+__device__ __forceinline__ void load_elements(const T* from, float (&to)[kSize]) {
+  using Elements = Chunk<T, kPacked>;
+#pragma unroll
+  for (int i = 0; i < kSize; i += Elements::kSize) {
+    float chunk[Elements::kSize];
+    Elements::load(from, i, chunk);
+#pragma unroll
+    for (int j = 0; j < Elements::kSize; ++j)
+      to[i + j] = chunk[j];
+  }
+}
+
+// A row of a weight of 8-bit codes, which lie in memory in the order of codes.h: a group of them, or one,
+// in the order of its columns.
+template <bool kPacked>
+struct CodeChunk {
+  static constexpr int kSize = kPacked ? kCodeGroup : 1;
+  __device__ __forceinline__ static void load(const Float8* row, int column, int columns,
+                                              float (&to)[kSize]) {
+    if constexpr (kPacked) {
+      const uint4 group = *reinterpret_cast<const uint4*>(row + column);
+      const uint32_t words[4] = {group.x, group.y, group.z, group.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t even;
+        uint32_t odd;
+        widen_codes<__half>(words[i], even, odd);
+        const float2 low = unpack_pair<__half>(even);
+        const float2 high = unpack_pair<__half>(odd);
+        to[2 * i] = low.x;
+        to[2 * i + 1] = low.y;
+        to[2 * i + 8] = high.x;
+        to[2 * i + 9] = high.y;
+      }
+    } else {
+      to[0] = to_float(row[place_of_code(column, columns)]);
     }
   }
 };
