@@ -5,6 +5,7 @@
 #include "backend/all_reduce_norm.h"
 #include "backend/fused_attention.h"
 #include "backend/fused_linear.h"
+#include "backend/fused_route.h"
 
 namespace encore {
 namespace {
@@ -15,10 +16,9 @@ struct FusedOp {
   std::string_view with = {};  // stands for others only where it has this operand; empty: always
 };
 constexpr FusedOp kFusedOps[] = {
-    {"fused_linear", linear_parts},
-    {"linear", linear_parts, "adapters"},
-    {"fused_attention", attention_parts},
-    {"all_reduce_add_rms_norm", all_reduce_norm_parts},
+    {"fused_linear", linear_parts},       {"linear", linear_parts, "adapters"},
+    {"fused_attention", attention_parts}, {"all_reduce_add_rms_norm", all_reduce_norm_parts},
+    {"fused_route", route_parts},
 };
 
 const FusedOp* find(std::string_view op) {

@@ -1,4 +1,5 @@
-// The rule of a `route`: what its operands and attributes say, read once for all devices.
+// The rule of a `route` or `fused_route`: what its operands and attributes say, read once for all
+// devices.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,9 @@ inline RoutingRule routing_rule(const KernelArgs& args) {
   const ir::Attrs& attrs = args.attrs;
   RoutingRule rule;
   if (const TensorView* bias = args.inputs.find("bias")) rule.bias = bias->as<const float>();
-  rule.num_experts = static_cast<int>(args.inputs["logits"].shape[1]);
+  const TensorView* logits = args.inputs.find("logits");  // of fused_route, a product by `weight`
+  rule.num_experts =
+      static_cast<int>(logits != nullptr ? logits->shape[1] : args.inputs["weight"].shape[0]);
   rule.top_k = static_cast<int>(attrs.get_int("top_k"));
   rule.least = static_cast<int>(attrs.get_int("least"));
   if (attrs.find("groups") != nullptr) {

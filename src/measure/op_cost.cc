@@ -95,7 +95,7 @@ constexpr struct {
     {"gather_rows", cost_gather_rows},   {"kv_write", cost_kv_write},
     {"rope_kv_write", cost_attention},   {"attention", cost_attention},
     {"fused_attention", cost_attention}, {"lookup_drafts", cost_drafts},
-    {"extend_drafts", cost_drafts},
+    {"extend_drafts", cost_drafts},      {"fused_route", cost_linear},
 };
 
 }  // namespace

@@ -125,8 +125,8 @@ void infer_softcap(const Types&, const Attrs& attrs, Types&) {
   require(attrs.get_double("cap") > 0, "a cap above 0");
 }
 
-void infer_route(const Types& in, const Attrs& attrs, Types& out) {
-  const Type& logits = in["logits"];
+void infer_routing(const Types& in, const Attrs& attrs, const ir::Dim& rows, int64_t num_experts,
+                   Types& out) {
   const int64_t top_k = attrs.get_int("top_k");
   require(top_k > 0 && top_k <= num_experts, "a top_k from 1 to the number of experts");
   const int64_t renormalize = attrs.get_int("renormalize");
@@ -139,9 +139,9 @@ void infer_route(const Types& in, const Attrs& attrs, Types& out) {
   if (attrs.find("groups") != nullptr) {
     constexpr int64_t kMaxGroups = 32;
     const int64_t groups = attrs.get_int("groups");
-    require(groups > 0 && groups <= kMaxGroups && logits.dims[1].value % groups == 0,
+    require(groups > 0 && groups <= kMaxGroups && num_experts % groups == 0,
             "groups of as many experts each, 32 of them at most");
-    const int64_t size = logits.dims[1].value / groups;
+    const int64_t size = num_experts / groups;
     require(size >= 2, "two experts in a group");
     const int64_t kept = attrs.get_int("groups_kept");
     require(kept > 0 && kept <= groups && kept * size >= top_k,

@@ -77,6 +77,16 @@ void fuse_attention_prologue(Program& program, const ir::OpSet& ops) {
               %o, %kc1, %vc1 = fused_attention(%q, %k, %v, %pos, %f, %slots, %kc, %vc, %pages, %lens, %starts))"});
 }
 
+// The norm's result stays an output: the experts read it, too.
+void fuse_route(Program& program, const ir::OpSet& ops) {
+  rewrite(program, ops, {R"(
+              %h = rms_norm(%x, %n)
+              %l = linear(%h, %w)
+            @ %e, %p = route(%l, %live)
+            ->
+              %h, %e, %p = fused_route(%x, %n, %w, %live))"});
+}
+
 // The norm belongs to the product behind it and not the addition to the product in front, because
 // then the parts of a launch of many rows are the launches that there were before: kernels that
 // can, take in what few rows would wait for; others run as parts.

@@ -18,6 +18,7 @@ void fuse_add_rms_norm(Program& program, const ir::OpSet& ops);
 void fuse_all_reduce_rms_norm(Program& program, const ir::OpSet& ops);
 void fuse_rope_kv_write(Program& program, const ir::OpSet& ops);
 void fuse_attention_prologue(Program& program, const ir::OpSet& ops);
+void fuse_route(Program& program, const ir::OpSet& ops);
 void fuse_linear_prologue(Program& program, const ir::OpSet& ops);
 void fuse_linear_epilogue(Program& program, const ir::OpSet& ops);
 

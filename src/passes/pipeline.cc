@@ -22,6 +22,8 @@ constexpr Pass kPasses[] = {
     {"fuse_attention_prologue", "rotation and cache write in attention's launch",
      fuse_attention_prologue},
     {"merge_linears", "projections of one input as one product", merge_linears},
+    {"fuse_route", "the norm in front of a router, its product and its choice in one launch",
+     fuse_route},
     {"fuse_linear_prologue", "a norm, and the addition before it, in its linear's launch",
      fuse_linear_prologue},
     {"fuse_linear_epilogue", "silu_mul in its linear's launch", fuse_linear_epilogue},

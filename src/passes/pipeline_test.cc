@@ -49,11 +49,12 @@ TEST(Pipeline, RunsThePassesInTheOrderOfItsList) {
   std::vector<std::string> names;
   for (const Pass& pass : all())
     names.emplace_back(pass.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"remove_dead", "fuse_silu_mul", "fuse_add_rms_norm",
-                                             "fuse_all_reduce_rms_norm", "fuse_rope_kv_write",
-                                             "fuse_attention_prologue", "merge_linears",
-                                             "fuse_linear_prologue", "fuse_linear_epilogue",
-                                             "restore_in_place", "split_segments", "plan_arena"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"remove_dead", "fuse_silu_mul", "fuse_add_rms_norm",
+                                      "fuse_all_reduce_rms_norm", "fuse_rope_kv_write",
+                                      "fuse_attention_prologue", "merge_linears", "fuse_route",
+                                      "fuse_linear_prologue", "fuse_linear_epilogue",
+                                      "restore_in_place", "split_segments", "plan_arena"}));
   names.insert(names.begin(), "trace");
   EXPECT_EQ(dumped_names(ops::standard(), {}), names);
 }

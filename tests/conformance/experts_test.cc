@@ -171,6 +171,160 @@ TEST_P(Conformance, RouteDrawsExpertsAtRandom) {
   EXPECT_NE(drawn[0], drawn[1]);
 }
 
+// The first four of 24 experts have all draws but a few.
+TEST_P(Conformance, RouteDrawsExpertsByTheirShares) {
+  const RouteCase routing{24, {.top_k = 2}};
+  const StepKey step = tokens(60);
+  std::vector<double> shares(24);
+  for (int e = 0; e < 24; ++e)
+    shares[static_cast<size_t>(e)] = round_to(DType::kF32, e < 4     ? 0.24 * (e + 1)
+                                                           : e == 23 ? 1
+                                                                     : 0.96 + 0.002 * (e - 3));
+  ir::Attrs attrs = routing.attrs();
+  attrs.set("drawn", int64_t{1});
+  OpCase c{.op = "route",
+           .inputs = {random_.tensor(routing.logits(), step.sizes()),
+                      rows_of_words(step, std::vector<double>(60, 0))},
+           .attrs = attrs,
+           .step = step};
+  c.inputs.add("step_clock", tensor_of(type_of(DType::kI32, {2}), {}, {9, 0}), true);
+  c.inputs.add("shares", tensor_of(type_of(DType::kF32, {1, 24}), {}, shares), true);
+  const std::vector<Output> routed = run(device(), c);
+  std::vector<int> counts(24);
+  for (int64_t r = 0; r < 60; ++r) {
+    const double* const ids = routed[0].tensor.row(r);
+    EXPECT_NE(ids[0], ids[1]);
+    for (const int64_t k : {0, 1})
+      ++counts.at(static_cast<size_t>(ids[k]));
+  }
+  for (int e = 0; e < 4; ++e)
+    EXPECT_NEAR(counts[static_cast<size_t>(e)], 29, 15) << e;
+}
+
+TEST_P(Conformance, CountsTheRowsAndStepsOfEachExpert) {
+  constexpr int64_t kExperts = 5;
+  for (const int64_t rows : {0, 3, 300}) {
+    const StepKey step = tokens(rows);
+    std::vector<double> ids;
+    std::vector<double> counts(3 * kExperts * 2, 7);
+    std::vector<double> steps(3, 4);
+    std::vector<double> expected = counts;
+    std::vector<double> expected_steps = steps;
+    std::vector<int> rows_of(kExperts);
+    for (int64_t i = 0; i < 2 * rows; ++i) {
+      const int64_t id = random_.integer(-1, kExperts + 1);
+      ids.push_back(static_cast<double>(id));
+      if (id >= 0 && id < kExperts) ++rows_of.at(static_cast<size_t>(id));
+    }
+    for (size_t e = 0; e < kExperts; ++e) {
+      expected[(kExperts + e) * 2] += rows_of[e];
+      expected[(kExperts + e) * 2 + 1] += rows_of[e] > 0 ? 1 : 0;
+      if (rows_of[e] > 0) expected_steps[1] = 5;
+    }
+    const OpCase c{
+        .op = "count_experts",
+        .inputs = {tensor_of(type_of(DType::kI32, {Dim::tokens(), 2}), step.sizes(), ids),
+                   tensor_of(type_of(DType::kI32, {3, kExperts, 2}), {}, counts),
+                   tensor_of(type_of(DType::kI32, {3}), {}, steps)},
+        .attrs = {{"layer", int64_t{1}}},
+        .step = step};
+    const std::vector<Output> counted = run(device(), c);
+    EXPECT_EQ(counted[0].tensor.values, expected) << rows;
+    EXPECT_EQ(counted[1].tensor.values, expected_steps) << rows;
+  }
+}
+
+// A norm, the router's product and its choice. The norm's result may be rounded either way where it
+// lies between two numbers, so the choice is compared with that of what came out of the norm.
+void expect_fused_route(const std::vector<Output>& actual, const HostTensor* sum,
+                        const HostTensor& normed, const OpCase& c, const RouteCase& routing) {
+  const size_t first = sum == nullptr ? 0 : 1;
+  if (sum != nullptr) expect_close(actual[0].tensor, *sum);
+  expect_close(actual[first].tensor, normed);
+  HostTensor logits = reference::linear(actual[first].tensor, c.inputs["weight"], nullptr);
+  const HostTensor* bias = c.inputs.find("bias");
+  const reference::Routed expected = reference::route(logits, c.inputs["live"], bias, routing);
+  EXPECT_EQ(actual[first + 1].tensor.values, expected.experts.values);
+  expect_close(actual[first + 2].tensor, expected.weights, {.ulps = 64});
+}
+
+TEST_P(Conformance, FusedRouteAgrees) {
+  struct FusedRoute {
+    RouteCase routing;
+    int64_t columns;
+    bool has_residual;
+  };
+  const FusedRoute all[] = {
+      {{128, {.top_k = 8}}, 256, true},
+      {{8, {.top_k = 2, .renormalize = false}}, 64, false},
+      {{60, {.top_k = 4, .sigmoid = true, .factor = 2.5}, true}, 2048, true},
+      {{12, {.top_k = 5, .sigmoid = true, .groups = 3, .groups_kept = 2}, true}, 136, false},
+      {{16, {.top_k = 3}}, 33, true},
+      {{70, {.top_k = 6}}, 8192, true},
+  };
+  for (const FusedRoute& of : cases(all, 2)) {
+    for (const int64_t rows : {0, 1, 3, 32, 33}) {
+      if (of.columns > 2048 && rows > 3) continue;
+      SCOPED_TRACE(at(rows, of.columns) + ", experts " + std::to_string(of.routing.num_experts));
+      const StepKey step = tokens(rows);
+      const HostTensor x = random_.tensor(tokens_by(of.columns), step.sizes());
+      const HostTensor residual = random_.tensor(tokens_by(of.columns), step.sizes());
+      const HostTensor norm = random_.tensor(type_of(dtype(), {of.columns}), {});
+      const double spread = 1 / std::sqrt(static_cast<double>(of.columns));
+      const HostTensor weight =
+          random_.tensor(type_of(dtype(), {of.routing.num_experts, of.columns}), {}, spread);
+      const HostTensor bias =
+          random_.tensor(type_of(DType::kF32, {of.routing.num_experts}), {}, 0.3);
+      std::vector<double> live(static_cast<size_t>(rows), 0);
+      for (int64_t r = 0; r < rows; r += 3)
+        live[static_cast<size_t>(r)] = static_cast<double>(random_.integer(-1, 5));
+      ir::Attrs attrs = of.routing.attrs();
+      attrs.set("eps", 1e-6);
+      attrs.set("out", std::string("f32"));
+      OpCase c{.op = "fused_route",
+               .inputs = {{"x", x},
+                          {"norm", norm},
+                          {"weight", weight},
+                          {"live", rows_of_words(step, live)}},
+               .attrs = attrs,
+               .step = step};
+      if (of.has_residual) c.inputs.add("residual", residual, true);
+      if (of.routing.has_bias) c.inputs.add("bias", bias, true);
+      HostTensor sum = of.has_residual ? reference::add(x, residual) : x;
+      for (double& value : sum.values)
+        value = round_to(dtype(), value);
+      const HostTensor normed = reference::rms_norm(sum, norm, 1e-6);
+      const HostTensor* const added = of.has_residual ? &sum : nullptr;
+      expect_fused_route(run(device(), c), added, normed, c, of.routing);
+      c.output_gap = 8;
+      expect_fused_route(run(device(), c), added, normed, c, of.routing);
+      c.output_gap = 0;
+      c.in_place = {{"y", "x"}};
+      expect_fused_route(run(device(), c), added, normed, c, of.routing);
+      if (of.has_residual) {
+        c.in_place = {{"y", "residual"}, {"sum", "x"}};
+        expect_fused_route(run(device(), c), added, normed, c, of.routing);
+      }
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, RowsOfFusedRouteAreIndependent) {
+  const StepKey step = tokens(5);
+  ir::Attrs attrs = RouteCase{32, {.top_k = 4}}.attrs();
+  attrs.set("eps", 1e-6);
+  attrs.set("out", std::string("f32"));
+  const OpCase c{.op = "fused_route",
+                 .inputs = {{"x", random_.tensor(tokens_by(128), step.sizes())},
+                            {"norm", random_.tensor(type_of(dtype(), {128}), {})},
+                            {"weight", random_.tensor(type_of(dtype(), {32, 128}), {}, 0.1)},
+                            {"live", rows_of_words(step, {0, 1, 2, 3, 4})}},
+                 .attrs = attrs,
+                 .step = step};
+  expect_row_independent(c, 3);
+}
+
 struct ExpertSizes {
   int64_t num_experts;
   int64_t top_k;

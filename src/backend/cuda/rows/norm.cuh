@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/rows/block_sum.cuh"
 
 namespace encore::cuda {
 
@@ -33,18 +34,6 @@ struct NormArgs {
   float eps;
   float offset;  // added to the weight
 };
-
-// Sum over the block, in every thread.
-__device__ __forceinline__ float block_sum(float value) {
-  __shared__ float partial[32];
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int num_warps = static_cast<int>(blockDim.x) / 32;
-  value = warp_sum(value);
-  if (num_warps == 1) return value;
-  if (lane == 0) partial[threadIdx.x / 32] = value;
-  __syncthreads();
-  return warp_sum(lane < num_warps ? partial[lane] : 0.0F);
-}
 
 // A thread's packs of a group, from its first one on; kPacks of them, blockDim.x apart.
 template <int kPacks>

@@ -1,0 +1,165 @@
+// A warp's choice of a row's experts: it finds the largest scores one after the other.
+#pragma once
+
+#include <cfloat>
+#include <climits>
+#include <cmath>
+
+#include "backend/cuda/launch.h"
+#include "backend/routing.h"
+
+namespace encore::cuda {
+
+// Strides count elements.
+struct RouteArgs {
+  RoutingRule rule;
+  const int32_t* live;
+  int32_t* experts;
+  int64_t experts_stride;
+  float* weights;
+  int64_t weights_stride;
+
+  [[nodiscard]] __device__ __forceinline__ bool is_live(int64_t row) const {
+    return live[row] >= rule.least;
+  }
+};
+
+inline constexpr int kRouteLanes = 32;
+inline constexpr unsigned kAllRouteLanes = 0xffffffffU;
+
+// fmaxf() of a NaN and a number is the number.
+__device__ __forceinline__ float clamped(float value) {
+  return fminf(fmaxf(value, -FLT_MAX), FLT_MAX);
+}
+
+// Returns the lowest id of those that have the largest value of all lanes.
+__device__ __forceinline__ int lane_of_largest(float value, int id) {
+  return __reduce_min_sync(kAllRouteLanes, value == warp_max(value) ? id : INT_MAX);
+}
+
+// Makes experts of groups that are not among the best -infinity. Lane l has group l.
+__device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choices, int lane) {
+  const int size = rule.num_experts / rule.groups;
+  float best = -INFINITY;
+  float second = -INFINITY;
+  __syncwarp();
+  for (int i = 0; i < size && lane < rule.groups; ++i) {
+    const float value = choices[lane * size + i];
+    second = fmaxf(second, fminf(best, value));
+    best = fmaxf(best, value);
+  }
+  float score = lane < rule.groups ? best + second : -INFINITY;
+  bool is_kept = false;
+  for (int kept = 0; kept < rule.groups_kept; ++kept) {
+    const int group = lane_of_largest(score, lane < rule.groups && !is_kept ? lane : INT_MAX);
+    if (lane != group) continue;
+    is_kept = true;
+    score = -INFINITY;
+  }
+  for (int i = 0; i < size && lane < rule.groups && !is_kept; ++i)
+    choices[lane * size + i] = -INFINITY;
+  __syncwarp();
+}
+
+// Draws experts in the place of those that the row chose. `taken` has a number for each expert.
+__device__ __forceinline__ void draw_experts(const RoutingRule& rule, int64_t row, float* taken,
+                                             int32_t* experts, float* weights, int lane) {
+  for (int e = lane; e < rule.num_experts; e += kRouteLanes)
+    taken[e] = 0;
+  __syncwarp();
+  for (int k = 0; k < rule.top_k; ++k) {
+    int attempt = 0;
+    int drawn = 0;  // alike in all lanes
+    do {
+      drawn = drawn_expert(rule.drawn, *rule.step_clock, row, k, attempt++, rule.num_experts,
+                           rule.shares);
+    } while (taken[drawn] != 0);
+    __syncwarp();
+    if (lane == 0) {
+      taken[drawn] = 1;
+      experts[k] = drawn;
+      weights[k] = 1.0F / static_cast<float>(rule.top_k);
+    }
+    __syncwarp();
+  }
+}
+
+// Writes the experts of a row and their weights. Lane l has experts l, l + 32, ... `choices`: shared
+// memory for a number for each expert.
+__device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, const float* logits,
+                                          float* choices) {
+  const RoutingRule& rule = args.rule;
+  const int lane = static_cast<int>(threadIdx.x) % kRouteLanes;
+  int32_t* const experts = args.experts + row * args.experts_stride;
+  float* const weights = args.weights + row * args.weights_stride;
+  if (!args.is_live(row)) {
+    for (int k = lane; k < rule.top_k; k += kRouteLanes) {
+      experts[k] = -1;
+      weights[k] = 0;
+    }
+    return;
+  }
+  float largest = -FLT_MAX;
+  for (int e = lane; e < rule.num_experts; e += kRouteLanes) {
+    choices[e] = clamped(logits[e]);
+    largest = fmaxf(largest, choices[e]);
+  }
+  float sum = 1;  // of a softmax; where weights are divided by their own, it makes no difference
+  if (!rule.is_sigmoid) {
+    largest = warp_max(largest);
+    if (!rule.by_logit || !rule.renormalizes) {
+      sum = 0;
+      for (int e = lane; e < rule.num_experts; e += kRouteLanes)
+        sum += expf(choices[e] - largest);
+      sum = warp_sum(sum);
+    }
+  }
+  const auto score = [&](float logit) {
+    return rule.is_sigmoid ? 1.0F / (1.0F + expf(-logit)) : expf(logit - largest) / sum;
+  };
+  if (!rule.by_logit) {
+    for (int e = lane; e < rule.num_experts; e += kRouteLanes)
+      choices[e] = clamped(score(choices[e]) + (rule.bias == nullptr ? 0.0F : rule.bias[e]));
+    if (rule.groups_kept < rule.groups) drop_groups(rule, choices, lane);
+  }
+  for (int k = 0; k < rule.top_k; ++k) {
+    // Experts that were chosen before are -infinity, which is below all that can be.
+    float best = -INFINITY;
+    int id = INT_MAX;
+    for (int e = lane; e < rule.num_experts; e += kRouteLanes) {
+      if (choices[e] > best) {
+        best = choices[e];
+        id = e;
+      }
+    }
+    const int chosen = lane_of_largest(best, id);
+    if (chosen % kRouteLanes == lane) choices[chosen] = -INFINITY;
+    if (k % kRouteLanes == lane) experts[k] = chosen;
+  }
+  float weight_sum = 0;
+  for (int k = lane; k < rule.top_k; k += kRouteLanes) {
+    weights[k] = score(clamped(logits[experts[k]]));
+    weight_sum += weights[k];
+  }
+  const float divisor = rule.renormalizes ? warp_sum(weight_sum) + kLeastWeightSum : 1.0F;
+  for (int k = lane; k < rule.top_k; k += kRouteLanes)
+    weights[k] = weights[k] / divisor * rule.factor;
+  if (rule.step_clock != nullptr) {
+    __syncwarp();
+    draw_experts(rule, row, choices, experts, weights, lane);
+  }
+}
+
+// Reads the operands and attributes of a launch, but for logits.
+inline RouteArgs route_args(const KernelArgs& args) {
+  const TensorView& experts = args.outputs["experts"];
+  const TensorView& weights = args.outputs["weights"];
+  return {.rule = routing_rule(args),
+          .live = args.inputs["live"].as<const int32_t>(),
+          .experts = experts.as<int32_t>(),
+          .experts_stride = experts.row_stride,
+          .weights = weights.as<float>(),
+          .weights_stride = weights.row_stride};
+}
+
+}  // namespace encore::cuda
