@@ -24,17 +24,34 @@ struct RoutingRule {
   bool by_logit = false;                // the order of scores is that of logits
   const int32_t* step_clock = nullptr;  // null: experts are not drawn
   int drawn = 0;                        // which numbers they are drawn by
+  const float* shares = nullptr;        // of the draws, up to each expert; null: all alike
 };
 
 // Returns the expert that a row draws as its k-th in that step. It is drawn again, by the next
-// `attempt`, where the row has it already.
+// `attempt`, where the row has it already. `shares`: null, or num_experts numbers that rise to 1; as
+// well as null where the last is 0.
 ENCORE_HOST_DEVICE inline int drawn_expert(int drawn, int32_t step, int64_t row, int k, int attempt,
-                                           int num_experts) {
+                                           int num_experts, const float* shares) {
   const random::Words words = random::philox(
       static_cast<uint64_t>(drawn), {{static_cast<uint32_t>(step), static_cast<uint32_t>(row),
                                       static_cast<uint32_t>(k), static_cast<uint32_t>(attempt)}});
-  return static_cast<int>(
-      static_cast<uint64_t>(words.word[0]) * static_cast<uint64_t>(num_experts) >> 32U);
+  if (shares == nullptr || shares[num_experts - 1] == 0) {
+    return static_cast<int>(
+        static_cast<uint64_t>(words.word[0]) * static_cast<uint64_t>(num_experts) >> 32U);
+  }
+  constexpr float kTo24Bits = 0x1p-24F;
+  const float at = static_cast<float>(words.word[0] >> 8U) * kTo24Bits;  // below 1, exactly
+  int first = 0;
+  int last = num_experts - 1;
+  while (first < last) {
+    const int middle = (first + last) / 2;
+    if (shares[middle] > at) {
+      last = middle;
+    } else {
+      first = middle + 1;
+    }
+  }
+  return first;
 }
 
 // This is added to the sum by which weights are divided.
@@ -57,6 +74,8 @@ inline RoutingRule routing_rule(const KernelArgs& args) {
   if (const TensorView* clock = args.inputs.find("step_clock")) {
     rule.step_clock = clock->as<const int32_t>();
     rule.drawn = static_cast<int>(attrs.get_int("drawn"));
+    if (const TensorView* shares = args.inputs.find("shares"))
+      rule.shares = shares->row<const float>(rule.drawn - 1);
   }
   rule.is_sigmoid = attrs.find("score") != nullptr;
   rule.renormalizes = attrs.get_int("renormalize") != 0;

@@ -33,8 +33,8 @@ namespace encore {
 
 class Device;
 
-// A launch that can run in several ways. Its operands are floats, and how long it takes depends on
-// their shapes, not on what is in them.
+// A launch that can run in several ways. It is timed with random floats, so its time must follow
+// from shapes alone: that of expert_mlp, which reads what rows choose, is not tuned.
 struct Tunable {
   std::string launch;  // everything the choice depends on besides TuningKey; see tuning_text()
   const KernelArgs& args;

@@ -13,10 +13,11 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "measure/decoding.h"
+#include "measure/drawn_experts.h"
+#include "measure/expert_counts.h"
 #include "measure/floor.h"
 #include "measure/step_times.h"
 #include "measure/timing.h"
-#include "measure/uniform_routing.h"
 #include "setup/open.h"
 
 namespace encore::cli {
@@ -40,6 +41,7 @@ struct BenchDecodeOptions {
   std::optional<int64_t> steps;
   std::optional<int64_t> warmup_tokens;
   std::string routing = "model";
+  std::optional<std::string> expert_counts;  // the file to write
   BenchAdapterOptions adapters;
 };
 
@@ -180,15 +182,13 @@ struct DecodeSpeed {
 };
 
 DecodeSpeed speed_of(const DecodeModeResult& result, const std::vector<DecodeModeResult>& all,
-                     const Bench& bench, const BenchOptions& options) {
-  const auto& program = bench.model->program();
-  const measure::StepCost cost = measure::step_cost(program.graph, {options.batch, options.batch});
+                     const Bench& bench, int64_t batch, const measure::StepCost& cost) {
   const double kv_bytes =
       result.kv_tokens_per_step * static_cast<double>(model::kv_bytes_per_token(
                                       bench.model->config(), bench.model->kv_dtype()));
   const double seconds = result.step_ms() / 1e3;
   DecodeSpeed speed;
-  speed.tokens_per_s = result.tokens_per_s.value_or(static_cast<double>(options.batch) / seconds);
+  speed.tokens_per_s = result.tokens_per_s.value_or(static_cast<double>(batch) / seconds);
   speed.gb_per_s = (static_cast<double>(cost.bytes) + kv_bytes) / seconds / 1e9;
   if (bench.read_bandwidth > 0) {
     speed.fraction = speed.gb_per_s * 1e9 / bench.read_bandwidth;
@@ -222,11 +222,11 @@ json::object result_json(const DecodeModeResult& result, const DecodeSpeed& spee
 }
 
 std::string speed_table(const std::vector<DecodeModeResult>& results, const Bench& bench,
-                        const BenchOptions& options) {
+                        int64_t batch, const measure::StepCost& cost) {
   Table table({"mode", "ran", "step ms", "speed-up", "best", "worst", "top-p ms", "device ms",
                "tokens/s", "GB/s", "of read", "weights"});
   for (const DecodeModeResult& result : results) {
-    const DecodeSpeed speed = speed_of(result, results, bench, options);
+    const DecodeSpeed speed = speed_of(result, results, bench, batch, cost);
     const auto [best, worst] = std::minmax_element(result.runs_ms.begin(), result.runs_ms.end());
     table.add({result.mode, result.ran_as, fmt::format("{:.3f}", result.step_ms()),
                speed.speed_up ? fmt::format("{:.2f}x", *speed.speed_up) : "-",
@@ -248,11 +248,13 @@ std::string host_table(const std::vector<DecodeModeResult>& results) {
   return table.text();
 }
 
-json::value distinct_json(const std::optional<measure::DistinctExperts>& experts) {
+json::value distinct_json(const std::optional<measure::DistinctExperts>& experts,
+                          const std::optional<double>& counted) {
   if (!experts) return nullptr;
   return json::object{{"num_experts", experts->num_experts},
                       {"expected", experts->expected},
-                      {"drawn", json::optional_number(experts->drawn)}};
+                      {"drawn", json::optional_number(experts->drawn)},
+                      {"counted", json::optional_number(counted)}};
 }
 
 std::string distinct_text(const measure::DistinctExperts& experts) {
@@ -268,6 +270,31 @@ std::string distinct_text(const measure::DistinctExperts& experts) {
       experts.expected, experts.num_experts);
 }
 
+// The counts by which rows draw their experts, if that is how they are routed.
+std::optional<measure::ExpertCounts> recorded_routing(const BenchDecodeOptions& options) {
+  if (options.routing == "model" || options.routing == "uniform") return std::nullopt;
+  return measure::read_expert_counts_file(options.routing);
+}
+
+// Has the program do with experts what the options say.
+void add_expert_passes(const BenchDecodeOptions& options, passes::CompileOptions& compile) {
+  if (options.routing == "uniform") {
+    compile.add_pass(measure::drawn_experts_pass());
+  } else if (options.routing != "model") {
+    compile.add_pass(measure::recorded_experts_pass());
+  }
+  if (options.expert_counts) compile.add_pass(measure::count_experts_pass());
+}
+
+// Writes what was counted in all steps since the start. Returns the distinct experts of a layer.
+std::optional<double> write_expert_counts(const BenchDecodeOptions& options, Bench& bench) {
+  if (!options.expert_counts) return std::nullopt;
+  const measure::ExpertCounts counts =
+      measure::read_expert_counts(bench.model->executor().loaded());
+  write_file(*options.expert_counts, measure::expert_counts_text(counts));
+  return counts.distinct();
+}
+
 // Times steps of the last mode on a model without room for adapters, which is gone when this returns.
 double step_ms_without_adapters(const BenchDecodeOptions& options, loader::LoadOptions load,
                                 const Protocol& longest, runtime::Graphs graphs) {
@@ -281,8 +308,8 @@ double step_ms_without_adapters(const BenchDecodeOptions& options, loader::LoadO
 void bench_decode(const BenchDecodeOptions& options) {
   using runtime::Graphs;
   loader::LoadOptions load = decode_load_options(options.bench);
-  const bool is_uniform = options.routing == "uniform";
-  if (is_uniform) load.compile.passes.push_back(measure::uniform_routing_pass());
+  const std::optional<measure::ExpertCounts> recorded = recorded_routing(options);
+  add_expert_passes(options, load.compile);
   add_adapters(options.adapters, load.adapters);
   const std::vector<Graphs> modes =
       bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull});
@@ -296,10 +323,15 @@ void bench_decode(const BenchDecodeOptions& options) {
       open_bench(options.bench, load,
                  options.bench.context + traced(longest.decoding).max_tokens(load.limits));
   const Protocol plan = protocol(options, bench.device->kind());
-  const std::optional<measure::DistinctExperts> experts =
-      measure::distinct_experts(bench.model->program().graph, plan.decoding.batch, 16);
-  if (is_uniform && !experts)
+  if (recorded) measure::draw_by(*recorded, bench.model->executor().loaded());
+  const std::optional<measure::DistinctExperts> experts = measure::distinct_experts(
+      bench.model->program().graph, plan.decoding.batch, 16, recorded ? &*recorded : nullptr);
+  if (options.routing != "model" && !experts)
     fail(ErrorKind::kUsage, "the model has no experts that rows could draw: leave --routing out");
+  if (options.expert_counts && !experts) {
+    fail(ErrorKind::kUsage,
+         "the model has no experts that could be counted: leave --expert-counts out");
+  }
   if (bench.device->kind() == DeviceKind::kCpu && bench.loop.burst_steps > 1) {
     fail(ErrorKind::kUsage,
          "bursts cannot be timed on the CPU, which has run one when its launch returns: leave "
@@ -333,28 +365,35 @@ void bench_decode(const BenchDecodeOptions& options) {
     if (tracer) trace_mode(bench, *tracer, traced(plan.decoding), result);
   }
 
+  const std::optional<double> counted = write_expert_counts(options, bench);
   const measure::StepCost cost =
-      measure::step_cost(bench.model->program().graph, {options.bench.batch, options.bench.batch});
+      measure::step_cost(bench.model->program().graph, {options.bench.batch, options.bench.batch},
+                         experts ? experts->drawn : std::nullopt);
   if (options.bench.json) {
     json::object out = bench_json("decode", options.bench, bench);
     out["steps"] = plan.decoding.steps;
     out["warmup_tokens"] = plan.decoding.warmup_tokens;
     out["weight_bytes"] = cost.weight_bytes;
-    out["distinct_experts"] = distinct_json(experts);
+    out["distinct_experts"] = distinct_json(experts, counted);
     json::array rows;
     for (const DecodeModeResult& result : results)
-      rows.push_back(result_json(result, speed_of(result, results, bench, options.bench)));
+      rows.push_back(
+          result_json(result, speed_of(result, results, bench, options.bench.batch, cost)));
     out["modes"] = std::move(rows);
     out["adapters"] = adapter_times ? json::value(to_json(*adapter_times)) : json::value(nullptr);
     out["no_tracer"] = no_tracer.empty() ? json::value(nullptr) : json::value(no_tracer);
     return print(json::to_text(out) + "\n");
   }
-  print(bench_title("decode", options.bench, bench) + speed_table(results, bench, options.bench) +
-        "\n" + host_table(results));
+  print(bench_title("decode", options.bench, bench) +
+        speed_table(results, bench, options.bench.batch, cost) + "\n" + host_table(results));
   print(fmt::format("\n  {} of weights a step; {} runs of {} steps after {} tokens\n",
                     bytes_text(cost.weight_bytes), plan.runs, plan.decoding.steps,
                     plan.decoding.warmup_tokens));
   if (experts) print(distinct_text(*experts));
+  if (counted) {
+    print(fmt::format("  counted: {:.1f} distinct experts a layer in a step; {} says which\n",
+                      *counted, *options.expert_counts));
+  }
   if (adapter_times) print(to_text(*adapter_times));
   if (results.back().tokens_per_s) {
     print(fmt::format("  {} drafts a row of a step, {:.0f} % of them right\n",
@@ -381,12 +420,19 @@ void add_bench_decode(Command& bench) {
   verb->add_option(
           "--routing", options->routing,
           "Experts of a token: those that the model chooses, or drawn at random behind the "
-          "router's work (uniform)")
-      ->one_of({"model", "uniform"})
+          "router's work, all as likely (uniform) or as often as FILE of --expert-counts says")
+      ->type_name("model|uniform|FILE")
       ->capture_default_str();
+  verb->add_option(
+          "--expert-counts", options->expert_counts,
+          "Write how often each expert of each layer was chosen in all steps, those of prompts "
+          "too, as JSON. "
+          "Counting takes a launch a layer")
+      ->type_name("FILE");
   add_bench_adapter_options(*verb, options->adapters);
   verb->group("Measurement: what is timed, and how often",
-              {"--runs", "--warmup-tokens", "--routing", "--adapters", "--rank", "--targets"});
+              {"--runs", "--warmup-tokens", "--routing", "--expert-counts", "--adapters", "--rank",
+               "--targets"});
   verb->footer(kBenchDecodeFooter);
   verb->callback([options] { bench_decode(*options); });
 }

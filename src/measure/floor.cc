@@ -138,21 +138,27 @@ StepFloor step_floor(const std::vector<NodeFloor>& nodes, const Rates& rates) {
   return floor;
 }
 
-StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes) {
+StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes,
+                   std::optional<double> distinct_experts) {
   StepCost total;
   std::set<ir::ValueId> weights;
   for (const ir::Node& node : graph.nodes()) {
     const OpCost cost = op_cost(graph, node, sizes);
     total.bytes += cost.bytes;
     total.flops += cost.flops;
-    const double share = weight_share(graph, node, sizes);
+    const double expected = weight_share(graph, node, sizes);
+    double share = expected;
+    if (distinct_experts && node.op->name == "expert_mlp") {
+      const int64_t num_experts = graph.value(node.inputs["gate_up"]).type.dims[0].value;
+      share = *distinct_experts / static_cast<double>(num_experts);
+    }
     if (share == 0) continue;
     for (const ir::ValueId input : node.inputs) {
       const ir::Value& value = graph.value(input);
-      if (value.kind == ir::ValueKind::kWeight && weights.insert(input).second) {
-        total.weight_bytes +=
-            std::llround(share * static_cast<double>(value.type.num_bytes(sizes)));
-      }
+      if (value.kind != ir::ValueKind::kWeight) continue;
+      const auto bytes = static_cast<double>(value.type.num_bytes(sizes));
+      total.bytes += std::llround((share - expected) * bytes);
+      if (weights.insert(input).second) total.weight_bytes += std::llround(share * bytes);
     }
   }
   return total;

@@ -19,7 +19,9 @@ struct StepCost {
   int64_t flops = 0;
   int64_t weight_bytes = 0;  // of `bytes`: weights, of experts those that are chosen
 };
-StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes);
+// `distinct_experts`: of a layer, that its rows choose; absent: as many as op_cost() expects.
+StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes,
+                   std::optional<double> distinct_experts = std::nullopt);
 
 // The best rates that a device reaches.
 struct Rates {

@@ -136,6 +136,11 @@ void infer_routing(const Types& in, const Attrs& attrs, const ir::Dim& rows, int
   if (attrs.find("factor") != nullptr)
     require(std::isfinite(static_cast<float>(attrs.get_double("factor"))), "a finite factor");
   if (in.find("step_clock") != nullptr) (void)attrs.get_int("drawn");
+  if (const Type* shares = in.find("shares")) {
+    require(in.find("step_clock") != nullptr, "a step_clock where there are shares");
+    const int64_t drawn = attrs.get_int("drawn");
+    require(drawn > 0 && drawn <= shares->dims[0].value, "a 'drawn' from 1 to the rows of shares");
+  }
   if (attrs.find("groups") != nullptr) {
     constexpr int64_t kMaxGroups = 32;
     const int64_t groups = attrs.get_int("groups");
@@ -150,6 +155,45 @@ void infer_routing(const Types& in, const Attrs& attrs, const ir::Dim& rows, int
   const std::vector<ir::Dim> dims{rows, top_k};
   out.add("experts", {DType::kI32, dims});
   out.add("weights", {DType::kF32, dims});
+}
+
+void infer_route(const Types& in, const Attrs& attrs, Types& out) {
+  const Type& logits = in["logits"];
+  infer_routing(in, attrs, logits.dims[0], logits.dims[1].value, out);
+}
+
+// Infers the types of route behind a norm and the router's product, whose result is in f32.
+void infer_fused_route(const Types& in, const Attrs& attrs, Types& out) {
+  require(attrs.find("out") != nullptr && attrs.get_string("out") == "f32", "f32 as 'out'");
+  infer_routing(in, attrs, in["x"].dims[0], in["weight"].dims[0].value, out);
+}
+
+void infer_count_experts(const Types& in, const Attrs& attrs, Types&) {
+  const int64_t layer = attrs.get_int("layer");
+  require(layer >= 0 && layer < in["steps"].dims[0].value, "a layer from 0 to N - 1");
+}
+
+// Codes of experts have a scale for each row, or one for each block of 128 x 128 of each of the
+// matrices that stand one below the other.
+void require_expert_scale(const Types& in, const std::string& name, int64_t num_matrices) {
+  const Type& weight = in[name];
+  const Type* scale = in.find(name + "_scale");
+  if ((weight.dtype == DType::kFP8) != (scale != nullptr))
+    fail(ErrorKind::kCompile, "needs a {}_scale where {} is fp8, and only there", name, name);
+  if (scale == nullptr) return;
+  const int64_t rows = weight.dims[1].value / num_matrices;
+  const auto blocks = [](int64_t count) { return div_up(count, kScaleBlock); };
+  const Type by_row{DType::kF32, {weight.dims[0], weight.dims[1]}};
+  const Type by_block{DType::kF32,
+                      {weight.dims[0], num_matrices * blocks(rows), blocks(weight.dims[2].value)}};
+  if (*scale == by_row || *scale == by_block) return;
+  fail(ErrorKind::kCompile, "{}_scale is {}, needs {} or {}", name, scale->to_string(),
+       by_row.to_string(), by_block.to_string());
+}
+
+void infer_expert_mlp(const Types& in, const Attrs&, Types&) {
+  require_expert_scale(in, "gate_up", 2);
+  require_expert_scale(in, "down", 1);
 }
 
 void infer_split(const Types& in, const Attrs& attrs, Types& out) {
@@ -306,11 +350,12 @@ std::vector<Op> rows() {
       // times `factor` where there is one. NaN and -infinity count as f32's least number, infinity as
       // its largest. A row with live[r] < `least` is padding: its experts are -1, its weights 0.
       // For benchmarks: with a step_clock, that is computed, and then a live row's experts are drawn
-      // at random, all of them as likely, with weights 1 / top_k (drawn_expert() in
-      // backend/routing.h): a function of the attribute `drawn`, step_clock[0] and the row. Outputs:
-      // experts i32[R,top_k], weights f32[R,top_k].
+      // at random, with weights 1 / top_k (drawn_expert() in backend/routing.h): a function of the
+      // attribute `drawn`, step_clock[0] and the row. All of them are as likely; or, with
+      // s = shares[drawn - 1], where it does not end with 0, expert e as s[e] - s[e - 1]. Outputs: experts
+      // i32[R,top_k], weights f32[R,top_k].
       {.name = "route",
-       .inputs = "logits f32[R,E], bias? f32[E], live i32[R], step_clock? i32[2]",
+       .inputs = "logits f32[R,E], bias? f32[E], live i32[R], step_clock? i32[2], shares? f32[N,E]",
        .attrs = {{"top_k", int64_t{1}}, {"renormalize", int64_t{0}}, {"least", int64_t{0}}},
        .infer = infer_route},
       // A gated feed-forward by the experts of each row: the sum over k, in float and in the order of
@@ -325,6 +370,14 @@ std::vector<Op> rows() {
        .outputs = "y = x",
        .infer = infer_expert_mlp,
        .may_reuse = {{"y", "x"}}},
+      // For measurements: of the layer `layer`, adds to counts[layer][e] how many rows chose expert e,
+      // and 1 if any did; and 1 to steps[layer], if any row chose one at all. Ids outside [0, E) stand
+      // for no expert.
+      {.name = "count_experts",
+       .inputs = "experts i32[R,X], counts i32[N,E,2], steps i32[N]",
+       .outputs = "counts, steps",
+       .attrs = {{"layer", int64_t{0}}},
+       .infer = infer_count_experts},
       // y is the sum of the x of all ranks, added in float in the order of the ranks and rounded once, so
       // that every rank has equal bits. `of` names what the sum completes, for messages.
       {.name = "all_reduce",
@@ -386,6 +439,19 @@ std::vector<Op> rows() {
                  "adapters? i32[R]",
        .outputs = "sum? = residual, y float[R,O]",
        .infer = infer_fused_linear},
+      // route behind linear by the router's weight, behind rms_norm, whose residual and sum are those of
+      // the whole; y is what the norm gives. Rounded where those ops would round; logits are in f32.
+      {.name = "fused_route",
+       .inputs =
+           "x float[R,D], residual? float[R,D], norm float[D], weight float[E,D], bias? f32[E], "
+           "live i32[R], step_clock? i32[2], shares? f32[N,E]",
+       .outputs = "sum? = residual, y = x",
+       .attrs = {{"eps", 0.0},
+                 {"top_k", int64_t{1}},
+                 {"renormalize", int64_t{0}},
+                 {"least", int64_t{0}}},
+       .infer = infer_fused_route,
+       .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
       // The first half of an adapter's product: h[r] = a[adapters[r]] x[r], in f32. Behind a norm where
       // there is one: of rms_norm(x), rounded. Rows whose slot is -1 are not written.
       {.name = "lora_shrink",

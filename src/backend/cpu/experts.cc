@@ -58,7 +58,8 @@ void draw_experts(const RoutingRule& rule, int64_t row, float* taken, int32_t* c
   for (int k = 0; k < rule.top_k; ++k) {
     int attempt = 0;
     do {
-      chosen[k] = drawn_expert(rule.drawn, *rule.step_clock, row, k, attempt++, rule.num_experts);
+      chosen[k] = drawn_expert(rule.drawn, *rule.step_clock, row, k, attempt++, rule.num_experts,
+                               rule.shares);
     } while (taken[chosen[k]] != 0);
     taken[chosen[k]] = 1;
     weights[k] = 1.0F / static_cast<float>(rule.top_k);
@@ -117,6 +118,57 @@ void route(Pool& pool, const KernelArgs& args) {
     }
   });
 }
+
+void count_experts(Pool& /*pool*/, const KernelArgs& args) {
+  const TensorView& experts = args.inputs["experts"];
+  const TensorView& counts = args.outputs["counts"];
+  const int64_t layer = args.attrs.get_int("layer");
+  const int64_t num_experts = counts.shape[1];
+  std::vector<int32_t> rows(static_cast<size_t>(num_experts));
+  for (int64_t r = 0; r < experts.shape[0]; ++r) {
+    for (int64_t k = 0; k < experts.shape[1]; ++k) {
+      const int32_t id = experts.row<const int32_t>(r)[k];
+      if (id >= 0 && id < num_experts) ++rows[static_cast<size_t>(id)];
+    }
+  }
+  auto* of_layer = counts.row<int32_t>(layer);
+  bool any = false;
+  for (size_t e = 0; e < rows.size(); ++e) {
+    of_layer[2 * e] += rows[e];
+    of_layer[2 * e + 1] += rows[e] > 0 ? 1 : 0;
+    any |= rows[e] > 0;
+  }
+  if (any) ++args.outputs["steps"].as<int32_t>()[layer];
+}
+
+// The matrices of all experts, [E,O,I], which are one below the other `num_sets` matrices of as many
+// rows. Codes have scales.
+struct ExpertMatrices {
+  const TensorView& weight;
+  const TensorView* scale;
+  int64_t num_sets;
+
+  [[nodiscard]] int64_t set_rows() const { return weight.shape[1] / num_sets; }
+  [[nodiscard]] int64_t columns() const { return weight.shape[2]; }
+  [[nodiscard]] Arrangement arrangement() const {
+    return weight.dtype == DType::kBF16 ? Arrangement::kEvenOdd : Arrangement::kNatural;
+  }
+  [[nodiscard]] bool has_block_scales() const {
+    return scale != nullptr && scale->shape.rank() == 3;
+  }
+  [[nodiscard]] const std::byte* row(int64_t expert, int64_t set, int64_t out) const {
+    return weight.as<std::byte>() +
+           (expert * weight.shape[1] + set * set_rows() + out) * columns() * size_of(weight.dtype);
+  }
+  // The scales of a row: one, or one for each block of columns.
+  [[nodiscard]] const float* scales(int64_t expert, int64_t set, int64_t out) const {
+    const int64_t rows_per_scale = has_block_scales() ? kScaleBlock : 1;
+    const int64_t scale_rows = div_up(set_rows(), rows_per_scale);
+    const int64_t scale_columns = has_block_scales() ? scale->shape[2] : 1;
+    return scale->as<const float>() +
+           ((expert * num_sets + set) * scale_rows + out / rows_per_scale) * scale_columns;
+  }
+};
 
 // Holds the operands, and the scratch of one part of the rows: pairs of a row and one of its
 // experts, sorted by expert.
@@ -348,7 +400,8 @@ void expert_mlp(Pool& pool, const KernelArgs& args) {
 
 std::span<const Kernel> expert_kernels() {
   static constexpr std::array kRows = {
-      row<"route.cpu", route>("route", {"bias", "step_clock"}),
+      row<"route.cpu", route>("route", {"bias", "step_clock", "shares"}),
+      row<"count_experts.cpu", count_experts>("count_experts"),
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.cpu",
              .workspace = expert_mlp_workspace,

@@ -1,4 +1,4 @@
-// route and expert_mlp: the table of their kernels.
+// Routing and expert_mlp: the table of their kernels.
 #include "backend/cuda/experts/experts.h"
 
 #include <algorithm>
@@ -37,7 +37,13 @@ std::span<const Kernel> expert_kernels() {
       Kernel{.op = "route",
              .name = "route.row_per_warp",
              .bind = bind_route,
-             .optional = {"bias", "step_clock"}},
+             .optional = {"bias", "step_clock", "shares"}},
+      Kernel{.op = "fused_route",
+             .name = "fused_route.cluster_per_row",
+             .accepts = accepts_fused_route,
+             .bind = bind_fused_route,
+             .optional = {"residual", "bias", "step_clock", "shares"}},
+      Kernel{.op = "count_experts", .name = "count_experts.block", .bind = bind_count_experts},
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.groups",
              .accepts = accepts_groups,

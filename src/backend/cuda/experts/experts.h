@@ -15,6 +15,14 @@ inline int64_t num_pairs(const KernelArgs& args) {
 // The kernel of route.cu chooses the experts of a row in one warp.
 BoundLaunch bind_route(Device& device, const KernelArgs& args);
 
+// The kernel of fused_route.cu takes a few rows in one launch. The order of additions depends on the
+// number of columns alone.
+bool accepts_fused_route(const KernelArgs& args);
+BoundLaunch bind_fused_route(Device& device, const KernelArgs& args);
+
+// The kernel of count_experts.cu is one block, as it is for measurements.
+BoundLaunch bind_count_experts(Device& device, const KernelArgs& args);
+
 // The kernels of expert_rows.cu have a warp for each output of each row, which reads the weights of
 // its expert by itself. The order of additions depends on the widths and on alignment alone.
 Workspace expert_rows_workspace(const KernelArgs& args);
