@@ -55,7 +55,7 @@ struct Cost {
   std::optional<replay::FitQuality> quality;
 };
 
-Cost open_cost(const SimOptions& options) {
+Cost open_cost(const SimOptions& options, const model::ModelConfig& model) {
   if (options.fit.empty() == options.cost.empty()) {
     fail(ErrorKind::kUsage,
          "say how long steps take: --fit LOG, a log of `encore bench serve --step-log`, or --cost "
@@ -63,8 +63,10 @@ Cost open_cost(const SimOptions& options) {
   }
   if (!options.cost.empty())
     return {replay::read_step_cost(options.cost), "steps cost what " + options.cost + " says", {}};
+  replay::ExpertChoice experts;
+  if (model.experts) experts = {model.experts->num_experts, model.experts->num_experts_per_tok};
   const auto [cost, quality] =
-      replay::fit_step_cost(planning::read_step_log(options.fit), options.fit);
+      replay::fit_step_cost(planning::read_step_log(options.fit), options.fit, experts);
   return {cost,
           fmt::format("steps cost what {} of {} took: off by {} in the median, by {} in all",
                       quality.num_steps, options.fit, percent(quality.median_error),
@@ -109,10 +111,10 @@ void simulate(const SimOptions& options) {
   if (options.settings.serving.engine.burst_steps > 1)
     fail(ErrorKind::kUsage, "--burst-steps {}: a simulation has no bursts",
          options.settings.serving.engine.burst_steps);
-  const Cost cost = open_cost(options);
+  const model::ModelSource source = setup::open_source(options.settings);
+  const Cost cost = open_cost(options, source.config);
   if (!options.save_cost.empty())
     write_file(options.save_cost, json::to_text(replay::cost_json(cost.cost)) + "\n");
-  const model::ModelSource source = setup::open_source(options.settings);
   const loader::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   const Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);

@@ -131,6 +131,7 @@ class Simulation {
       shape.is_decode &= choice.key.is_uniform() || row.count == 1;
       shape.kv_tokens += row.end();
     }
+    shape.experts = cost_.experts.distinct(plan.num_tokens());
     const double seconds = cost_(shape) * 1e-6;
     now_s_ += cost_.host_us * 1e-6;
     const double begin_s = std::max(now_s_, device_free_s_);

@@ -17,7 +17,8 @@ namespace {
 
 // Sizes at which the price of a token may change.
 constexpr std::array<int64_t, 5> kKnees = {0, 16, 64, 256, 1024};
-constexpr size_t kNumTerms = 3 + kKnees.size();
+constexpr size_t kFirstKnee = 4;  // of the terms
+constexpr size_t kNumTerms = kFirstKnee + kKnees.size();
 using Terms = std::array<double, kNumTerms>;
 
 // Fewer steps of a kind say too little about it.
@@ -31,17 +32,21 @@ double above(int64_t tokens, int64_t knee) {
 
 // The factors that the terms of a cost are multiplied with, for a step of this shape.
 Terms features(const StepShape& step) {
-  Terms terms{1, static_cast<double>(step.sequences), static_cast<double>(step.kv_tokens)};
+  Terms terms{1, static_cast<double>(step.sequences), static_cast<double>(step.kv_tokens),
+              step.experts};
   for (size_t i = 0; i < kKnees.size(); ++i)
-    terms[3 + i] = above(step.tokens, kKnees[i]);
+    terms[kFirstKnee + i] = above(step.tokens, kKnees[i]);
   return terms;
 }
 
 CostTerms to_terms(const Terms& factors) {
-  CostTerms terms{
-      .constant_us = factors[0], .us_per_sequence = factors[1], .us_per_kv_token = factors[2]};
+  CostTerms terms{.constant_us = factors[0],
+                  .us_per_sequence = factors[1],
+                  .us_per_kv_token = factors[2],
+                  .us_per_expert = factors[3]};
   for (size_t i = 0; i < kKnees.size(); ++i) {
-    if (factors[3 + i] > 0) terms.us_per_token_above.emplace_back(kKnees[i], factors[3 + i]);
+    const double price = factors[kFirstKnee + i];
+    if (price > 0) terms.us_per_token_above.emplace_back(kKnees[i], price);
   }
   return terms;
 }
@@ -123,7 +128,8 @@ json::object terms_json(const CostTerms& terms) {
   return {{"us", terms.constant_us},
           {"us_per_token_above", std::move(above)},
           {"us_per_sequence", terms.us_per_sequence},
-          {"us_per_kv_token", terms.us_per_kv_token}};
+          {"us_per_kv_token", terms.us_per_kv_token},
+          {"us_per_expert", terms.us_per_expert}};
 }
 
 double check_us(double us, const std::string& where, std::string_view key) {
@@ -139,7 +145,8 @@ double us_of(const json::Object& object, const char* key) {
 CostTerms read_terms(const json::Object& object) {
   CostTerms terms{.constant_us = us_of(object, "us"),
                   .us_per_sequence = us_of(object, "us_per_sequence"),
-                  .us_per_kv_token = us_of(object, "us_per_kv_token")};
+                  .us_per_kv_token = us_of(object, "us_per_kv_token"),
+                  .us_per_expert = us_of(object, "us_per_expert")};
   if (!object.has("us_per_token_above")) return terms;
   const json::Object above = object.object_at("us_per_token_above");
   for (const auto& [key, value] : above.raw()) {
@@ -156,14 +163,31 @@ CostTerms read_terms(const json::Object& object) {
   return terms;
 }
 
+ExpertChoice read_experts(const json::Object& cost) {
+  if (!cost.has("experts")) return {};
+  const json::Object object = cost.object_at("experts");
+  const ExpertChoice experts{object.int_at("num_experts"), object.int_at("per_token")};
+  if (experts.per_token < 1 || experts.num_experts < experts.per_token) {
+    fail(ErrorKind::kUsage, "{}: per_token is a number from 1 to num_experts", object.where());
+  }
+  return experts;
+}
+
 }  // namespace
 
 double CostTerms::operator()(const StepShape& step) const {
   double us = constant_us + us_per_sequence * static_cast<double>(step.sequences) +
-              us_per_kv_token * static_cast<double>(step.kv_tokens);
+              us_per_kv_token * static_cast<double>(step.kv_tokens) + us_per_expert * step.experts;
   for (const auto& [size, price] : us_per_token_above)
     us += price * above(step.tokens, size);
   return us;
+}
+
+double ExpertChoice::distinct(int64_t tokens) const {
+  if (num_experts == 0) return 0;
+  const auto all = static_cast<double>(num_experts);
+  const double missed = 1 - std::min(1.0, static_cast<double>(per_token) / all);
+  return all * (1 - std::pow(missed, static_cast<double>(tokens)));
 }
 
 double StepCost::operator()(const StepShape& step) const {
@@ -171,7 +195,8 @@ double StepCost::operator()(const StepShape& step) const {
 }
 
 std::pair<StepCost, FitQuality> fit_step_cost(std::span<const planning::LoggedStep> steps,
-                                              const std::string& where) {
+                                              const std::string& where,
+                                              const ExpertChoice& experts) {
   std::vector<Sample> all;
   std::vector<Sample> decode;
   std::vector<Sample> mixed;
@@ -179,7 +204,9 @@ std::pair<StepCost, FitQuality> fit_step_cost(std::span<const planning::LoggedSt
     if (!step.tokens || !step.sequences || !step.kv_tokens || !step.gpu_us || *step.gpu_us <= 0)
       continue;
     const int64_t tokens = *step.tokens + step.padding.value_or(0);
-    all.push_back({{step.is_decode(), tokens, *step.sequences, *step.kv_tokens}, *step.gpu_us});
+    const StepShape shape{step.is_decode(), tokens, *step.sequences, *step.kv_tokens,
+                          experts.distinct(*step.tokens)};
+    all.push_back({shape, *step.gpu_us});
     (step.is_decode() ? decode : mixed).push_back(all.back());
   }
   if (all.size() < kFewestSteps) {
@@ -189,6 +216,7 @@ std::pair<StepCost, FitQuality> fit_step_cost(std::span<const planning::LoggedSt
          where, all.size(), kFewestSteps);
   }
   StepCost cost;
+  cost.experts = experts;
   cost.decode = fit_terms(decode.size() < kFewestSteps ? all : decode);
   cost.mixed = fit_terms(mixed.size() < kFewestSteps ? all : mixed);
   cost.host_us = fit_host_us(steps);
@@ -205,9 +233,14 @@ std::pair<StepCost, FitQuality> fit_step_cost(std::span<const planning::LoggedSt
 }
 
 json::object cost_json(const StepCost& cost) {
-  return {{"decode", terms_json(cost.decode)},
-          {"mixed", terms_json(cost.mixed)},
-          {"host_us", cost.host_us}};
+  json::object out{{"decode", terms_json(cost.decode)},
+                   {"mixed", terms_json(cost.mixed)},
+                   {"host_us", cost.host_us}};
+  if (cost.experts.num_experts > 0) {
+    out["experts"] = {{"num_experts", cost.experts.num_experts},
+                      {"per_token", cost.experts.per_token}};
+  }
+  return out;
 }
 
 StepCost parse_step_cost(std::string_view text, const std::string& where) {
@@ -216,7 +249,8 @@ StepCost parse_step_cost(std::string_view text, const std::string& where) {
     const json::Object object(value, where);
     return StepCost{.decode = read_terms(object.object_at("decode")),
                     .mixed = read_terms(object.object_at("mixed")),
-                    .host_us = us_of(object, "host_us")};
+                    .host_us = us_of(object, "host_us"),
+                    .experts = read_experts(object)};
   });
 }
 

@@ -64,6 +64,27 @@ TEST(FitStepCost, FindsWhatMadeTheTimes) {
     EXPECT_NEAR(fitted(shape) / cost(shape), 1, 0.02);
 }
 
+// A step reads each expert that one of its tokens chooses once, so its time rises fast with the first
+// tokens: prices that only rise cannot say so.
+TEST(FitStepCost, CountsTheExpertsThatTokensAreExpectedToChoose) {
+  StepCost cost{.decode = {.constant_us = 300, .us_per_expert = 40},
+                .mixed = {.constant_us = 400, .us_per_token_above = {{0, 2}}, .us_per_expert = 40},
+                .experts = {128, 8}};
+  EXPECT_NEAR(cost.experts.distinct(1), 8, 1e-9);
+  EXPECT_NEAR(cost.experts.distinct(8), 51.62, 0.01);
+  std::vector<planning::LoggedStep> steps = logged_steps(cost, 0);
+  for (planning::LoggedStep& step : steps) {
+    const StepShape shape{step.is_decode(), *step.tokens + *step.padding, *step.sequences,
+                          *step.kv_tokens, cost.experts.distinct(*step.tokens)};
+    step.gpu_us = cost(shape);
+  }
+  const auto [fitted, quality] = fit_step_cost(steps, "log", cost.experts);
+  EXPECT_LT(quality.median_error, 0.002);
+  EXPECT_NEAR(fitted.decode.us_per_expert, 40, 4);
+  EXPECT_EQ(parse_step_cost(json::to_text(cost_json(cost)), "cost"), cost);
+  EXPECT_EQ(fit_step_cost(steps, "log").first.decode.us_per_expert, 0);
+}
+
 TEST(FitStepCost, IsNotMisledByNoise) {
   const auto [fitted, quality] = fit_step_cost(logged_steps(known_cost(), 0.1), "log");
   EXPECT_NEAR(quality.median_error, 0.0675, 0.01);
