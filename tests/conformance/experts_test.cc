@@ -477,6 +477,12 @@ TEST_P(Conformance, ExpertMlpOfUnevenChoicesAgrees) {
       for (int64_t r = 0; r < rows; ++r)
         c.routed.experts.row(r)[0] = padding && r != rows / 2 ? -1 : 11;
       c.op.inputs["experts"] = c.routed.experts;
+      for (const char* const name : {"gate_up", "down"}) {  // of nobody's experts
+        for (int64_t expert = 0; expert < sizes.num_experts; ++expert) {
+          HostTensor& weight = c.op.inputs[name];
+          if (expert != 11) std::fill_n(weight.row(expert), weight.row_elements(), kNaN);
+        }
+      }
       expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), sizes));
       if (HasFailure()) return;
     }
@@ -511,6 +517,38 @@ TEST_P(Conformance, ExpertMlpReadsNoExpertThatNobodyChose) {
     c.op.inputs["experts"] = c.routed.experts;
     expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), sizes));
     if (HasFailure()) return;
+  }
+}
+
+// A row keeps its bits in steps of one size, whatever stands beside it: other rows, which choose other
+// experts or the same, rows that repeat it, and padding, in any number.
+TEST_P(Conformance, AnyCompositionLeavesARowOfExpertMlpItsBits) {
+  const ExpertSizes sizes{8, 2, 32, 24};
+  const int64_t rows = 24;
+  const int num_compositions = is_thorough() ? 500 : 40;
+  const ExpertCase first = expert_case(random_, dtype(), sizes, tokens(rows));
+  std::vector<std::byte> bits;
+  for (int i = 0; i < num_compositions; ++i) {
+    ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+    for (const char* const name : {"gate_up", "down"})
+      c.op.inputs[name] = first.input(name);
+    const int64_t row = random_.integer(0, rows - 1);
+    const int64_t num_alike = random_.integer(0, 3);
+    HostTensor& x = c.op.inputs["x"];
+    for (int64_t r = 0; r < rows; ++r) {
+      const bool is_alike = r == row || random_.integer(0, rows) < num_alike;
+      if (is_alike) std::copy_n(first.input("x").row(0), sizes.width, x.row(r));
+      for (int64_t k = 0; k < sizes.top_k && is_alike; ++k) {
+        c.routed.experts.row(r)[k] = first.routed.experts.row(0)[k];
+        c.routed.weights.row(r)[k] = first.routed.weights.row(0)[k];
+      }
+      if (c.routed.experts.row(r)[0] < 0) std::fill_n(x.row(r), sizes.width, kNaN);
+    }
+    c.op.inputs["experts"] = c.routed.experts;
+    c.op.inputs["weights"] = c.routed.weights;
+    const std::vector<std::byte> found = run(device(), c.op)[0].row_bits(row);
+    if (i == 0) bits = found;
+    ASSERT_TRUE(found == bits) << "composition " << i << ", row " << row;
   }
 }
 
