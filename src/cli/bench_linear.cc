@@ -18,6 +18,7 @@
 #include "measure/floor.h"
 #include "measure/op_cost.h"
 #include "measure/timing.h"
+#include "model/format/quantization.h"
 #include "setup/open.h"
 #include "setup/options.h"
 
@@ -29,6 +30,7 @@ struct BenchLinearOptions {
   std::vector<int64_t> rows;
   std::optional<int64_t> rotation_mb;
   std::optional<int> runs;
+  std::string formats = "model";
   bool json = false;
 };
 
@@ -38,7 +40,10 @@ recorded one after the other and replayed over several copies of the weights in 
 reads beside weights lies, as in a step, where the launch before has just written it; attention is left out. Beside them the product
 that makes the logits. ROWS: tokens of the step. x floor: over the sum of each product's bytes at the rate of reading memory measured
 in the same run, or its operations at what the device computes at best, whichever takes longer.
-Without fuse_linear_prologue the products are alone, without the norms in front of them.)";
+Without fuse_linear_prologue the products are alone, without the norms in front of them.
+--formats all times each product by itself instead, with its weight in every format that is served, and shows each format's time
+over that of 16 bits: W8 has codes in FP8 with a scale for each row or each block of 128 x 128; A16 leaves activations in 16 bits,
+A8 rounds them to FP8 in steps large enough (the product's launches that do so are part of the time).)";
 
 // The products of one layer, or the one that makes logits. Positions of nodes.
 struct Chain {
@@ -62,6 +67,16 @@ std::vector<Chain> find_chains(const ir::Graph& graph) {
     return floors[i].group == floors[products.front()].group;
   });
   return {{"layer", {products.begin(), again}}, {"logits", {products.back()}}};
+}
+
+// Each product of the first layer by itself, named by its weight's shape.
+std::vector<Chain> find_products(const ir::Graph& graph) {
+  std::vector<Chain> products;
+  for (const int i : find_chains(graph).front().nodes) {
+    const ir::Type& weight = graph.value(graph.nodes()[i].inputs["weight"]).type;
+    products.push_back({weight.to_string(), {i}});
+  }
+  return products;
 }
 
 // Sums of some thousand products with it are about 1.
@@ -181,6 +196,93 @@ double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows,
   return us;
 }
 
+// A form in which the weights of products are served. `scheme`: nothing for 16 bits.
+struct Format {
+  std::string_view name;
+  std::optional<model::WeightScheme> scheme;
+};
+
+std::vector<Format> all_formats() {
+  using model::ScaleLayout;
+  using model::WeightScheme;
+  return {{"16 bits", std::nullopt},
+          {"W8A16, rows", WeightScheme{.scales = ScaleLayout::kRow}},
+          {"W8A8, rows", WeightScheme{.scales = ScaleLayout::kRow, .fp8_activations = true}},
+          {"W8A16, blocks", WeightScheme{.scales = ScaleLayout::kBlock}},
+          {"W8A8, blocks", WeightScheme{.scales = ScaleLayout::kBlock, .fp8_activations = true}}};
+}
+
+// The program of a model of random weights in a format.
+passes::Program compile_in(const Format& format, model::ModelSource source,
+                           const loader::LoadOptions& load) {
+  source.checkpoint.reset();  // the shape alone counts
+  source.config.quantization.reset();
+  if (format.scheme) {
+    source.config.quantization = model::quantized_at_load();
+    for (model::Quantization::Group& group : source.config.quantization->groups)
+      group.scheme = *format.scheme;
+  }
+  return loader::compile_model(source, load, /*num_pages=*/1);
+}
+
+// Times the products of a layer in every format; one row a product and number of tokens.
+void bench_formats(const BenchLinearOptions& options, const model::ModelSource& source,
+                   Device& device) {
+  const std::vector<Format> formats = all_formats();
+  std::vector<std::string> header = {"weight", "rows", "16 bits, us"};
+  // us[product and rows][format]
+  std::map<std::pair<size_t, int64_t>, std::vector<ChainTimer::Timing>> times;
+  std::vector<std::string> names;
+  for (const Format& format : formats) {
+    loader::LoadOptions load = setup::load_options(options.settings);
+    load.formats = {};
+    const passes::Program program = compile_in(format, source, load);
+    ChainTimer timer(device, program.graph, options);
+    const std::vector<Chain> products = find_products(program.graph);
+    if (format.scheme) {
+      header.emplace_back(format.name);
+    } else {
+      for (const Chain& product : products)
+        names.push_back(product.name);
+    }
+    for (size_t i = 0; i < products.size(); ++i) {
+      for (const int64_t rows : options.rows)
+        times[{i, rows}].push_back(timer.time(products[i], rows));
+    }
+  }
+  Table table(header);
+  json::array cases;
+  for (const auto& [key, by_format] : times) {
+    const auto& [product, rows] = key;
+    const double base = by_format.front().us;
+    std::vector<std::string> row = {names[product], std::to_string(rows),
+                                    fmt::format("{:.2f}", base)};
+    for (size_t i = 0; i < formats.size(); ++i) {
+      const auto& [us, kernels] = by_format[i];
+      if (i > 0) row.push_back(fmt::format("{:.3f}", us / base));
+      cases.push_back(json::object{{"weight", names[product]},
+                                   {"rows", rows},
+                                   {"format", std::string(formats[i].name)},
+                                   {"us", us},
+                                   {"over_16_bits", us / base},
+                                   {"kernels", kernels}});
+    }
+    table.add(row);
+  }
+  const std::string model = model_text(options.settings);
+  if (options.json) {
+    print(json::to_text(json::object{{"verb", "bench linear"},
+                                     {"model", model},
+                                     {"device", device.info().name},
+                                     {"formats", cases}}) +
+          "\n");
+    return;
+  }
+  print(fmt::format("linear: {}\n{}; times of formats over that of 16 bits\n\n", model,
+                    device.info().name) +
+        table.text());
+}
+
 void bench_linear(BenchLinearOptions options) {
   const model::ModelSource source = setup::open_source(options.settings);
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
@@ -188,6 +290,10 @@ void bench_linear(BenchLinearOptions options) {
     options.rows = device->kind() == DeviceKind::kCpu
                        ? std::vector<int64_t>{1, 8}
                        : std::vector<int64_t>{1, 2, 8, 16, 32, 48, 64, 96, 128, 256};
+  }
+  if (options.formats == "all") {
+    bench_formats(options, source, *device);
+    return;
   }
   const measure::Rates limits = measure::rates(*device, device->read_bandwidth(), std::nullopt);
   const passes::Program program =
@@ -241,6 +347,10 @@ void add_bench_linear(Command& bench) {
   verb->add_option("--rotation-mb", options->rotation_mb,
                    "Weights that are read in turn, in MiB. Default: 2048, on the CPU 256")
       ->range(int64_t{1}, int64_t{1} << 16);
+  verb->add_option("--formats", options->formats,
+                   "Formats of weights: the model's, or all that are served, beside each other")
+      ->one_of({"model", "all"})
+      ->capture_default_str();
   add_replays_option(*verb, options->runs);
   add_json_flag(*verb, options->json);
   take_options(
