@@ -142,9 +142,12 @@ Range cut(const std::optional<Range>& wanted, int64_t size, const std::string& t
        range.first, range.last);
 }
 
-Piece resolve(const ir::WeightPiece& wanted, const Checkpoint& checkpoint) {
+// `prefix`: in front of the tensor's name, which the checkpoint does not have there. Lifetime: refers to
+// `wanted`.
+Piece resolve(const ir::WeightPiece& wanted, const Checkpoint& checkpoint,
+              std::string_view prefix) {
   Piece piece;
-  piece.tensor = checkpoint.tensor(wanted.tensor);
+  piece.tensor = checkpoint.tensor(wanted.tensor.substr(prefix.size()));
   piece.shape = piece.tensor.shape;
   piece.factor = static_cast<float>(wanted.factor);
   if (wanted.transform) {
@@ -163,17 +166,14 @@ Piece resolve(const ir::WeightPiece& wanted, const Checkpoint& checkpoint) {
 }
 
 // The recipe's pieces, checked: together they have the weight's rows, and each its row shape.
-// `prefix`: in front of the tensors' names, which the checkpoint does not have there.
 std::vector<Piece> resolve(const ir::Value& value, const Shape& shape, const Checkpoint& checkpoint,
                            std::string_view prefix) {
-  std::vector<ir::WeightPiece> recipe = value.recipe.pieces;
-  for (ir::WeightPiece& piece : recipe)
-    piece.tensor.erase(0, prefix.size());
+  const std::vector<ir::WeightPiece>& recipe = value.recipe.pieces;
   std::vector<Piece> pieces;
   int64_t rows = 0;
   int64_t wanted_rows = shape[0];
   for (const ir::WeightPiece& wanted : recipe) {
-    const Piece piece = resolve(wanted, checkpoint);
+    const Piece piece = resolve(wanted, checkpoint, prefix);
     // A tensor that stands alone has the weight's shape; one of several its shape but for the rows,
     // or, where they are stacked, that of the weight's dims behind the first.
     const bool alone = recipe.size() == 1 && !wanted.rows && !wanted.columns;
