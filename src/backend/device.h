@@ -100,7 +100,8 @@ class Recording {
   virtual ~Recording() = default;
   [[nodiscard]] virtual int num_nodes() const = 0;
   [[nodiscard]] virtual std::vector<RecordedNode> nodes() const = 0;
-  // Has it no executable of its own (Stream::end_recording)?
+  // Is it launched with the executable of another recording that has the same nodes
+  // (Stream::end_recording)?
   [[nodiscard]] virtual bool shares_executable() const { return false; }
 };
 

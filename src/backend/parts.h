@@ -30,7 +30,8 @@ struct Parts {
   std::vector<Part> parts;
   int64_t between_bytes = 0;
 
-  // A further part of the fused op `whole`, with its step, its promise and its counters.
+  // Appends a launch of `op` that takes the step, the batch invariance, the scratch memory and the
+  // counters of `whole`, the fused op that it is a part of.
   KernelArgs& add(const KernelArgs& whole, std::string_view op, Views inputs, Views outputs) {
     KernelArgs args;
     args.inputs = std::move(inputs);

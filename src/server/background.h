@@ -17,7 +17,7 @@ struct Time {
   std::function<void(std::chrono::milliseconds delay, std::function<void()>)> after;
 };
 
-// Threads: run() on any.
+// Threads that run work handed over by others. Threads: run() on any.
 class Background {
  public:
   explicit Background(int num_threads);

@@ -28,7 +28,7 @@ struct StopRules {
 // Threads: one at a time. Lifetime: the tokenizer must outlive it.
 class OutputText {
  public:
-  // `prompt`: the ids that the text follows.
+  // `prompt`: the ids in front of the text, as the first token may need them to be decoded.
   OutputText(const Tokenizer& tokenizer, std::span<const int32_t> prompt, StopRules rules);
 
   // The text that can be shown now. Tokens behind the end are ignored.

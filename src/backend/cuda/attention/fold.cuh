@@ -122,7 +122,8 @@ struct Gathering {
   int chunk = 0;  // its number in the batch
 };
 
-// The unit of folding: a chunk's tile of rows, with the number of parts in the exchange.
+// One tile of the rows of a chunk, whose partial results, `parts` of them, lie in the exchange: what
+// is added to a running result at a time.
 struct ChunkTile {
   int chunk = 0;
   int tile = 0;

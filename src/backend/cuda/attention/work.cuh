@@ -147,7 +147,7 @@ struct Walk {
     return min(chunks.count, divide(position - head_begin + chunks.steps - 1, chunks.steps));
   }
 
-  // Sets the keys of a sequence that has `all` keys.
+  // Sets which keys are read of a sequence that has `all` keys: those within the window.
   template <typename Params>
   __device__ __forceinline__ void take_keys(const Params& params, int all) {
     first_key = first_seen(params, all);

@@ -111,7 +111,7 @@ struct Product {
   [[nodiscard]] int64_t box_columns() const { return kBoxRowBytes / weight_bytes(); }
   // Boxes of x beside one of the weight.
   [[nodiscard]] int64_t x_boxes() const { return x_bytes() / weight_bytes(); }
-  // The scales of x beside a box of so many rows.
+  // The bytes of x's scales that are copied with a box of x: one float a row, where x is codes.
   [[nodiscard]] int64_t scale_bytes(int64_t rows_of_box) const {
     return operands == SkinnyOperands::kCodes ? 4 * rows_of_box : 0;
   }
