@@ -320,9 +320,8 @@ constexpr Option kOptions[] = {
      "Key of the hashes of KV pages, for routers that compute the same ones (src/kv/page_hash.h) "
      "from the first served name, the dtype of KV, a request's cache_salt and the tokens"},
     {"target_step_ms", Group::kServing,
-     [](Settings& s, double v) {
-       s.serving.engine.target_step_ms = v > 0 ? std::optional(v) : std::nullopt;
-     },
+     [](Settings& s,
+        double v) { s.serving.engine.target_step_ms = v > 0 ? std::optional(v) : std::nullopt; },
      "milliseconds", value("25"), between(0, 1e6),
      "Time that a step may take while prompts run beside requests that generate: it takes as much "
      "of the prompts as keeps to that; 0: as much as fits"},

@@ -268,9 +268,9 @@ std::vector<float> bundled_logits(const std::vector<std::string>& disabled_passe
 }
 
 TEST(Passes, DoNotChangeWhatAModelComputes) {
-  const auto plain =
-      bundled_logits({"remove_dead", "fuse_silu_mul", "fuse_add_rms_norm", "fuse_all_reduce_rms_norm", "fuse_rope_kv_write",
-                      "merge_linears", "fuse_linear_prologue", "fuse_linear_epilogue"});
+  const auto plain = bundled_logits(
+      {"remove_dead", "fuse_silu_mul", "fuse_add_rms_norm", "fuse_all_reduce_rms_norm",
+       "fuse_rope_kv_write", "merge_linears", "fuse_linear_prologue", "fuse_linear_epilogue"});
   const auto optimized = bundled_logits({});
   for (size_t i = 0; i < plain.size(); ++i)
     EXPECT_NEAR(plain[i], optimized[i], 1e-4);
