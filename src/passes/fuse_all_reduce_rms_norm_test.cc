@@ -9,7 +9,7 @@ constexpr const char* kFusedAllReduce = R"(
   input %p: bf16[T,64]
   input %r: bf16[T,64]
   weight %w: bf16[64] = "w"
-  %s: bf16[T,64], %h: bf16[T,64] = all_reduce_add_rms_norm(%p, %r, %w) {eps=1e-05, of=layer}
+  %s: bf16[T,64], %h: bf16[T,64] = all_reduce_add_rms_norm(%p, %r, %w) {of=layer, eps=1e-05}
   output %s
   output %h
 )";
