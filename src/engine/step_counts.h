@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
-#include <ranges>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -67,8 +66,10 @@ class StepCounts {
     count.padding += padding;
   }
   [[nodiscard]] std::vector<StepCount> all() const {
-    const auto counts = counts_ | std::views::values;
-    return {counts.begin(), counts.end()};
+    std::vector<StepCount> counts;
+    for (const auto& [key, count] : counts_)
+      counts.push_back(count);
+    return counts;
   }
 
  private:

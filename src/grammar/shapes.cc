@@ -682,12 +682,12 @@ std::optional<KeyRule> Shapes::key_rule(const json::value& schema) {
       rule.properties.emplace_back(key, holding(value));
   }
   if (const auto* patterns = object.if_contains("patternProperties")) {
-    for (const auto& [pattern, value] : patterns->get_object()) {
+    for (const auto& [key, value] : patterns->get_object()) {
+      const std::string pattern = key;
       SharedAutomaton& known = patterns_[pattern];
       if (known == nullptr) {
-        known = at(schema, "patternProperties", [&] {
-          return shared(pattern_automaton(std::string_view(pattern), Extent::kSearch));
-        });
+        known = at(schema, "patternProperties",
+                   [&] { return shared(pattern_automaton(pattern, Extent::kSearch)); });
       }
       rule.patterns.push_back({known, holding(value)});
     }
