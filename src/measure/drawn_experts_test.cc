@@ -69,7 +69,7 @@ TEST(DrawnExperts, AreThoseThatTheDeviceCounts) {
   runtime::LoadedProgram& loaded = model.executor().loaded();
   draw_by(counts, loaded);
   engine::Engine engine(model, {.overlap = false});
-  Decoding decoding(engine, {.batch = 4, .context = 4, .steps = 24, .warmup_tokens = 1});
+  Decoding decoding(engine, {.batch = 4, .context = 4, .warmup_tokens = 1, .steps = 24});
   clear_expert_counts(loaded);
   for (int i = 0; i < 20; ++i)
     (void)decoding.step();
