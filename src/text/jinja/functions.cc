@@ -78,7 +78,10 @@ Value namespace_function(Evaluator& evaluator, const Value& /*self*/, Arguments&
 
 Value raise_exception_function(Evaluator& evaluator, const Value& /*self*/, Arguments& arguments) {
   const Bound bound("raise_exception", arguments, {"message"}, 1);
-  throw RenderFailure(FailureKind::kRefused, str(bound.at(0), evaluator.heap()));
+  std::string message(str(bound.at(0), evaluator.heap()));
+  std::replace(message.begin(), message.end(), '\0', ' ');  // the text of an exception ends there
+  if (message.empty()) message = "the template refuses the conversation and says no reason";
+  throw RenderFailure(FailureKind::kRefused, message);
 }
 
 // `format` with what strftime would show of the time zone and the fraction of a second as Python

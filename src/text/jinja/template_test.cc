@@ -91,6 +91,10 @@ TEST(JinjaTemplate, TellsARefusalFromAFailure) {
   EXPECT_EQ(failure.kind, FailureKind::kRefused);
   EXPECT_EQ(failure.line, 2);
   EXPECT_EQ(failure.message, "roles must alternate");
+  EXPECT_EQ(failure_of("{{ raise_exception('') }}").message,
+            "the template refuses the conversation and says no reason");
+  using namespace std::string_literals;
+  EXPECT_EQ(failure_of("{{ raise_exception('\0no') }}"s).message, " no");
 }
 
 TEST(JinjaTemplate, TakesEndsOfLinesOfAllSystems) {
