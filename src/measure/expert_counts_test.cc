@@ -28,7 +28,7 @@ TEST(ExpertCounts, AreThoseOfTheRowsOfEachStep) {
   loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kQwen3Moe), options);
   constexpr int64_t kRows = 3;
   engine::Engine engine(model, {.overlap = false});
-  Decoding decoding(engine, {.batch = kRows, .context = 4, .steps = 8, .warmup_tokens = 1});
+  Decoding decoding(engine, {.batch = kRows, .context = 4, .warmup_tokens = 1, .steps = 8});
   clear_expert_counts(model.executor().loaded());
   constexpr int64_t kSteps = 5;
   for (int64_t i = 0; i < kSteps; ++i)

@@ -21,8 +21,8 @@ OpCost cost_operands(const Types& in, const Types& out, const Sizes& sizes) {
 }
 
 // The operands of expert_mlp of which those of the chosen experts are read.
-constexpr std::initializer_list<std::string_view> kExpertWeights = {"gate_up", "gate_up_scale",
-                                                                    "down", "down_scale"};
+const std::initializer_list<std::string_view> kExpertWeights = {"gate_up", "gate_up_scale", "down",
+                                                                "down_scale"};
 
 // Without what adapters take: only a step knows which slots its rows read.
 OpCost cost_linear(const Types& in, const Types& out, const Sizes& sizes) {
