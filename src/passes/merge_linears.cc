@@ -29,15 +29,16 @@ size_t cut_dim(const ir::Value& weight) {
   return weight.recipe.has_slots ? 1 : 0;
 }
 
-// Can its weights be cut out of their places: each read by products alone (by several, where a graph runs
-// its layers more than once), and made of checkpoint tensors?
+// Can its weights be cut out of their places: each made of checkpoint tensors, and read by this product
+// alone, or by those of other inputs, too, where a graph runs its layers more than once?
 bool can_merge(const Graph& graph, const Rewrite& rewrite, const Node& node) {
   return std::ranges::all_of(weights_of(node), [&](std::string_view name) {
     const ValueId id = node.inputs[name];
     const auto reads_alike = [&](ir::NodeId reader) {
-      const ValueId* read =
-          graph.node(reader).op == node.op ? graph.node(reader).inputs.find(name) : nullptr;
-      return read != nullptr && *read == id;
+      const Node& other = rewrite.node(reader.index);
+      if (&other == &node) return true;
+      const ValueId* const read = other.op == node.op ? other.inputs.find(name) : nullptr;
+      return read != nullptr && *read == id && other.inputs["x"] != node.inputs["x"];
     };
     return std::ranges::all_of(rewrite.readers(id), reads_alike) &&
            !graph.value(id).recipe.pieces.empty();

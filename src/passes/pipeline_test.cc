@@ -82,7 +82,7 @@ TEST(Pipeline, DumpsTheTraceAndTheProgramAfterEachPassAndHowLongThatTook) {
   (void)compile(graph_of(kText), ops::standard(), options);
   EXPECT_EQ(dumped.front(), "trace");
   EXPECT_EQ(dumped.back(), "plan_arena");
-  EXPECT_EQ(num_nodes, (std::vector<int>{5, 4, 3, 3, 3, 3, 3, 3, 3, 1, 1, 1, 1}));
+  EXPECT_EQ(num_nodes, (std::vector<int>{5, 4, 3, 3, 3, 3, 3, 3, 3, 3, 1, 1, 1, 1}));
 }
 
 TEST(Pipeline, LeavesOutADisabledPass) {

@@ -75,21 +75,22 @@ TEST(Dispatch, TakesPiecesOfAMixedStepThatCannotBeOneRecording) {
 TEST(Dispatch, PadsAStepAlikeInEveryMode) {
   for (const Graphs graphs : {Graphs::kAuto, Graphs::kNone, Graphs::kPiecewise, Graphs::kFull,
                               Graphs::kFullDecodeOnly, Graphs::kFullAndPiecewise}) {
-    EXPECT_EQ(choose(kUniform, everything(graphs)).key.sizes(), (ir::Sizes{4, 4}));
-    EXPECT_EQ(choose(kMixed, everything(graphs)).key.sizes(), (ir::Sizes{16, 4}));
+    EXPECT_EQ(choose(kUniform, everything(graphs)).key.sizes(), StepKey::mixed(4, 4).sizes());
+    EXPECT_EQ(choose(kMixed, everything(graphs)).key.sizes(), StepKey::mixed(16, 4).sizes());
     EXPECT_EQ(choose(kMixed, everything(graphs)).padding, 5);
-    EXPECT_EQ(choose(kLong, everything(graphs)).key.sizes(), (ir::Sizes{17, 2}));
+    EXPECT_EQ(choose(kLong, everything(graphs)).key.sizes(), StepKey::mixed(17, 2).sizes());
   }
 }
 
 TEST(Dispatch, PadsAVerificationStepBySequences) {
   const Choice choice = choose(StepKey::uniform(3, 3), everything(Graphs::kAuto));
-  EXPECT_EQ(choice.key.sizes(), (ir::Sizes{12, 4, 12}));
+  EXPECT_EQ(choice.key.sizes(), StepKey::uniform(4, 3).sizes());
   EXPECT_EQ(choice.key.q, 3);
 }
 
 TEST(Dispatch, GivesAnEmptyStepTheSmallestBucket) {
-  EXPECT_EQ(choose(StepKey::mixed(0, 0), everything(Graphs::kAuto)).key.sizes(), (ir::Sizes{8, 1}));
+  EXPECT_EQ(choose(StepKey::mixed(0, 0), everything(Graphs::kAuto)).key.sizes(),
+            StepKey::mixed(8, 1).sizes());
 }
 
 TEST(Dispatch, ReplaysOnlyExactSizesOfUniformStepsWithPaddingOff) {
@@ -99,11 +100,11 @@ TEST(Dispatch, ReplaysOnlyExactSizesOfUniformStepsWithPaddingOff) {
     const Choice between = choose(kUniform, coverage);
     EXPECT_EQ(between.mode, Mode::kEager);
     EXPECT_EQ(between.reason, Reason::kNoExactSize);
-    EXPECT_EQ(between.key.sizes(), (ir::Sizes{3, 3}));
+    EXPECT_EQ(between.key.sizes(), StepKey::mixed(3, 3).sizes());
     EXPECT_EQ(between.padding, 0);
     EXPECT_NE(choose(StepKey::uniform(4), coverage).mode, Mode::kEager);
     EXPECT_EQ(choose(kWide, coverage).reason, Reason::kAboveLadder);
-    EXPECT_EQ(choose(kMixed, coverage).key.sizes(), (ir::Sizes{16, 4}));
+    EXPECT_EQ(choose(kMixed, coverage).key.sizes(), StepKey::mixed(16, 4).sizes());
     EXPECT_EQ(choose(kLong, coverage).reason, Reason::kAboveLadder);
   }
   Coverage none = everything(Graphs::kNone);
@@ -137,7 +138,7 @@ TEST(Dispatch, RunsAStepEagerWhenOneOfItsPiecesIsMissing) {
     if (!tail) coverage.dropped_tokens.insert(16);
     EXPECT_EQ(choose(kMixed, coverage).mode, Mode::kEager);
     EXPECT_EQ(choose(kMixed, coverage).reason, Reason::kRecordingFailed);
-    EXPECT_EQ(choose(kMixed, coverage).key.sizes(), (ir::Sizes{16, 4}));
+    EXPECT_EQ(choose(kMixed, coverage).key.sizes(), StepKey::mixed(16, 4).sizes());
     EXPECT_EQ(choose(StepKey::mixed(7, 2), coverage).mode, Mode::kPiecewise);
     EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kFull);
     coverage.dropped_full.insert(StepKey::uniform(4));
@@ -151,7 +152,7 @@ TEST(Dispatch, NeverPadsAUniformStepBeyondTheLargestStep) {
   Coverage coverage = everything(Graphs::kAuto);
   coverage.max_num_tokens = 10;
   EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).reason, Reason::kAboveLadder);
-  EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).key.sizes(), (ir::Sizes{9, 3, 9}));
+  EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).key.sizes(), StepKey::uniform(3, 3).sizes());
   EXPECT_EQ(choose(StepKey::uniform(3, 2), coverage).mode, Mode::kFull);
 }
 
@@ -159,8 +160,8 @@ TEST(Dispatch, PadsMixedStepsByALadderOfTheirOwn) {
   Coverage coverage = everything(Graphs::kAuto);
   coverage.sequences = Ladder::on_demand(2, 8);
   coverage.mixed_sequences = Ladder({4, 8});
-  EXPECT_EQ(choose(kUniform, coverage).key.sizes(), (ir::Sizes{3, 3}));
-  EXPECT_EQ(choose(kMixed, coverage).key.sizes(), (ir::Sizes{16, 4}));
+  EXPECT_EQ(choose(kUniform, coverage).key.sizes(), StepKey::mixed(3, 3).sizes());
+  EXPECT_EQ(choose(kMixed, coverage).key.sizes(), StepKey::mixed(16, 4).sizes());
 }
 
 TEST(Dispatch, ForbidsEagerStepsByName) {

@@ -9,12 +9,13 @@ namespace {
 TEST(MixedShapes, AreThePairsThatSomeStepIsPaddedTo) {
   const Ladder sequences({4, 16});
   const Ladder tokens({3, 5, 6, 32});
-  std::vector<ir::Sizes> sizes;
+  std::vector<std::pair<int64_t, int64_t>> sizes;
   for (const StepKey& shape : mixed_shapes(sequences, tokens)) {
     EXPECT_FALSE(shape.is_uniform());
-    sizes.push_back(shape.sizes());
+    sizes.emplace_back(shape.tokens, shape.sequences);
   }
-  EXPECT_EQ(sizes, (std::vector<ir::Sizes>{{32, 16}, {32, 4}, {6, 16}, {6, 4}, {5, 4}, {3, 4}}));
+  EXPECT_EQ(sizes, (std::vector<std::pair<int64_t, int64_t>>{
+                       {32, 16}, {32, 4}, {6, 16}, {6, 4}, {5, 4}, {3, 4}}));
 }
 
 }  // namespace
