@@ -327,8 +327,7 @@ TEST(TensorParallelRecordings, ExchangeThroughBuffersThatDifferFromTheirNeighbou
   runtime::Tables& tables = model.executor().loaded().tables;
   for (int segment = 0; segment < tables.num_segments(); ++segment) {
     for (const runtime::Launch& launch : tables.at(segment, StepKey::uniform(2))) {
-      if (launch.op == "all_reduce" || launch.op == "all_gather")
-        buffers.push_back(launch.args.exchange_buffer);
+      if (launch.op.starts_with("all_")) buffers.push_back(launch.args.exchange_buffer);
     }
   }
   EXPECT_EQ(buffers, (std::vector{0, 1, 0, 1, 0, 1}));
