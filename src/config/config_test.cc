@@ -63,6 +63,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("lora"), Texts{{"a=/x, y", "/z"}});
   options.put(*find_option("max_lora_rank"), int64_t{64});
   options.put(*find_option("max_loras"), int64_t{8});
+  options.put(*find_option("max_cpu_loras"), int64_t{16});
   options.put(*find_option("graphs"), std::string{"full-and-piecewise"});
   options.put(*find_option("decode_ladder"), Sizes{"step:4", {}});
   options.put(*find_option("token_ladder"), Sizes{"", {1, 16, 4096}});
@@ -82,6 +83,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("burst_steps"), int64_t{16});
   options.put(*find_option("speculative_tokens"), int64_t{4});
   options.put(*find_option("speculative_method"), std::string{"ngram"});
+  options.put(*find_option("draft_model"), std::string{"/drafts"});
   options.put(*find_option("speculative_ngram"), int64_t{3});
   options.put(*find_option("max_batch_size"), int64_t{4096});
   options.put(*find_option("max_num_tokens"), int64_t{65536});
@@ -105,6 +107,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("chat_template"), std::string{"t.jinja"});
   options.put(*find_option("api_key"), Texts{{"one,two", "\"three\""}});
   options.put(*find_option("api_key_file"), std::string{"keys"});
+  options.put(*find_option("lora_dir"), std::string{"/adapters"});
   options.put(*find_option("admin_key_file"), std::string{"operators"});
   options.put(*find_option("tls_certificate"), std::string{"server.pem"});
   options.put(*find_option("tls_key"), std::string{"server.key"});
