@@ -157,6 +157,10 @@ bool Draft::given(std::string_view name) const {
   return place != given_.end() && !place->second.value.is_null();
 }
 
+bool Draft::refuses(std::string_view name) const {
+  return refused_.contains(name);
+}
+
 bool Draft::is_null(std::string_view name) const {
   const auto place = given_.find(name);
   return place != given_.end() && place->second.value.is_null();
@@ -299,6 +303,7 @@ Config Draft::finish() {
       if (!is_taken) {
         config_.refused.push_back(
             {item.line, place->second.spelling, std::string(key.why), key.alters});
+        refused_.insert(std::string(key.name));
         given_.erase(place);
         continue;
       }

@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -148,6 +149,8 @@ class Draft {
   Config finish();
 
   [[nodiscard]] bool given(std::string_view name) const;
+  // Has the key a value that Encore lacks? It counts as not given then.
+  [[nodiscard]] bool refuses(std::string_view name) const;
   // A section written as null: switched off.
   [[nodiscard]] bool is_null(std::string_view name) const;
   // The value as given, else the documented default. Aborts on a name that has neither.
@@ -204,6 +207,7 @@ class Draft {
   const DialectTable& table_;
   const std::string& where_;
   std::map<std::string, Given, std::less<>> given_;  // by name
+  std::set<std::string, std::less<>> refused_;       // names of keys
   Config config_;
 };
 

@@ -515,8 +515,7 @@ void put_speculation(Draft& draft) {
     return draft.given(key) && draft.text(key).find("ngram") != std::string::npos;
   };
   const bool looks_up = is_ngram(kMethod) || is_ngram(kModel);
-  const bool has_model = draft.given(kModel) && !looks_up &&
-                         (!draft.given(kMethod) || draft.text(kMethod) == "draft_model");
+  const bool has_model = draft.given(kModel) && !looks_up && !draft.refuses(kMethod);
   if (!looks_up && !has_model) return;
   if (has_model) draft.put("draft_model", draft.text(kModel), {kModel});
   draft.put("speculative_tokens", fmt::format("{}", draft.count(kTokens)), {kTokens});
