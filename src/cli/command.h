@@ -71,7 +71,7 @@ class Command {
   Command& operator=(const Command&) = delete;
 
   // T is bool, int, int64_t, uint64_t, float, double, std::string, optional<int>,
-  // optional<int64_t>, or a vector of int64_t or std::string. Lifetime: `value` must outlive the
+  // optional<int64_t>, optional<std::string>, or a vector of int64_t or std::string. Lifetime: `value` must outlive the
   // parse.
   template <typename T>
   Option* add_option(const std::string& name, T& value, const std::string& doc);

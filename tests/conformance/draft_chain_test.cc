@@ -12,9 +12,9 @@ namespace {
 
 using ir::Dim;
 
-constexpr int64_t kPageSize = 16;
-constexpr int64_t kMaxPages = 5;
-constexpr int64_t kMaxSequences = 12;  // M
+constexpr int64_t kChainPageSize = 16;
+constexpr int64_t kMaxChainPages = 5;
+constexpr int64_t kMaxChains = 12;  // M
 
 // A step of sequences whose lengths, pages and last tokens are random.
 struct Chain {
@@ -32,9 +32,9 @@ struct Chain {
               {"kv_lens", integers({Dim::sequences()}, 0)},
               {"last_rows", integers({Dim::sequences()}, 0)},
               {"sampling", integers({Dim::sequences(), kSamplingWords}, -1)},
-              {"last_tokens", integers({kMaxSequences}, 0)}};
-    page_table = integers({kMaxSequences, kMaxPages}, -1);
-    std::vector<double> pages(static_cast<size_t>(kMaxSequences * kMaxPages));
+              {"last_tokens", integers({kMaxChains}, 0)}};
+    page_table = integers({kMaxChains, kMaxChainPages}, -1);
+    std::vector<double> pages(static_cast<size_t>(kMaxChains * kMaxChainPages));
     std::iota(pages.begin(), pages.end(), 3);
     std::shuffle(pages.begin(), pages.end(), random.engine());
     std::copy(pages.begin(), pages.end(), page_table.values.begin());
@@ -43,13 +43,14 @@ struct Chain {
     size_t row = 0;
     for (size_t b = 0; b < counts.size(); ++b) {
       const int64_t count = counts[b];
-      const int64_t length = count == 0 ? 0 : random.integer(count, kMaxPages * kPageSize);
+      const int64_t length =
+          count == 0 ? 0 : random.integer(count, kMaxChainPages * kChainPageSize);
       for (int64_t i = length - count; i < length; ++i, ++row) {
         inputs["positions"].values[row] = static_cast<double>(i);
         inputs["slots"].values[row] = slot(static_cast<int64_t>(b), i);
         const bool is_sampled = random.integer(0, 1) == 0;
         inputs["ids"].values[row] = static_cast<double>(
-            is_sampled ? -2 - random.integer(0, kMaxSequences - 1) : random.integer(0, 99));
+            is_sampled ? -2 - random.integer(0, kMaxChains - 1) : random.integer(0, 99));
       }
       SamplingRow sampling;
       if (b % 4 == 1) sampling.state = 2;
@@ -63,8 +64,9 @@ struct Chain {
   }
 
   [[nodiscard]] double slot(int64_t sequence, int64_t position) {
-    return page_table.row(sequence)[position / kPageSize] * static_cast<double>(kPageSize) +
-           static_cast<double>(position % kPageSize);
+    return page_table.row(sequence)[position / kChainPageSize] *
+               static_cast<double>(kChainPageSize) +
+           static_cast<double>(position % kChainPageSize);
   }
   [[nodiscard]] double known_id(size_t row) {
     const double id = inputs["ids"].values[row];
@@ -149,7 +151,7 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
       std::vector<double> ids = inputs["ids"].values;
       std::array<std::vector<double>, 4> moved;
       for (size_t g = 0; g < kRows; ++g) {
-        const int64_t position = random_.integer(0, kMaxPages * kPageSize - 2);
+        const int64_t position = random_.integer(0, kMaxChainPages * kChainPageSize - 2);
         const double token = static_cast<double>(random_.integer(0, 99));
         const bool goes_on = g % 3 != 1;
         inputs["next"].values[g] = token;
@@ -163,7 +165,7 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
       }
       ir::Attrs attrs;
       attrs.set("place", place);
-      attrs.set("page_size", kPageSize);
+      attrs.set("page_size", kChainPageSize);
       const auto actual =
           run(device(), {.op = "extend_drafts", .inputs = inputs, .attrs = attrs, .step = step});
       ASSERT_EQ(actual.size(), 5U);

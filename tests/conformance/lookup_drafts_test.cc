@@ -16,7 +16,7 @@ constexpr int64_t kMaxPages = 24;
 constexpr int64_t kMaxSequences = 12;  // M
 constexpr int64_t kNumPages = kMaxSequences * kMaxPages + 1;
 
-HostTensor integers(std::initializer_list<Dim> dims, const ir::Sizes& sizes, double value) {
+HostTensor filled(std::initializer_list<Dim> dims, const ir::Sizes& sizes, double value) {
   const ir::Type type = type_of(DType::kI32, dims);
   const auto count = static_cast<size_t>(type.resolve(sizes).num_elements());
   return tensor_of(type, sizes, std::vector<double>(count, value));
@@ -31,14 +31,14 @@ struct Lookup {
     std::vector<int64_t> pages(static_cast<size_t>(kNumPages));
     std::iota(pages.begin(), pages.end(), int64_t{0});
     std::shuffle(pages.begin(), pages.end(), random.engine());
-    inputs = {{"ids", integers({Dim::tokens()}, sizes, -1)},
-              {"slots", integers({Dim::tokens()}, sizes, -1)},
-              {"kv_lens", integers({Dim::sequences()}, sizes, 0)},
-              {"last_rows", integers({Dim::sequences()}, sizes, 0)},
-              {"sampling", integers({Dim::sequences(), kSamplingWords}, sizes, -1)},
-              {"page_table", integers({kMaxSequences, kMaxPages}, sizes, -1)},
-              {"last_tokens", integers({kMaxSequences}, sizes, 0)},
-              {"token_cache", integers({kNumPages, kPageSize}, sizes, -7)}};
+    inputs = {{"ids", filled({Dim::tokens()}, sizes, -1)},
+              {"slots", filled({Dim::tokens()}, sizes, -1)},
+              {"kv_lens", filled({Dim::sequences()}, sizes, 0)},
+              {"last_rows", filled({Dim::sequences()}, sizes, 0)},
+              {"sampling", filled({Dim::sequences(), kSamplingWords}, sizes, -1)},
+              {"page_table", filled({kMaxSequences, kMaxPages}, sizes, -1)},
+              {"last_tokens", filled({kMaxSequences}, sizes, 0)},
+              {"token_cache", filled({kNumPages, kPageSize}, sizes, -7)}};
     for (double& token : inputs["last_tokens"].values)
       token = static_cast<double>(random.integer(0, last_token));
     int64_t row = 0;
