@@ -347,7 +347,7 @@ class BenchTest(CliTest):
         for case in output["cases"]:
             for what in ("all_reduce_us", "then_norm_us", "fused_us"):
                 self.assertGreater(case[what], 0)
-        self.assertRegex(self.run_encore(*common, "--tensor-parallel", "2").stdout, r"(?m)^  8 +1 +\d")
+        self.assertRegex(self.run_encore(*common, "--tensor-parallel", "2").stdout, r"(?m)^ +8 +1 +\d")
         self.assertIn("--tensor-parallel N", self.run_encore(*common, code=2).stderr)
 
     def test_the_table_is_for_people(self):
