@@ -62,8 +62,8 @@ class GenerateTest(CliTest):
                     self.assertEqual(output["ids"], wanted["ids"])
                     guessed = output["stats"]["drafts"]
                     self.assertGreater(guessed["right"], guessed["tokens"] / 2)
-        line = self.error_line("generate", "--model", self.model, "--prompt-ids", "5", "--speculative-tokens", "2",
-                               "--draft-model", "stories-draft", code=2)
+        line = self.error_line("generate", "--model", self.model, "--device", DEVICE, "--prompt-ids", "5",
+                               "--speculative-tokens", "2", "--draft-model", "stories-draft", code=2)
         self.assertRegex(line, r"--draft-model has a vocabulary of 2048 tokens, and the model one of \d+: take a draft model made")
 
     def test_split_ops_and_memory_without_reuse_change_no_ids(self):
