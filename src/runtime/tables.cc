@@ -17,12 +17,17 @@ passes::UsedSizes Tables::used_sizes(const passes::Segment& segment) const {
   passes::UsedSizes used;
   for (int i = segment.first; i < segment.last; ++i) {
     const ir::Node& node = program_.graph.nodes()[i];
+    const auto counts_rows = [&](ir::ValueId id) {
+      return program_.graph.value(id).type.rows() != ir::Symbol::kNone;
+    };
+    // A value in the arena lies where it lies, whatever its number of rows, and a launch has as many as
+    // its outputs; but where those have none, as the caches that kv_write fills, as many as its inputs.
+    const bool by_outputs = std::ranges::any_of(node.outputs, counts_rows);
     for (const ir::ValueId id : node.outputs)
       used.add(program_.graph.value(id).type);
     for (const ir::ValueId id : node.inputs) {
-      // A value in the arena lies where it lies, whatever its number of rows.
       const ir::Value& input = program_.graph.value(id);
-      if (input.kind == ir::ValueKind::kInput) used.add(input.type);
+      if (input.kind == ir::ValueKind::kInput || !by_outputs) used.add(input.type);
     }
   }
   return used;
