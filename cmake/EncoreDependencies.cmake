@@ -47,7 +47,11 @@ find_program(MOLD mold)
 if(MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
-add_link_options(-static-libstdc++ -static-libgcc)
+# Targets of fuzzing link it as a library: the address sanitizer has to see what is thrown, or the stack that an exception of
+# xgrammar leaves stays marked, and later uses of it are findings.
+if(NOT ENCORE_SANITIZE MATCHES fuzzer)
+  add_link_options(-static-libstdc++ -static-libgcc)
+endif()
 
 if(ENCORE_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
