@@ -129,7 +129,7 @@ ENGINE_RULES = [
     Rule("linear/gemv.cu", r"\bgemv_kernel<", "boxes by the copy engine, sums on tensor cores",
          has=(r"UTMALDG\S*", r"SYNCS\.ARRIVE\S*", r"SYNCS\.PHASECHK\S*", r"HMMA\S*", *OVERLAP),
          behind=READ_BEFORE_ARRIVAL),
-    Rule("linear/skinny_gemm.cu", r"\bskinny_gemm_kernel<", "boxes by the copy engine, sums on tensor cores, partial sums to the cluster",
+    Rule("linear/skinny_gemm_bf16.cu", r"\bskinny_gemm_kernel<", "boxes by the copy engine, sums on tensor cores, partial sums to the cluster",
          has=(r"UTMALDG\S*", r"HGMMA\S*", r"STAS\S*", *OVERLAP)),
     *(Rule(f"attention/decode_{size}.cu", r"\battention_decode<",
            "the last block of a sequence combines: acq_rel on its counter",
