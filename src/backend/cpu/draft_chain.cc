@@ -1,5 +1,4 @@
-// The drafts of a draft model: where they begin in a step, and one more of each sequence. Numbers of
-// sequences for their rows of logits.
+// The drafts of a draft model: where they begin in a step, and one more of each sequence.
 #include <algorithm>
 #include <array>
 
