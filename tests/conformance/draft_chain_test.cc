@@ -21,19 +21,14 @@ struct Chain {
   // `counts`: tokens of each sequence; 0: a row of padding.
   Chain(Random& random, const StepKey& step, const std::vector<int64_t>& counts) : step(step) {
     const ir::Sizes sizes = step.sizes();
-    const auto integers = [&](std::initializer_list<Dim> dims, double value) {
-      const ir::Type type = type_of(DType::kI32, dims);
-      const auto count = static_cast<size_t>(type.resolve(sizes).num_elements());
-      return tensor_of(type, sizes, std::vector<double>(count, value));
-    };
-    inputs = {{"ids", integers({Dim::tokens()}, -1)},
-              {"positions", integers({Dim::tokens()}, 0)},
-              {"slots", integers({Dim::tokens()}, -1)},
-              {"kv_lens", integers({Dim::sequences()}, 0)},
-              {"last_rows", integers({Dim::sequences()}, 0)},
-              {"sampling", integers({Dim::sequences(), kSamplingWords}, -1)},
-              {"last_tokens", integers({kMaxChains}, 0)}};
-    page_table = integers({kMaxChains, kMaxChainPages}, -1);
+    inputs = {{"ids", filled({Dim::tokens()}, sizes, -1)},
+              {"positions", filled({Dim::tokens()}, sizes, 0)},
+              {"slots", filled({Dim::tokens()}, sizes, -1)},
+              {"kv_lens", filled({Dim::sequences()}, sizes, 0)},
+              {"last_rows", filled({Dim::sequences()}, sizes, 0)},
+              {"sampling", filled({Dim::sequences(), kSamplingWords}, sizes, -1)},
+              {"last_tokens", filled({kMaxChains}, sizes, 0)}};
+    page_table = filled({kMaxChains, kMaxChainPages}, sizes, -1);
     std::vector<double> pages(static_cast<size_t>(kMaxChains * kMaxChainPages));
     std::iota(pages.begin(), pages.end(), 3);
     std::shuffle(pages.begin(), pages.end(), random.engine());

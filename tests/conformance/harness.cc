@@ -185,6 +185,12 @@ HostTensor Random::tensor(const ir::Type& type, const ir::Sizes& sizes, double s
   return tensor;
 }
 
+HostTensor filled(std::initializer_list<ir::Dim> dims, const ir::Sizes& sizes, double value) {
+  const ir::Type type = type_of(DType::kI32, dims);
+  const auto count = static_cast<size_t>(type.resolve(sizes).num_elements());
+  return tensor_of(type, sizes, std::vector<double>(count, value));
+}
+
 HostTensor tensor_of(const ir::Type& type, const ir::Sizes& sizes, std::vector<double> values) {
   HostTensor tensor{type, type.resolve(sizes), std::move(values)};
   ENCORE_CHECK(static_cast<int64_t>(tensor.values.size()) == tensor.shape.num_elements(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <random>
 #include <set>
@@ -54,6 +55,8 @@ class Random {
 
 // A tensor with these values.
 HostTensor tensor_of(const ir::Type& type, const ir::Sizes& sizes, std::vector<double> values);
+// A tensor of i32 whose elements are all `value`.
+HostTensor filled(std::initializer_list<ir::Dim> dims, const ir::Sizes& sizes, double value = 0);
 // A weight-like tensor: no dim depends on the step.
 ir::Type type_of(DType dtype, std::initializer_list<ir::Dim> dims);
 

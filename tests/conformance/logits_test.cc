@@ -19,12 +19,6 @@ constexpr int64_t kMostBiases = 5;  // K
 constexpr int64_t kRingSteps = 4;   // E
 constexpr int64_t kVocabularies[] = {257, 1, 5, 4096, 30001};
 
-HostTensor integers(std::initializer_list<Dim> dims, const ir::Sizes& sizes, int32_t value = 0) {
-  const ir::Type type = type_of(DType::kI32, dims);
-  const Shape shape = type.resolve(sizes);
-  return {type, shape, std::vector<double>(static_cast<size_t>(shape.num_elements()), value)};
-}
-
 // The words of `value` at `to`, as numbers.
 template <typename T>
 void put(double* to, const T& value) {
@@ -48,12 +42,12 @@ HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary) {
 OpCase adjust_case(Random& random, int64_t vocabulary) {
   constexpr int64_t kRows = 7;
   const ir::Sizes sizes{0, kRows};
-  HostTensor sampling = integers({Dim::sequences(), kSamplingWords}, sizes, -1);
-  HostTensor lengths = integers({Dim::sequences()}, sizes, 10);
-  HostTensor stops = integers({Dim::sequences(), 3}, sizes, -1);
-  HostTensor counts = integers({kStates, vocabulary}, sizes);
-  HostTensor biases = integers({kStates, kMostBiases, 2}, sizes, -1);
-  HostTensor masks = integers({kStates, num_mask_words(vocabulary)}, sizes);
+  HostTensor sampling = filled({Dim::sequences(), kSamplingWords}, sizes, -1);
+  HostTensor lengths = filled({Dim::sequences()}, sizes, 10);
+  HostTensor stops = filled({Dim::sequences(), 3}, sizes, -1);
+  HostTensor counts = filled({kStates, vocabulary}, sizes);
+  HostTensor biases = filled({kStates, kMostBiases, 2}, sizes, -1);
+  HostTensor masks = filled({kStates, num_mask_words(vocabulary)}, sizes);
   const SamplingParams penalties{
       .repetition_penalty = 1.3F, .presence_penalty = 0.7F, .frequency_penalty = -0.4F};
   put(sampling.row(0), SamplingRow{.min_length = 10});
@@ -156,15 +150,15 @@ TEST_P(OnDevice, LogProbsAreThoseOfTheLogitsAndGoToTheRowThatAsks) {
     for (int64_t i = 0; i < vocabulary; ++i)
       logits.row(4)[i] = 3;  // all alike
     if (vocabulary > 3) logits.row(3)[1] = -INFINITY;
-    HostTensor next = integers({Dim::sequences()}, sizes);
-    HostTensor sampling = integers({Dim::sequences(), kSamplingWords}, sizes);
-    HostTensor clock = integers({2}, sizes, 7);
+    HostTensor next = filled({Dim::sequences()}, sizes);
+    HostTensor sampling = filled({Dim::sequences(), kSamplingWords}, sizes);
+    HostTensor clock = filled({2}, sizes, 7);
     for (int64_t b = 0; b < kRows; ++b) {
       next.values[b] = static_cast<double>(random_.integer(0, vocabulary - 1));
       if (std::isinf(logits.row(b)[next.integer(b)])) next.values[b] = 0;
       put(sampling.row(b), SamplingRow{.params = {.num_logprobs = kAsked[b]}});
     }
-    const HostTensor ring = integers({kRingSteps, kSequences, kLogprobWords}, sizes, 77);
+    const HostTensor ring = filled({kRingSteps, kSequences, kLogprobWords}, sizes, 77);
     const std::vector<Output> y = run(device(), {.op = "log_probs",
                                                  .inputs = {logits, next, sampling, clock, ring},
                                                  .step = StepKey::uniform(sizes.sequences)});
@@ -214,14 +208,14 @@ TEST_P(OnDevice, LogProbsOrderTokensBesideWhatIsNotANumber) {
   }
   logits.row(1)[7] = -2;
   logits.row(1)[200] = 5;
-  HostTensor sampling = integers({Dim::sequences(), kSamplingWords}, sizes);
+  HostTensor sampling = filled({Dim::sequences(), kSamplingWords}, sizes);
   for (int64_t b = 0; b < 3; ++b)
     put(sampling.row(b), SamplingRow{.params = {.num_logprobs = 4}});
-  const std::vector<Output> y = run(
-      device(), {.op = "log_probs",
-                 .inputs = {logits, integers({Dim::sequences()}, sizes, 7), sampling,
-                            integers({2}, sizes), integers({kRingSteps, 3, kLogprobWords}, sizes)},
-                 .step = StepKey::uniform(sizes.sequences)});
+  const std::vector<Output> y =
+      run(device(), {.op = "log_probs",
+                     .inputs = {logits, filled({Dim::sequences()}, sizes, 7), sampling,
+                                filled({2}, sizes), filled({kRingSteps, 3, kLogprobWords}, sizes)},
+                     .step = StepKey::uniform(sizes.sequences)});
   std::vector<std::vector<int32_t>> order(3);
   for (int64_t b = 0; b < 3; ++b) {
     const auto row = take<LogprobRow>(y[0].tensor.values.data() + b * kLogprobWords);
@@ -240,10 +234,10 @@ TEST_P(OnDevice, LogProbsOrderTokensBesideWhatIsNotANumber) {
 
 TEST_P(OnDevice, WriteTokenStateCountsTheTokensOfARowAnew) {
   constexpr int64_t kVocabulary = 3000;
-  const HostTensor counts = integers({kStates, kVocabulary}, {}, 9);
-  const HostTensor biases = integers({kStates, kMostBiases, 2}, {}, 3);
-  HostTensor changes = integers({kStates, 4}, {});
-  HostTensor values = integers({5000}, {});
+  const HostTensor counts = filled({kStates, kVocabulary}, {}, 9);
+  const HostTensor biases = filled({kStates, kMostBiases, 2}, {}, 3);
+  HostTensor changes = filled({kStates, 4}, {});
+  HostTensor values = filled({5000}, {});
   std::vector<double> expected_counts = counts.values;
   std::vector<double> expected_biases = biases.values;
   int32_t used = 17;

@@ -16,12 +16,6 @@ constexpr int64_t kMaxPages = 24;
 constexpr int64_t kMaxSequences = 12;  // M
 constexpr int64_t kNumPages = kMaxSequences * kMaxPages + 1;
 
-HostTensor filled(std::initializer_list<Dim> dims, const ir::Sizes& sizes, double value) {
-  const ir::Type type = type_of(DType::kI32, dims);
-  const auto count = static_cast<size_t>(type.resolve(sizes).num_elements());
-  return tensor_of(type, sizes, std::vector<double>(count, value));
-}
-
 // A step whose sequences have texts of few different tokens, on pages in no order.
 struct Lookup {
   Lookup(Random& random, const StepKey& step, const std::vector<int64_t>& counts,

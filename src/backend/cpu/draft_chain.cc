@@ -3,6 +3,7 @@
 #include <array>
 
 #include "backend/cpu/kernels.h"
+#include "backend/last_token.h"
 #include "backend/sampling.h"
 
 namespace encore::cpu {
@@ -26,7 +27,7 @@ void begin_drafts(Pool& /*pool*/, const KernelArgs& args) {
   const int64_t num_sequences = args.inputs["kv_lens"].shape[0];
   const auto q = static_cast<int32_t>(args.outputs["lengths"].shape[0] / num_sequences);
   for (int64_t t = 0; t < num_tokens; ++t) {
-    if (ids[t] <= -2) ids[t] = last_tokens[-2 - ids[t]];
+    ids[t] = known_token(ids[t], last_tokens);
   }
   int32_t* const starts = integers(args.outputs, "starts");
   if (q == 1) {

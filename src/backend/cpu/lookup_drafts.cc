@@ -3,6 +3,7 @@
 #include <array>
 
 #include "backend/cpu/kernels.h"
+#include "backend/last_token.h"
 #include "backend/sampling.h"
 
 namespace encore::cpu {
@@ -55,7 +56,7 @@ void lookup_drafts(Pool& pool, const KernelArgs& args) {
   const int64_t num_each = args.outputs["lengths"].shape[0] / num_sequences;
   const int64_t most = args.attrs.get_int("max_match");
   for (int64_t t = 0; t < args.inputs["ids"].shape[0]; ++t) {
-    if (ids[t] <= -2) ids[t] = last_tokens[-2 - ids[t]];
+    ids[t] = known_token(ids[t], last_tokens);
   }
   pool.parallel_for(num_sequences, 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {

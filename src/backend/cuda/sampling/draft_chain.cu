@@ -10,6 +10,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/last_token.h"
 #include "backend/sampling.h"
 
 namespace encore::cuda {
@@ -41,17 +42,13 @@ struct DraftsBegin {
   int q;
 };
 
-__device__ __forceinline__ int32_t known_id(const DraftsBegin& begin, int32_t id) {
-  return id <= -2 ? begin.last_tokens[-2 - id] : id;
-}
-
 // A step that guesses nothing: a thread a token, and a sequence.
 __global__ void __launch_bounds__(kChainThreads)
     read_tokens_kernel(const __grid_constant__ DraftsBegin begin) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i == 0) begin.starts[0] = 0;
   if (i < begin.num_tokens) {
-    const int32_t id = known_id(begin, begin.ids[i]);
+    const int32_t id = known_token(begin.ids[i], begin.last_tokens);
     begin.ids[i] = id;
     begin.read_ids[i] = id;
     begin.read_positions[i] = begin.positions[i];
@@ -73,7 +70,7 @@ __global__ void __launch_bounds__(kChainThreads)
   const int first = b * begin.q;
   const int32_t kv_len = begin.kv_lens[b];
   const bool takes_drafts = kv_len > 0 && begin.sampling[b].takes_drafts();
-  const int32_t id = known_id(begin, begin.ids[first]);
+  const int32_t id = known_token(begin.ids[first], begin.last_tokens);
   begin.last_ids[b] = takes_drafts ? id : -1;
   begin.last_positions[b] = takes_drafts ? begin.positions[first] : 0;
   begin.last_slots[b] = takes_drafts ? begin.slots[first] : -1;

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/last_token.h"
 #include "backend/sampling.h"
 
 namespace encore::cuda {
@@ -38,16 +39,12 @@ struct Lookup {
   int max_match;
 };
 
-__device__ __forceinline__ int32_t resolved(const Lookup& lookup, int32_t id) {
-  return id <= -2 ? lookup.last_tokens[-2 - id] : id;
-}
-
 // A step without drafts: its tokens are kept.
 __global__ void __launch_bounds__(kLookupThreads)
     keep_tokens_kernel(const __grid_constant__ Lookup lookup) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < lookup.num_tokens) {
-    const int32_t id = resolved(lookup, lookup.ids[i]);
+    const int32_t id = known_token(lookup.ids[i], lookup.last_tokens);
     lookup.ids[i] = id;
     if (lookup.slots[i] >= 0) lookup.token_cache[lookup.slots[i]] = id;
   }
@@ -103,7 +100,8 @@ __global__ void __launch_bounds__(kLookupThreads)
   int place = 0;
   if (kv_len > 0) {
     if (thread < min(lookup.max_match, last + 1))
-      tail[thread] = thread == 0 ? resolved(lookup, lookup.ids[first]) : at(last - thread);
+      tail[thread] =
+          thread == 0 ? known_token(lookup.ids[first], lookup.last_tokens) : at(last - thread);
     __syncthreads();
     place = find_place(lookup, pages, tail, last);
   }
