@@ -92,8 +92,8 @@ struct GeneratorStatistics {
   int64_t generated_tokens = 0;
   kv::PrefixCacheStats prefix_cache;                       // zeros without one
   std::array<int64_t, kEndReasonNames.size()> ended = {};  // by EndReason
-  runtime::Coverage coverage;  // the sizes at which steps may be replayed; none without a model
   // The fields below are a quarter of a second old at most.
+  runtime::Coverage coverage;  // the sizes at which steps may be replayed; none without a model
   std::vector<StepCount> steps;
   std::optional<DraftCounts> drafts;             // where steps may have some
   std::optional<loader::AdapterStats> adapters;  // where there is room for some
