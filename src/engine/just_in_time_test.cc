@@ -55,7 +55,29 @@ TEST_F(JustInTimeTest, TheDeviceRestsOnceTheStepInFlightHasEnded) {
   EXPECT_TRUE(engine.device_rests());
 }
 
-// The step goes on once memory was given back, or there was time for that.
+// The step goes on once memory of the model was given back, or there was time for that.
+TEST_F(JustInTimeTest, AModelThatEndsKeepsItsMemoryForTheStepInFlight) {
+  std::atomic<bool> ends = false;
+  std::atomic<int> before = 0;
+  std::atomic<int> num_released = 0;
+  at_end_of_step_ = [&] {
+    ends.wait(false);
+    for (int i = 0; i < 50 && device_.num_released() == before; ++i)
+      std::this_thread::sleep_for(milliseconds(1));
+    num_released = device_.num_released() - before;
+  };
+  {
+    Engine engine(*model_, {.overlap = true});
+    (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 40});
+    EXPECT_TRUE(engine.step([](const Generated&) {}));
+  }
+  before = device_.num_released().load();  // what the engine had may be back
+  ends = true;
+  ends.notify_all();
+  model_.reset();
+  EXPECT_EQ(num_released, 0);
+}
+
 class JustInTimeLoopTest : public JustInTimeTest {
  protected:
   void TearDown() override {

@@ -54,6 +54,10 @@ Executor::Executor(Device& device, Stream& stream, const passes::Program& progra
   recount();
 }
 
+Executor::~Executor() {
+  loaded_.wait_until_idle();  // launches read the host's memory of `token_state_`
+}
+
 void Executor::lead(Followers& followers) {
   followers_ = &followers;
   page_table().listen([this](int64_t row, std::span<const int32_t> pages) {

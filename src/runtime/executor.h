@@ -85,6 +85,10 @@ class Executor {
   // kCompile, and the device's, naming op, segment and size.
   Executor(Device& device, Stream& stream, const passes::Program& program,
            std::vector<TensorView> weights, const ExecutorOptions& options);
+  // Waits for the work in flight.
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   // Has the other ranks run what this executor, of rank 0, runs from now on: they get its inputs, pages,
   // token state and token masks, and each of its launches. Bursts are not for them: their end is

@@ -19,6 +19,10 @@ LoadedProgram::LoadedProgram(Device& device, Stream& stream, const passes::Progr
 }
 
 LoadedProgram::~LoadedProgram() {
+  wait_until_idle();
+}
+
+void LoadedProgram::wait_until_idle() noexcept {
   try {
     stream.synchronize();
   } catch (const Error&) {  // the device has failed: nothing runs any more

@@ -26,6 +26,9 @@ struct LoadedProgram final : Addresses {
                 std::vector<TensorView> weight_views, int64_t num_input_twins = 2);
   // Waits for the work in flight, which uses the memory that goes back now.
   ~LoadedProgram();
+  // Waits for the work in flight; on a device that has failed there is none. Whoever owns further memory
+  // that launches use waits so before it goes back.
+  void wait_until_idle() noexcept;
   LoadedProgram(const LoadedProgram&) = delete;
   LoadedProgram& operator=(const LoadedProgram&) = delete;
 
