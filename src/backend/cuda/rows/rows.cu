@@ -16,6 +16,8 @@ struct Source {
   const T* data;
   int64_t stride;
   int64_t num_rows;
+  int64_t first_row;  // the id of the first of them
+  bool is_share;      // other ranks have the rows of other ids, which are zeros here
   const int32_t* ids;
   const float* fill;           // value of rows whose id is no row; null: 0
   const int32_t* last_tokens;  // what an id of -2 - i stands for; null: nothing
@@ -57,9 +59,10 @@ __global__ void copy_rows_kernel(Copy<T> first, Copy<T> second, bool starts_step
   const int64_t row = blockIdx.x;
   const int64_t column = static_cast<int64_t>(item) * kSize;
   const int64_t id = source_row(source, row);
+  const int64_t from_row = id - source.first_row;
   T* target = out.data + row * out.stride + column;
-  if (id >= 0 && id < source.num_rows) {
-    const T* from = source.data + id * source.stride + column;
+  if (id >= 0 && from_row >= 0 && from_row < source.num_rows) {
+    const T* from = source.data + from_row * source.stride + column;
     if (source.scale != 1.0F) {
 #pragma unroll
       for (int i = 0; i < kSize; ++i)
@@ -71,7 +74,8 @@ __global__ void copy_rows_kernel(Copy<T> first, Copy<T> second, bool starts_step
     }
     return;
   }
-  const T value = from_float<T>(source.fill == nullptr ? 0.0F : *source.fill);
+  const bool is_of_another = source.is_share && id >= 0;
+  const T value = from_float<T>(source.fill == nullptr || is_of_another ? 0.0F : *source.fill);
 #pragma unroll
   for (int i = 0; i < kSize; ++i)
     target[i] = value;
@@ -117,10 +121,13 @@ Copy<T> make_copy(const KernelArgs& args, const Names& names) {
   const TensorView& out = args.outputs[names.out];
   const TensorView* fill = args.inputs.find("fill");
   const TensorView* last = args.inputs.find("last_tokens");
+  const bool is_share = args.attrs.find("first_row") != nullptr;
   return {.out = {out.as<T>(), out.row_stride},
           .source = {.data = source->as<const T>(),
                      .stride = source->row_stride,
                      .num_rows = source->num_rows(),
+                     .first_row = is_share ? args.attrs.get_int("first_row") : 0,
+                     .is_share = is_share,
                      .ids = args.inputs[names.ids].as<const int32_t>(),
                      .fill = fill == nullptr ? nullptr : fill->as<const float>(),
                      .last_tokens = last == nullptr ? nullptr : last->as<const int32_t>(),
