@@ -90,8 +90,10 @@ Uploaded upload(Device& device, const HostTensors& inputs,
   }
   const auto stream = device.create_stream();
   stream->copy_to_device(uploaded.memory.data(), image.data(), bytes);
-  if (const TensorView* weight = uploaded.views.find("weight"))
-    device.arrange_weight(*stream, *weight);
+  for (const char* const name : {"weight", "gate_up", "down"}) {
+    if (const TensorView* weight = uploaded.views.find(name))
+      device.arrange_weight(*stream, *weight);
+  }
   stream->synchronize();
   std::copy_n(image.begin(), uploaded.on_host.bytes(), uploaded.on_host.data());
   return uploaded;

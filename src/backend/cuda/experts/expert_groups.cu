@@ -460,7 +460,7 @@ void launch_product(Stream& stream, const KernelArgs& args, const char* name, co
         .rows = rows,
         .rows_stride = rows_stride,
         .pairs_per_row = kGated ? sort.top_k : 1,
-        .matrices = matrices_of<Stored>(args, name, kGated),
+        .matrices = matrices_of<Stored>(args, name, kGated ? kSets : 1),
         .out = out,
         .num_outputs = static_cast<int>(args.inputs[name].shape[1]) / (kGated ? 2 : 1),
         .sorted = sort.sorted,
