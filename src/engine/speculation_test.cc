@@ -92,10 +92,10 @@ class WordsCheckpoint {
                                      {"model.norm.weight", {64}},
                                      {layer + "input_layernorm.weight", {64}},
                                      {layer + "post_attention_layernorm.weight", {64}},
-                                     {layer + "self_attn.q_proj.weight", {64, 64}},
-                                     {layer + "self_attn.k_proj.weight", {32, 64}},
-                                     {layer + "self_attn.v_proj.weight", {32, 64}},
-                                     {layer + "self_attn.o_proj.weight", {64, 64}},
+                                     {layer + "self_attn.q_proj.weight", {128, 64}},
+                                     {layer + "self_attn.k_proj.weight", {64, 64}},
+                                     {layer + "self_attn.v_proj.weight", {64, 64}},
+                                     {layer + "self_attn.o_proj.weight", {64, 128}},
                                      {layer + "mlp.gate_proj.weight", {96, 64}},
                                      {layer + "mlp.up_proj.weight", {96, 64}},
                                      {layer + "mlp.down_proj.weight", {64, 96}}};
@@ -106,7 +106,7 @@ class WordsCheckpoint {
                      }));
     (void)dir_.write("config.json", fmt::format(R"({{"architectures": ["LlamaForCausalLM"],
         "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": {}, "rms_norm_eps": 1e-5,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": {}, "rms_norm_eps": 1e-5,
         "max_position_embeddings": 512, "tie_word_embeddings": false, "torch_dtype": "float32"}})",
                                                 kWords));
   }
@@ -120,6 +120,9 @@ class WordsCheckpoint {
 
 class SpeculationTest : public testing::DeviceTest {
  protected:
+  // Texts are equal to the bit on a CPU, and on a GPU where rows do not depend on the size of their step.
+  [[nodiscard]] bool is_on_gpu() const { return device_->kind() == DeviceKind::kCuda; }
+
   // `num_draft_layers`: of a draft model; without any, drafts are looked up.
   std::unique_ptr<LoadedModel> load(int64_t num_drafts, size_t num_draft_layers = 0,
                                     int64_t max_seq_len = 96, int64_t num_adapters = 0) {
@@ -136,6 +139,7 @@ class SpeculationTest : public testing::DeviceTest {
     options.page_size = 16;
     options.dtype = DType::kF32;  // so that a sequence's tokens do not depend on its bucket
     options.bursts = true;
+    options.compile.batch_invariant = is_on_gpu();
     options.adapters = {.num_slots = num_adapters, .max_rank = 4, .fills_slots = num_adapters > 0};
     return std::make_unique<LoadedModel>(*device_, source, options);
   }
@@ -185,7 +189,7 @@ class SpeculationTest : public testing::DeviceTest {
     EXPECT_GT(num_drafted, each * kMostDrafts / 2);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, SpeculationTest, ::testing::Values("Cpu", "CpuShuffled"),
+INSTANTIATE_TEST_SUITE_P(Devices, SpeculationTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DraftModelRefusals, NameWhatDoesNotGoTogether) {
@@ -227,6 +231,7 @@ TEST_P(SpeculationTest, ADraftModelThatIsTheModelIsRightWhereverATextGoesOn) {
   options.limits = {
       .max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128, .num_drafts = 3};
   options.page_size = 16;
+  options.compile.batch_invariant = is_on_gpu();
   options.draft = words.source();
   LoadedModel model(*device_, words.source(), options);
   Engine engine(model, {.prefix_cache = kv::PrefixCacheOptions{}});
