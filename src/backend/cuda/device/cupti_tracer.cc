@@ -208,7 +208,7 @@ namespace {
 
 class CuptiTracer final : public Tracer, public TraceListener {
  public:
-  explicit CuptiTracer(int ordinal) : ordinal_(ordinal) {
+  explicit CuptiTracer(int ordinal) : TraceListener(ordinal) {
     check_cupti(cupti().register_callbacks(request_buffer, complete_buffer), "starting to trace");
   }
   ~CuptiTracer() override {
@@ -238,7 +238,7 @@ class CuptiTracer final : public Tracer, public TraceListener {
     std::string label;
     const CudaRecording* replayed = nullptr;
   };
-  // The records in the order in which they came.
+  // The records in the order in which they came; of work, the GPU's own.
   struct Records {
     std::vector<std::pair<TraceSpan, uint64_t>> work;  // and its source's number, 0: none
     std::vector<CUpti_ActivityAPI> calls;
@@ -253,21 +253,20 @@ class CuptiTracer final : public Tracer, public TraceListener {
     for (const CUpti_ActivityKind kind : kKinds)
       cupti().disable(kind);
   }
-  static Records read_records();
+  [[nodiscard]] Records read_records() const;
   void add_work(Records records, Trace& trace) const;
   [[nodiscard]] int step_at(int64_t time_ns) const {
     const auto after = std::upper_bound(steps_ns_.begin(), steps_ns_.end(), time_ns);
     return static_cast<int>(after - steps_ns_.begin()) - 1;
   }
 
-  int ordinal_;
   std::vector<int64_t> steps_ns_;
   std::mutex mutex_;  // guards sources_
   std::vector<Source> sources_;
 };
 
 void CuptiTracer::start() {
-  use_device(ordinal_);
+  use_device(ordinal());
   synchronize_device();
   start_listening(*this);
   check_cupti(cupti().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "discarding earlier records");
@@ -278,11 +277,12 @@ void CuptiTracer::start() {
     check_cupti(cupti().enable(kind), "starting to trace");
 }
 
-CuptiTracer::Records CuptiTracer::read_records() {
+CuptiTracer::Records CuptiTracer::read_records() const {
   Records records;
   std::unordered_map<uint32_t, uint64_t> sources;  // by correlation id
   std::vector<std::pair<TraceSpan, std::pair<uint32_t, uint32_t>>> work;
   const auto add = [&](TraceKind kind, std::string name, const auto& record, uint32_t call) {
+    if (record.deviceId != static_cast<uint32_t>(ordinal())) return;
     work.push_back({{kind, -1, -1, "", std::move(name), static_cast<int64_t>(record.start),
                      static_cast<int64_t>(record.end)},
                     {record.correlationId, call}});
@@ -365,7 +365,7 @@ void CuptiTracer::add_work(Records records, Trace& trace) const {
 
 Trace CuptiTracer::stop() {
   ENCORE_CHECK(is_listening(*this), "stop() without start()");
-  use_device(ordinal_);
+  use_device(ordinal());
   stop_listening(*this);
   synchronize_device();
   steps_ns_.push_back(now_ns());

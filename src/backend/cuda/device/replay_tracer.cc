@@ -31,7 +31,7 @@ std::string_view default_name(TraceKind kind) {
 class ReplayTracer final : public Tracer, public TraceListener {
  public:
   explicit ReplayTracer(int ordinal)
-      : ordinal_(ordinal), stamps_(allocate_device_memory(ordinal, sizeof(Stamps))) {
+      : TraceListener(ordinal), stamps_(allocate_device_memory(ordinal, sizeof(Stamps))) {
     use_device(ordinal);
     check(cudaStreamCreateWithFlags(stream_.put(), cudaStreamNonBlocking), "cudaStreamCreate");
   }
@@ -54,7 +54,6 @@ class ReplayTracer final : public Tracer, public TraceListener {
   [[nodiscard]] Stamps* stamps() const { return reinterpret_cast<Stamps*>(stamps_.data()); }
   [[nodiscard]] int step() const { return static_cast<int>(trace_.step_starts_ns.size()) - 1; }
 
-  int ordinal_;
   Memory stamps_;
   StreamHandle stream_;
   std::mutex mutex_;  // guards what follows
@@ -65,7 +64,7 @@ class ReplayTracer final : public Tracer, public TraceListener {
 };
 
 void ReplayTracer::start() {
-  use_device(ordinal_);
+  use_device(ordinal());
   synchronize_device();
   start_listening(*this);
   const std::lock_guard lock(mutex_);
@@ -109,7 +108,7 @@ cudaGraphExec_t ReplayTracer::executable(const CudaRecording& replayed) {
 
 Trace ReplayTracer::stop() {
   ENCORE_CHECK(is_listening(*this), "stop() without start()");
-  use_device(ordinal_);
+  use_device(ordinal());
   stop_listening(*this);
   synchronize_device();
   next_step();

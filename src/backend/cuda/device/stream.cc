@@ -11,14 +11,14 @@ cudaStream_t handle(Stream& stream) {
   return static_cast<CudaStream&>(stream).get();
 }
 
-CudaEvent::CudaEvent(int ordinal) {
+CudaEvent::CudaEvent(int ordinal) : ordinal_(ordinal) {
   use_device(ordinal);
   check(cudaEventCreateWithFlags(event_.put(), cudaEventDefault), "cudaEventCreate");
 }
 
 void CudaEvent::synchronize() {
   forbid_while_recording("an event is waited for");
-  const TraceScope trace({TraceKind::kWaitCall});
+  const TraceScope trace(ordinal_, {TraceKind::kWaitCall});
   check(cudaEventSynchronize(get()), "cudaEventSynchronize");
 }
 
@@ -71,7 +71,7 @@ bool CudaStream::label_new_nodes(std::string_view label) {
 void CudaStream::launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
                         const StepLengths& lengths) {
   const OpScope scope(attributes.label);
-  const TraceScope trace({TraceKind::kLaunchCall, attributes.label});
+  const TraceScope trace(ordinal_, {TraceKind::kLaunchCall, attributes.label});
   use_device(ordinal_);
   fault::checkpoint("launch");
   beat();
@@ -90,7 +90,7 @@ void CudaStream::copy_to_device(void* device, const void* host, int64_t bytes) {
   use_device(ordinal_);
   fault::checkpoint("copy");
   beat();
-  const TraceScope trace({TraceKind::kCopyCall, "copy_to_device"});
+  const TraceScope trace(ordinal_, {TraceKind::kCopyCall, "copy_to_device"});
   cuda::check(
       cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, get()),
       "copy to the device");
@@ -101,7 +101,7 @@ void CudaStream::copy_to_host(void* host, const void* device, int64_t bytes) {
   if (bytes == 0) return;
   use_device(ordinal_);
   fault::checkpoint("copy");
-  const TraceScope trace({TraceKind::kCopyCall, "copy_to_host"});
+  const TraceScope trace(ordinal_, {TraceKind::kCopyCall, "copy_to_host"});
   cuda::check(
       cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, get()),
       "copy to the host");
@@ -111,7 +111,7 @@ void CudaStream::copy_to_host(void* host, const void* device, int64_t bytes) {
 void CudaStream::fill(void* device, uint32_t pattern, int64_t bytes) {
   ENCORE_CHECK(bytes % 4 == 0, "a fill of {} bytes", bytes);
   use_device(ordinal_);
-  const TraceScope trace({TraceKind::kLaunchCall, "fill"});
+  const TraceScope trace(ordinal_, {TraceKind::kLaunchCall, "fill"});
   launch_fill(*this, device, pattern, bytes);
   if (capture_) label_new_nodes("fill");
 }
@@ -183,7 +183,7 @@ void CudaStream::replay(const Recording& recording) {
   fault::checkpoint("replay");
   beat();
   const TraceScope trace(
-      {TraceKind::kLaunchCall, "", &static_cast<const CudaRecording&>(recording)});
+      ordinal_, {TraceKind::kLaunchCall, "", &static_cast<const CudaRecording&>(recording)});
   cuda::check(cudaGraphLaunch(trace.executable(), get()), "cudaGraphLaunch");
 }
 
@@ -209,7 +209,7 @@ void CudaStream::check() {
 void CudaStream::synchronize() {
   forbid_while_recording("a stream is synchronised");
   fault::checkpoint("synchronize");
-  const TraceScope trace({TraceKind::kWaitCall});
+  const TraceScope trace(ordinal_, {TraceKind::kWaitCall});
   cuda::check(cudaStreamSynchronize(get()), "cudaStreamSynchronize");
   check_ranks();
 }

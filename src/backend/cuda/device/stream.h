@@ -23,6 +23,7 @@ class CudaEvent final : public Event {
   [[nodiscard]] cudaEvent_t get() const { return event_.get(); }
 
  private:
+  int ordinal_;
   EventHandle event_;
 };
 

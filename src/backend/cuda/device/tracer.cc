@@ -32,9 +32,10 @@ bool is_listening(const TraceListener& listener) {
   return listening.load(std::memory_order_acquire) == &listener;
 }
 
-TraceScope::TraceScope(const TracedCall& call)
+TraceScope::TraceScope(int ordinal, const TracedCall& call)
     : call_(call), listener_(listening.load(std::memory_order_acquire)) {
-  if (open_scopes++ > 0) listener_ = nullptr;
+  const bool is_inner = open_scopes++ > 0;
+  if (listener_ != nullptr && (is_inner || listener_->ordinal() != ordinal)) listener_ = nullptr;
   if (listener_ != nullptr) listener_->enter(call_);
 }
 

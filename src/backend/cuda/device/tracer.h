@@ -20,14 +20,20 @@ struct TracedCall {
   const CudaRecording* replayed = nullptr;  // of a replay
 };
 
-// A tracer that runs. Threads: any may call it.
+// A tracer that runs, of one GPU: it hears nothing of the streams of others, as those of other ranks.
+// Threads: any may call it.
 class TraceListener {
  public:
+  explicit TraceListener(int ordinal) : ordinal_(ordinal) {}
   virtual ~TraceListener() = default;
+  [[nodiscard]] int ordinal() const { return ordinal_; }
   virtual void enter(const TracedCall& call) = 0;
   virtual void leave(const TracedCall& call) noexcept = 0;
   // The executable to launch for a replay of that recording.
   virtual cudaGraphExec_t executable(const CudaRecording& replayed);
+
+ private:
+  int ordinal_;
 };
 
 // One listens at a time in a process. Errors: kUsage when another does.
@@ -35,10 +41,10 @@ void start_listening(TraceListener& listener);
 void stop_listening(TraceListener& listener) noexcept;
 bool is_listening(const TraceListener& listener);
 
-// Tells the listener, if there is one, what this thread does while the scope lasts.
+// Tells the GPU's listener, if there is one, what this thread does while the scope lasts.
 class TraceScope {
  public:
-  explicit TraceScope(const TracedCall& call);
+  TraceScope(int ordinal, const TracedCall& call);
   ~TraceScope();
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
@@ -48,7 +54,7 @@ class TraceScope {
 
  private:
   TracedCall call_;
-  TraceListener* listener_;  // null: there is none, or a scope around this one has told it
+  TraceListener* listener_;  // null: the GPU has none, or a scope around this one has told it
 };
 
 // Errors: kDevice when there is no CUPTI, naming where it was looked for and how to get it, or when

@@ -76,6 +76,24 @@ TEST(TraceOfACall, SaysWhatItIsFor) {
   EXPECT_EQ(call_kind("cudaEventRecord"), TraceKind::kOtherCall);
 }
 
+class CountingListener final : public TraceListener {
+ public:
+  using TraceListener::TraceListener;
+  void enter(const TracedCall& /*call*/) override { ++num_calls; }
+  void leave(const TracedCall& /*call*/) noexcept override {}
+
+  int num_calls = 0;
+};
+
+TEST(TraceOfACall, IsOfOneGpu) {
+  CountingListener listener(1);
+  start_listening(listener);
+  for (const int ordinal : {0, 1, 2})
+    const TraceScope scope(ordinal, {TraceKind::kWaitCall});
+  stop_listening(listener);
+  EXPECT_EQ(listener.num_calls, 1);
+}
+
 class CudaTrace : public CudaTest {
  protected:
   void SetUp() override {
