@@ -49,7 +49,7 @@ With --estimate: nodes, recording time and memory by size, from the program of -
           in another's {:.1f} us
   memory  executables x {:.0f} kB + their nodes x {:.1f} kB; the arena beside it is one for all sizes
 Both were measured on an H200 with CUDA 13.0. --measure loads the model and puts the figures of this device beside them:
-strategies for decode and token sizes, numbers of sizes, orders of recording beside the one arena, the tokens of KV that
+strategies for decode and token sizes (steps with prompts whole, as they are served, and in pieces), numbers of sizes, orders of recording beside the one arena, the tokens of KV that
 recordings take the place of, and the memory plan against the driver's count.)",
       planning::kUsPerRecording, planning::kCaptureUsPerNode, planning::kInstantiateUsPerNode,
       planning::kSharedUsPerNode, planning::kBytesPerExecutable / 1e3,
@@ -170,12 +170,13 @@ Report make_report(const GraphsOptions& options) {
     report.ladders.push_back({std::move(workload), std::move(chosen), std::move(others)});
   }
   if (!options.settings.model.empty()) {
-    const auto kv_tokens = kv_tokens_displaced(options);
+    const RecordingMemory memory = recording_memory(
+        options.settings, setup::load_options(options.settings).limits.max_batch_size);
     for (measure::LadderPlot& plot : report.ladders) {
       const bool is_decode = plot.workload.key == "decode";
-      plot.chosen.kv_tokens = kv_tokens(is_decode, plot.chosen.ladder);
+      plot.chosen.kv_tokens = memory.kv_tokens(is_decode, plot.chosen.ladder);
       for (planning::PricedLadder& other : plot.others)
-        other.kv_tokens = kv_tokens(is_decode, other.ladder);
+        other.kv_tokens = memory.kv_tokens(is_decode, other.ladder);
     }
   }
   report.planned = planned_for(options, report.ladders);

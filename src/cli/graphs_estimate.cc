@@ -162,27 +162,28 @@ loader::LoadOptions graphs_load_options(const GraphsOptions& options) {
   return load;
 }
 
-std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_displaced(
-    const GraphsOptions& options) {
-  const model::ModelSource source = setup::open_source(options.settings);
-  const loader::LoadOptions load = setup::load_options(options.settings);
+int64_t RecordingMemory::kv_tokens(bool is_decode, const runtime::Ladder& ladder) const {
+  return div_up(bytes(is_decode, ladder), kv_bytes_per_token);
+}
+
+RecordingMemory recording_memory(const config::Settings& settings, int64_t max_batch_size) {
+  const model::ModelSource source = setup::open_source(settings);
+  const loader::LoadOptions load = setup::load_options(settings);
   // Shared by the copies of the function.
   const auto program = std::make_shared<passes::Program>(loader::compile_model(source, load, 1));
-  const int64_t bytes_per_token = kv_bytes_per_token(source.config, load);
-  return
-      [program, bytes_per_token, kernels = kernels_of(options.settings),
-       max_batch_size = load.limits.max_batch_size](bool is_decode, const runtime::Ladder& ladder) {
-        runtime::Coverage coverage;
-        if (is_decode) {
-          coverage.sequences = ladder;
-        } else {
-          coverage.tokens = ladder;
-          coverage.mixed_sequences = runtime::Ladder::mixed_sequences(max_batch_size);
-        }
-        runtime::plan_recordings(coverage, {});
-        return div_up(planning::estimate_recordings(*program, coverage, kernels).total().bytes(),
-                      bytes_per_token);
-      };
+  const auto bytes = [program, kernels = kernels_of(settings), max_batch_size](
+                         bool is_decode, const runtime::Ladder& ladder) {
+    runtime::Coverage coverage;
+    if (is_decode) {
+      coverage.sequences = ladder;
+    } else {
+      coverage.tokens = ladder;
+      coverage.mixed_sequences = runtime::Ladder::mixed_sequences(max_batch_size);
+    }
+    runtime::plan_recordings(coverage, {});
+    return planning::estimate_recordings(*program, coverage, kernels).total().bytes();
+  };
+  return {bytes, kv_bytes_per_token(source.config, load)};
 }
 
 void estimate_graphs(const GraphsOptions& options) {

@@ -26,11 +26,17 @@ struct GraphsOptions {
 // they say nothing.
 loader::LoadOptions graphs_load_options(const GraphsOptions& options);
 
-// The number of tokens whose K and V would fit in the memory that a ladder's recordings take, by
-// the cost model, for --model: full recordings of decode steps, or pieces by tokens. Errors: as
-// below.
-std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> kv_tokens_displaced(
-    const GraphsOptions& options);
+// What the recordings of ladders take, by the cost model.
+struct RecordingMemory {
+  // Bytes of whole decode steps, or of whole steps with prompts.
+  std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> bytes;
+  int64_t kv_bytes_per_token = 0;
+
+  // The number of tokens whose K and V would fit in that memory.
+  [[nodiscard]] int64_t kv_tokens(bool is_decode, const runtime::Ladder& ladder) const;
+};
+// That of --model and the kernels of --device, with steps of at most so many sequences. Errors: as below.
+RecordingMemory recording_memory(const config::Settings& settings, int64_t max_batch_size);
 
 // Prints nodes, time and memory by size, and what is covered. Errors: those of compiling the model;
 // kUsage for ladders above the limits.

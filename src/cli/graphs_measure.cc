@@ -24,6 +24,9 @@ namespace {
 constexpr int kLruSizes = 32;
 // Ranges that a ladder's sizes are told in.
 constexpr size_t kMostRanges = 6;
+// Headings of the tables of token ladders: a step with prompts is one recording where it can be one.
+constexpr const char* kWhole = "token ladder, whole";
+constexpr const char* kPieces = "token ladder, pieces";
 
 struct Row {
   measure::Strategy strategy;
@@ -38,7 +41,7 @@ struct Rows {
 
 // The largest size of the kind.
 int64_t largest(const runtime::Limits& limits, measure::LadderOf of) {
-  return of == measure::LadderOf::kTokens ? limits.max_num_tokens : limits.max_batch_size;
+  return measure::counts_tokens(of) ? limits.max_num_tokens : limits.max_batch_size;
 }
 
 measure::Strategy without_recordings(measure::LadderOf of, int64_t max) {
@@ -57,7 +60,7 @@ std::vector<measure::Strategy> strategies(measure::LadderOf of, int64_t max) {
   const auto named = [&](const std::string& schedule) {
     return measure::Strategy{schedule, of, planning::named_or_list(schedule, max)};
   };
-  if (of == measure::LadderOf::kTokens)
+  if (measure::counts_tokens(of))
     return {named("pow2"), named("trtllm"), named("sglang"), without_recordings(of, max)};
   std::vector<measure::Strategy> list{named("pow2")};
   for (const int64_t step : {16, 8, 4})
@@ -80,7 +83,7 @@ std::vector<measure::Strategy> by_number(int64_t max) {
 }
 
 std::vector<measure::Strategy> orders(measure::LadderOf of, int64_t max) {
-  const std::string name = of == measure::LadderOf::kTokens ? "sglang" : "vllm";
+  const std::string name = measure::counts_tokens(of) ? "sglang" : "vllm";
   const runtime::Ladder ladder = planning::named_or_list(name, max);
   return {{name + ", largest first", of, ladder},
           {name + ", smallest first", of, ladder, true, runtime::RecordOrder::kAscending},
@@ -289,7 +292,9 @@ void measure_named(const GraphsOptions& options, const Measuring& measuring) {
   add(measure::LadderOf::kSequences, "--decode-ladder", options.settings.decode_ladder,
       "strategies", "decode ladder");
   add(measure::LadderOf::kTokens, "--token-ladder", options.settings.token_ladder,
-      "token_strategies", "token ladder");
+      "token_strategies", kWhole);
+  add(measure::LadderOf::kPieces, "--token-ladder", options.settings.token_ladder,
+      "piece_strategies", kPieces);
   print(options.json ? json::to_text(out) + "\n" : text + "\n" + legend_text(measuring.limits()));
 }
 
@@ -305,6 +310,7 @@ void measure_graphs(const GraphsOptions& options) {
   Rows counted = measuring.all(by_number(limits.max_batch_size));
   Orders decode = measuring.in_orders(measure::LadderOf::kSequences);
   const Rows tokens = measuring.all(strategies(measure::LadderOf::kTokens, limits.max_num_tokens));
+  const Rows pieces = measuring.all(strategies(measure::LadderOf::kPieces, limits.max_num_tokens));
   Orders mixed = measuring.in_orders(measure::LadderOf::kTokens);
   counted.eager_ms = decode.rows.eager_ms = named.eager_ms;
   mixed.rows.eager_ms = tokens.eager_ms;
@@ -313,19 +319,21 @@ void measure_graphs(const GraphsOptions& options) {
                                      {"by_number", table_json(counted)},
                                      {"orders", orders_json(decode)},
                                      {"token_strategies", table_json(tokens)},
+                                     {"piece_strategies", table_json(pieces)},
                                      {"token_orders", orders_json(mixed)},
                                      {"replays", options.replays}}) +
           "\n");
     return;
   }
-  print(fmt::format(
-      "{}: decode ladders up to {} sequences, token ladders up to {} tokens\n"
-      "{}{}{}{}\n{}\n{}\n{}",
-      model_text(options.settings), limits.max_batch_size, limits.max_num_tokens,
-      table_text("decode ladder", named), table_text("decode ladder", counted),
-      table_text("token ladder", tokens), orders_text("decode ladder, recorded", decode),
-      orders_text("token ladder, recorded", mixed),
-      plan_text(decode.rows.rows.front(), options.replays), legend_text(limits)));
+  print(
+      fmt::format("{}: decode ladders up to {} sequences, token ladders up to {} tokens\n"
+                  "{}{}{}{}{}\n{}\n{}\n{}",
+                  model_text(options.settings), limits.max_batch_size, limits.max_num_tokens,
+                  table_text("decode ladder", named), table_text("decode ladder", counted),
+                  table_text(kWhole, tokens), table_text(kPieces, pieces),
+                  orders_text("decode ladder, recorded", decode),
+                  orders_text("token ladder, whole, recorded", mixed),
+                  plan_text(decode.rows.rows.front(), options.replays), legend_text(limits)));
 }
 
 }  // namespace encore::cli

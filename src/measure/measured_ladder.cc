@@ -62,17 +62,20 @@ loader::LoadOptions strategy_options(const loader::LoadOptions& base, const Stra
     limits.max_seq_len = std::min(longest, std::max(kTokensOfASequence, limits.max_seq_len));
     load.kv_tokens = limits.max_batch_size * kTokensOfASequence;
   } else {
-    load.graphs = runtime::Graphs::kPiecewise;
+    const bool is_whole = strategy.of == LadderOf::kTokens;
+    load.graphs = is_whole ? runtime::Graphs::kFull : runtime::Graphs::kPiecewise;
     load.tokens = strategy.ladder;
     limits.max_seq_len = std::min(longest, std::max(limits.max_num_tokens, limits.max_seq_len));
     const int64_t sequences = mixed_sequences(limits, limits.max_num_tokens);
     limits.max_batch_size = std::max(limits.max_batch_size, sequences);
-    load.sequences = runtime::Ladder({1, sequences, limits.max_batch_size});
+    // Decode steps are recorded beside whole ones with prompts: a size of them, which must be.
+    load.sequences = is_whole ? runtime::Ladder({limits.max_batch_size})
+                              : runtime::Ladder({1, sequences, limits.max_batch_size});
     load.kv_tokens = sequences * (limits.max_seq_len + load.page_size);
   }
   if (!strategy.records) {
     // The ladder has exact sizes, but only those that are timed: a start prepares all of a ladder.
-    const bool of_tokens = strategy.of == LadderOf::kTokens;
+    const bool of_tokens = counts_tokens(strategy.of);
     const int64_t max = of_tokens ? limits.max_num_tokens : limits.max_batch_size;
     load.graphs = runtime::Graphs::kNone;
     (of_tokens ? load.tokens : load.sequences) = runtime::Ladder(sample_sizes(strategy.of, max));
@@ -90,6 +93,19 @@ void replay_all(loader::LoadedModel& model, const Strategy& strategy, int64_t re
       model.executor().run(step->lengths());  // of the same inputs, copied anew
     model.executor().synchronize();
   }
+}
+
+// What all recordings of a start take together.
+runtime::RecordingStats::Part all_parts(const runtime::RecordingStats& stats) {
+  runtime::RecordingStats::Part all;
+  for (const auto* part : {&stats.full, &stats.mixed, &stats.pieces}) {
+    all.recordings += part->recordings;
+    all.executables += part->executables;
+    all.nodes += part->nodes;
+    all.capture_ms += part->capture_ms;
+    all.instantiate_ms += part->instantiate_ms;
+  }
+  return all;
 }
 
 // The cost that the cost model predicts for the ladder's recordings; with lru:N, for N of them.
@@ -110,8 +126,8 @@ Measured measure_here(const std::function<std::unique_ptr<Device>()>& open_devic
       strategy_options(base, strategy, model::longest_sequence(source.config));
   loader::LoadedModel model(*device, source, load);
   const runtime::RecordingStats& stats = model.recording_stats();
-  const bool of_tokens = strategy.of == LadderOf::kTokens;
-  const runtime::RecordingStats::Part part = of_tokens ? stats.pieces : stats.full;
+  const bool of_tokens = counts_tokens(strategy.of);
+  const runtime::RecordingStats::Part part = all_parts(stats);
   const planning::BucketCost cost = predicted(model, strategy);
   Measured measured{
       .recordings = part.recordings,
@@ -194,7 +210,7 @@ Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
   if (status != 0) fail(ErrorKind::kDevice, "{}: the process that measured it died", strategy.name);
   Measured measured = received.measured;
   const int64_t max =
-      strategy.of == LadderOf::kTokens ? base.limits.max_num_tokens : base.limits.max_batch_size;
+      counts_tokens(strategy.of) ? base.limits.max_num_tokens : base.limits.max_batch_size;
   measured.waste = planning::price(every_size_once(max), strategy.ladder).waste();
   return measured;
 }

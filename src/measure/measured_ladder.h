@@ -14,9 +14,15 @@
 
 namespace encore::measure {
 
-// Says for which steps a ladder is: full recordings of decode steps, by sequences, or pieces of
-// steps with prompts, by tokens.
-enum class LadderOf : uint8_t { kSequences, kTokens };
+// Says what a ladder's recordings are of.
+enum class LadderOf : uint8_t {
+  kSequences,  // decode steps, by sequences
+  kTokens,  // whole steps with prompts, by tokens, for each number of sequences that they are padded to
+  kPieces,  // pieces of steps with prompts, by tokens
+};
+inline bool counts_tokens(LadderOf of) {
+  return of != LadderOf::kSequences;
+}
 
 // A ladder, and how its recordings are made.
 struct Strategy {
@@ -29,7 +35,7 @@ struct Strategy {
 
 // The results. They come from another process, so they are trivially copyable.
 struct Measured {
-  int recordings = 0;
+  int recordings = 0;  // of all kinds
   int executables = 0;
   int64_t nodes = 0;
   int64_t predicted_bytes = 0;

@@ -143,7 +143,13 @@ class MeasureTest(CliTest):
         self.assertEqual(tokens["sglang"]["sizes_covered"], "4 to 32 by 4, 40")
         self.assertEqual((tokens["no recordings"]["recordings"], tokens["no recordings"]["padding_waste"]), (0, 0))
         self.assertGreater(tokens["sglang"]["recordings"], tokens["pow2"]["recordings"])
-        for row in report["strategies"] + report["token_strategies"]:
+        pieces = {row["ladder"]: row for row in report["piece_strategies"]}
+        self.assertEqual(list(pieces), list(tokens))
+        # Whole: a recording for each size, as so few sequences have one bucket, and one of decode steps.
+        self.assertEqual(tokens["sglang"]["recordings"], 1 + 9)
+        self.assertEqual(tokens["sglang"]["executables"], tokens["sglang"]["recordings"])
+        self.assertGreater(pieces["sglang"]["recordings"], tokens["sglang"]["recordings"])
+        for row in report["strategies"] + report["token_strategies"] + report["piece_strategies"]:
             self.assertEqual(row["formula_bytes"], row["nodes"] * 256)
             self.assertEqual(row["predicted_bytes"] > 0, row["recordings"] > 0)
             self.assertGreater(row["mean_step_ms"], 0)
@@ -158,16 +164,18 @@ class MeasureTest(CliTest):
     def test_a_table_without_rows_is_left_out(self):
         text = self.run_encore("graphs", "--measure", "--device", DEVICE, "--model", self.model, "--max-batch-size", "2",
                                "--max-num-tokens", "8").stdout
-        self.assertEqual(text.count("sizes covered"), 2)  # of each kind of ladder
+        self.assertEqual(text.count("sizes covered"), 3)  # of each kind of ladder
 
     def test_a_token_ladder_is_measured_when_it_is_named(self):
         measure = ["graphs", "--measure", "--device", DEVICE, "--model", self.model, "--max-batch-size", "4",
                    "--max-num-tokens", "64", "--token-ladder", "16,64"]
         output = json.loads(self.run_encore(*measure, "--json").stdout)
-        self.assertEqual(set(output), {"token_strategies", "replays"})
-        (row,) = output["token_strategies"]
-        self.assertEqual((row["ladder"], row["sizes_covered"]), ("16,64", "16, 64"))
-        self.assertGreater(row["recordings"], 2)
+        self.assertEqual(set(output), {"token_strategies", "piece_strategies", "replays"})
+        (whole,), (pieces,) = output["token_strategies"], output["piece_strategies"]
+        for row in (whole, pieces):
+            self.assertEqual((row["ladder"], row["sizes_covered"]), ("16,64", "16, 64"))
+        self.assertEqual(whole["recordings"], 1 + 2, "of decode steps; of steps with prompts")
+        self.assertGreater(pieces["recordings"], whole["recordings"])
         text = self.run_encore(*measure).stdout
         for word in ("token ladder", "sizes covered", "formula", "KV tokens"):
             self.assertIn(word, text)
