@@ -33,15 +33,22 @@ longest sequence allows. The floor is the sum over the ops of the longer of byte
 measured in the same run, and FLOPs / what it computes at best, on the CPU measured as well.
 `step` is the change of time against the bucket before, `ratio` that of time over floor.
 
+With --beside eager, steps are run launch by launch as well, without padding: one of the bucket's size, and the least one
+that is launched at it, a size above the bucket before. `benefit` is how much longer they take than the replay, in the mean
+over the sizes between the two; the last bucket where it is above 1 % is where a ladder may end (`encore tune --times`).
+
   encore bench ladder --model synthetic:llama-3.1-8b --context 1024
-  encore bench ladder --model synthetic:llama-3.1-8b --step prompt --max-num-tokens 16384)";
+  encore bench ladder --model synthetic:llama-3.1-8b --step prompt --max-num-tokens 16384
+  encore bench ladder --model synthetic:llama-3.1-8b --step prompt --beside eager --json > prompts.json)";
 
 struct BenchLadderOptions {
   BenchOptions bench;
   std::string step = "decode";
+  std::string beside = "floor";
   std::string html;
 
   [[nodiscard]] bool reads_prompts() const { return step == "prompt"; }
+  [[nodiscard]] bool has_eager() const { return beside == "eager"; }
 };
 
 // Replays of one sample: enough that the events around them do not count.
@@ -125,6 +132,34 @@ double sample_bucket(Bench& bench, const BenchLadderOptions& options, measure::F
   return ended->milliseconds_since(*began) * 1e3 / replays;
 }
 
+// One sample of steps of just that size, launch by launch. Units: microseconds a step.
+double sample_eager(Bench& bench, const BenchLadderOptions& options, measure::FilledKv& kv,
+                    int64_t size) {
+  runtime::Executor& executor = bench.model->executor();
+  const int steps = replays_per_sample(options, bench.device->kind(), size);
+  diagnose::TrialStep step = step_of(options, kv, size, 1 + steps);
+  const runtime::Graphs served = executor.coverage().graphs;
+  executor.set_graphs(runtime::Graphs::kNone);
+  ENCORE_CHECK(kv.begin(step).padding == 0);
+  const auto began = bench.device->create_event();
+  const auto ended = bench.device->create_event();
+  executor.run(step.lengths());
+  executor.stream().record(*began);
+  for (int i = 0; i < steps; ++i) {
+    if (options.reads_prompts()) {
+      executor.run(step.lengths());
+      continue;
+    }
+    for (diagnose::TrialStep::Sequence& sequence : step.sequences)
+      ++sequence.past;
+    executor.run_next(step.lengths());
+  }
+  executor.stream().record(*ended);
+  executor.synchronize();
+  executor.set_graphs(served);
+  return ended->milliseconds_since(*began) * 1e3 / steps;
+}
+
 std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const BenchLadderOptions& options,
                                               const measure::FilledKv& kv, int64_t bucket,
                                               const measure::Rates& best) {
@@ -136,27 +171,68 @@ std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const BenchLadderOpt
                               step.key(bench.model->limits()).sizes(), work, best);
 }
 
-const std::vector<int64_t>& buckets(Bench& bench, const BenchLadderOptions& options) {
-  const runtime::Coverage& coverage = bench.model->executor().coverage();
-  return (options.reads_prompts() ? coverage.tokens : coverage.sequences).sizes();
+// The smallest step that is launched at each bucket. One token alone is a decode step.
+std::vector<int64_t> least_steps(const BenchLadderOptions& options,
+                                 const std::vector<int64_t>& buckets) {
+  std::vector<int64_t> least{std::min<int64_t>(options.reads_prompts() ? 2 : 1, buckets.front())};
+  for (size_t i = 1; i < buckets.size(); ++i)
+    least.push_back(buckets[i - 1] + 1);
+  return least;
+}
+
+// The ladder that is timed; the default one where none was named.
+runtime::Ladder timed_ladder(const BenchLadderOptions& options, const loader::LoadOptions& load) {
+  if (options.reads_prompts()) {
+    return load.tokens.empty() ? runtime::Ladder::tokens(load.limits.max_num_tokens) : load.tokens;
+  }
+  return load.sequences.empty() ? runtime::Ladder::sequences(load.limits.max_batch_size)
+                                : load.sequences;
+}
+
+// Has the least step of each bucket be prepared at its own size as well.
+void add_least_steps(BenchLadderOptions& options, loader::LoadOptions& load,
+                     const runtime::Ladder& ladder) {
+  std::vector<int64_t> sizes = least_steps(options, ladder.sizes());
+  sizes.insert(sizes.end(), ladder.sizes().begin(), ladder.sizes().end());
+  (options.reads_prompts() ? load.tokens : load.sequences) = runtime::Ladder(std::move(sizes));
+  (options.reads_prompts() ? options.bench.settings.token_ladder
+                           : options.bench.settings.decode_ladder)
+      .clear();
 }
 
 // All buckets in turn, once for each run: what changes meanwhile, such as a clock that follows the
 // power, then shows in all of them alike, and not as a step from one to the next.
 std::vector<measure::BucketTime> time_buckets(Bench& bench, const BenchLadderOptions& options,
-                                              measure::FilledKv& kv, const measure::Rates& best) {
-  const std::vector<int64_t>& sizes = buckets(bench, options);
-  std::vector<std::vector<double>> samples(sizes.size());
+                                              measure::FilledKv& kv, const measure::Rates& best,
+                                              const std::vector<int64_t>& sizes) {
+  struct Samples {
+    std::vector<double> replayed, eager, least_eager;
+  };
+  const std::vector<int64_t> least = least_steps(options, sizes);
+  std::vector<Samples> samples(sizes.size());
   for (int run = 0; run < num_runs(options, bench.device->kind()); ++run) {
-    for (size_t i = 0; i < sizes.size(); ++i)
-      samples[i].push_back(sample_bucket(bench, options, kv, sizes[i]));
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      samples[i].replayed.push_back(sample_bucket(bench, options, kv, sizes[i]));
+      if (!options.has_eager()) continue;
+      samples[i].eager.push_back(sample_eager(bench, options, kv, sizes[i]));
+      samples[i].least_eager.push_back(least[i] == sizes[i]
+                                           ? samples[i].eager.back()
+                                           : sample_eager(bench, options, kv, least[i]));
+    }
   }
   std::vector<measure::BucketTime> times;
   for (size_t i = 0; i < sizes.size(); ++i) {
     const std::vector<measure::NodeFloor> floors =
         bucket_floors(bench, options, kv, sizes[i], best);
-    times.push_back(
-        {sizes[i], median(samples[i]), measure::floor_us(floors), measure::total_bytes(floors)});
+    times.push_back({sizes[i],
+                     median(samples[i].replayed),
+                     measure::floor_us(floors),
+                     measure::total_bytes(floors),
+                     {}});
+    if (options.has_eager()) {
+      times.back().eager =
+          measure::EagerTimes{least[i], median(samples[i].least_eager), median(samples[i].eager)};
+    }
   }
   return times;
 }
@@ -174,14 +250,18 @@ measure::LadderText ladder_text(const BenchLadderOptions& options, const Bench& 
 
 void bench_ladder(BenchLadderOptions options) {
   Load load = options.reads_prompts() ? prompt_load(options) : decode_load(options);
+  setup::set_ladders(options.bench.settings, load.options);
   options.bench.batch = load.options.limits.max_batch_size;
+  const runtime::Ladder ladder = timed_ladder(options, load.options);
+  if (options.has_eager()) add_least_steps(options, load.options, ladder);
   Bench bench = open_bench(options.bench, load.options, load.longest);
   measure::FilledKv kv(*bench.model);
-  const int64_t largest = buckets(bench, options).back();
+  const int64_t largest = ladder.sizes().back();
   const measure::Rates best =
       measure::rates(*bench.device, bench.read_bandwidth,
                      measure::total_bytes(bucket_floors(bench, options, kv, largest, {})));
-  const std::vector<measure::BucketTime> times = time_buckets(bench, options, kv, best);
+  const std::vector<measure::BucketTime> times =
+      time_buckets(bench, options, kv, best, ladder.sizes());
   const measure::LadderText text = ladder_text(options, bench, best);
   if (!options.html.empty()) write_file(options.html, measure::ladder_html(times, text));
   if (options.bench.json) {
@@ -195,6 +275,10 @@ void bench_ladder(BenchLadderOptions options) {
     out["floor_gb_per_s"] = best.bytes_per_s / 1e9;
     out["floor_tflop_per_s"] = best.flops_per_s / 1e12;
     out["buckets"] = measure::times_json(times);
+    if (options.has_eager()) {
+      const auto last = measure::pays_up_to(times);
+      out["pays_up_to"] = last ? json::value(*last) : json::value(nullptr);
+    }
     return print(json::to_text(out) + "\n");
   }
   print(fmt::format("{}: {}\nfloor: {}\n\n{}\n  {}\n", text.ladder, text.what, text.floor,
@@ -213,6 +297,11 @@ void add_bench_ladder(Command& bench) {
           "--step", options->step,
           "decode: the decode ladder; prompt: the token ladder, by steps that read prompts")
       ->one_of({"decode", "prompt"})
+      ->capture_default_str();
+  verb->add_option("--beside", options->beside,
+                   "floor: the least that a step can take; eager: also steps launch by launch, to "
+                   "see where replays pay")
+      ->one_of({"floor", "eager"})
       ->capture_default_str();
   verb->add_option("--html", options->html,
                    "Also write a page that plots them: one file, nothing loaded")

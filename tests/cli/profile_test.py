@@ -176,6 +176,23 @@ class LadderTest(CliTest):
         self.assertIsNone(rows[0]["change_of_time"])
         self.assertAlmostEqual(rows[1]["change_of_time"], rows[1]["us"] / rows[0]["us"] - 1, delta=1e-3)
 
+    def test_steps_launch_by_launch_beside_them_say_up_to_where_a_replay_pays(self):
+        prompts = ["--step", "prompt", "--dtype", "bf16", "--token-ladder", "2,4,8", "--max-num-tokens", "8"]
+        for step, sizes in ((["--decode-ladder", "1,3,8"], [(1, 1), (2, 3), (4, 8)]), (prompts, [(2, 2), (3, 4), (5, 8)])):
+            output = json.loads(self.ladder(*step, "--context", "20", "--beside", "eager", "--json"))
+            rows = output["buckets"]
+            self.assertEqual([(row["least"], row["bucket"]) for row in rows], sizes)
+            self.assertEqual(rows[0]["least_eager_us"], rows[0]["eager_us"])
+            for row in rows:
+                mean = (row["least_eager_us"] + row["eager_us"]) / 2
+                self.assertAlmostEqual(row["benefit"], mean / row["us"] - 1, delta=1e-3)
+            paying = [row["bucket"] for row in rows if row["benefit"] > 0.01]
+            self.assertEqual(output["pays_up_to"], paying[-1] if paying else None)
+        text = self.ladder("--decode-ladder", "1,8", "--beside", "eager")
+        self.assertIn("least eager us", text)
+        self.assertIn("a replay pays ", text)
+        self.assertNotIn("eager", self.ladder("--decode-ladder", "1,8"))
+
     def test_a_longer_context_has_more_bytes_to_read(self):
         least_bytes = []
         for context in ("10", "1000"):
