@@ -94,6 +94,11 @@ class Layer {
   std::vector<int32_t> covered_before_;
 };
 
+Histogram without_one(Histogram histogram) {
+  if (!histogram.empty() && histogram.front().size == 1) histogram.erase(histogram.begin());
+  return histogram;
+}
+
 }  // namespace
 
 int64_t StepSizes::num_steps() const {
@@ -219,14 +224,16 @@ runtime::Ladder OptimalLadders::ladder(int64_t num_sizes) const {
   return runtime::Ladder(std::move(chosen));
 }
 
-runtime::Ladder tuned_ladder(Histogram histogram, int64_t max, int64_t num_sizes,
-                             const OptimalLadders::Cost& cost, bool with_one) {
-  if (!with_one || num_sizes == 1 || max == 1)
-    return OptimalLadders(histogram, max, num_sizes, cost).ladder(num_sizes);
-  // The other sizes are the best ones for the other steps.
-  if (!histogram.empty() && histogram.front().size == 1) histogram.erase(histogram.begin());
-  std::vector<int64_t> sizes =
-      OptimalLadders(histogram, max, num_sizes - 1, cost).ladder(num_sizes - 1).sizes();
+TunedLadders::TunedLadders(Histogram histogram, int64_t max, int64_t max_sizes,
+                           const OptimalLadders::Cost& cost, bool with_one)
+    : with_one_(with_one && max > 1),
+      optimal_(histogram, max, with_one_ ? 1 : max_sizes, cost),
+      others_(without_one(std::move(histogram)), max,
+              with_one_ ? std::max<int64_t>(max_sizes - 1, 1) : 1, cost) {}
+
+runtime::Ladder TunedLadders::ladder(int64_t num_sizes) const {
+  if (!with_one_ || num_sizes == 1) return optimal_.ladder(num_sizes);
+  std::vector<int64_t> sizes = others_.ladder(num_sizes - 1).sizes();
   sizes.push_back(1);
   return runtime::Ladder(std::move(sizes));
 }

@@ -93,10 +93,22 @@ class OptimalLadders {
   std::vector<std::vector<int32_t>> covered_before_;
 };
 
-// The best ladder of at most `num_sizes` sizes, `max` one of them; where `with_one` and there is
-// room for it, 1 is another. `cost` as above. REQUIRES: num_sizes > 0.
-runtime::Ladder tuned_ladder(Histogram histogram, int64_t max, int64_t num_sizes,
-                             const OptimalLadders::Cost& cost, bool with_one);
+// The best ladders of at most `max_sizes` sizes, `max` one of them; where `with_one` and there is room
+// for it, 1 is another. `cost` as above.
+class TunedLadders {
+ public:
+  TunedLadders(Histogram histogram, int64_t max, int64_t max_sizes,
+               const OptimalLadders::Cost& cost, bool with_one);
+
+  // REQUIRES: 0 < num_sizes <= max_sizes.
+  [[nodiscard]] runtime::Ladder ladder(int64_t num_sizes) const;
+
+ private:
+  // Is 1 a size whatever it saves? The others are then the best ones for the other steps.
+  bool with_one_;
+  OptimalLadders optimal_;
+  OptimalLadders others_;
+};
 // The best ladder of at most `num_sizes` sizes, `max` one of them, by padding.
 runtime::Ladder optimal_ladder(const Histogram& histogram, int64_t max, int64_t num_sizes);
 

@@ -98,7 +98,7 @@ TEST(TunedLadder, HasSizeOneWhereThereIsRoomAndIsElseTheBest) {
   for (int trial = 0; trial < 20; ++trial) {
     const auto histogram = random_histogram(random, 5, 9);
     for (int64_t num_sizes = 2; num_sizes <= 4; ++num_sizes) {
-      const runtime::Ladder ladder = tuned_ladder(histogram, 9, num_sizes, cost, true);
+      const runtime::Ladder ladder = TunedLadders(histogram, 9, 4, cost, true).ladder(num_sizes);
       EXPECT_EQ(ladder.sizes().front(), 1);
       EXPECT_EQ(ladder.sizes().back(), 9);
       EXPECT_LE(ladder.sizes().size(), static_cast<size_t>(num_sizes));
@@ -107,10 +107,11 @@ TEST(TunedLadder, HasSizeOneWhereThereIsRoomAndIsElseTheBest) {
       if (with_ones.front().size == 1) with_ones.erase(with_ones.begin());
       with_ones.insert(with_ones.begin(), {1, 1 << 20});
       EXPECT_EQ(price(with_ones, ladder).padding, least_padding(with_ones, 9, num_sizes));
-      EXPECT_EQ(tuned_ladder(histogram, 9, num_sizes, cost, false).sizes(),
+      EXPECT_EQ(TunedLadders(histogram, 9, 4, cost, false).ladder(num_sizes).sizes(),
                 optimal_ladder(histogram, 9, num_sizes).sizes());
     }
-    EXPECT_EQ(tuned_ladder(histogram, 9, 1, cost, true).sizes(), (std::vector<int64_t>{9}));
+    EXPECT_EQ(TunedLadders(histogram, 9, 1, cost, true).ladder(1).sizes(),
+              (std::vector<int64_t>{9}));
   }
 }
 

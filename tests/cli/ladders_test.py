@@ -203,7 +203,9 @@ class TuneTest(LadderTest):
         tune = ["tune", self.log, "--budget", 4, "--without-one"]
         yaml = self.run_encore(*tune).stdout
         keys = dict(line.split(": ") for line in yaml.splitlines() if not line.startswith("#"))
-        self.assertEqual(set(keys), {"decode_ladder", "token_ladder", "max_batch_size", "max_num_tokens"})
+        # Larger steps than the log's may come: no limit keeps them away.
+        self.assertEqual(set(keys), {"decode_ladder", "token_ladder", "above_ladder"})
+        self.assertEqual(keys.pop("above_ladder"), "eager")
         ladders = {key: json.loads(value) for key, value in keys.items()}
         report = self.json_of("graphs", "--log", self.log, "--decode-ladder", ",".join(map(str, ladders["decode_ladder"])),
                               "--token-ladder", ",".join(map(str, ladders["token_ladder"])))
@@ -216,6 +218,60 @@ class TuneTest(LadderTest):
         self.assertEqual(path.read_text(), yaml)
         self.assertIn("sglang", prices)
         self.run_encore("generate", "--device", DEVICE, "--config", path, "--prompt-ids", "1,2", "--max-tokens", 2)
+
+    def test_limits_that_were_given_are_those_of_the_result(self):
+        self.write_log([(0, size) for size in range(1, 40)] + [(size, 2) for size in range(1, 90)])
+        yaml = self.run_encore("tune", self.log, "--budget", 4, "--max-batch-size", 64, "--max-num-tokens", 128).stdout
+        keys = dict(line.split(": ") for line in yaml.splitlines() if not line.startswith("#"))
+        self.assertEqual((keys["max_batch_size"], keys["max_num_tokens"]), ("64", "128"))
+        self.assertNotIn("above_ladder", keys)
+        self.assertEqual((json.loads(keys["decode_ladder"])[-1], json.loads(keys["token_ladder"])[-1]), (64, 128))
+
+    def test_as_many_sizes_as_their_recordings_fit_into_memory(self):
+        self.write_log([(0, size) for size in range(1, 40)] + [(size, 2) for size in range(1, 90)])
+        last = None
+        for memory in ("500kB", "2MB", "1GB"):
+            output = self.json_of("tune", self.log, "--memory", memory, "--model", self.model, "--device", "cpu",
+                                  "--by", "padding", "--without-one")
+            decode, tokens = output["decode"], output["tokens"]
+            budget = float(memory[:-2]) * {"k": 1e3, "M": 1e6, "G": 1e9}[memory[-2]]
+            self.assertLessEqual(decode["bytes"] + tokens["bytes"], budget)
+            for part in (decode, tokens):  # each is the best of its number of sizes
+                best = self.json_of("tune", self.log, "--budget", len(part["sizes"]), "--by", "padding", "--without-one")
+                self.assertEqual(part["padding"], best["decode" if part is decode else "tokens"]["padding"])
+            padding = decode["padding"] + tokens["padding"]
+            if last is not None:
+                self.assertLess(padding, last)
+            last = padding
+        self.assertEqual(last, 0)
+        text = self.run_encore("tune", self.log, "--memory", "2MB", "--model", self.model, "--device", "cpu").stdout
+        self.assertIn("in 2MB together", text)
+        for arguments, says in ((["--memory", "1kB", "--model", self.model], "give more memory"),
+                                (["--memory", "2MB"], "--model"), (["--memory", "5%", "--model", self.model], "bytes"),
+                                (["--memory", "some", "--model", self.model], "--memory"),
+                                (["--memory", "2MB", "--budget", 3, "--model", self.model], "--budget")):
+            self.assertIn(says, self.error_line("tune", self.log, *arguments, code=2))
+
+    def test_a_ladder_ends_where_replays_stop_paying(self):
+        self.write_log([(0, size) for size in range(1, 40)] + [(size, 2) for size in range(1, 90)])
+        times = {step: self.work / f"{step}.json" for step in ("decode", "prompt")}
+        times["decode"].write_text(json.dumps({"verb": "bench ladder", "step": "decode", "pays_up_to": 24}))
+        times["prompt"].write_text(json.dumps({"verb": "bench ladder", "step": "prompt", "pays_up_to": 512}))
+        flags = ["tune", self.log, "--budget", 4, "--times", times["decode"], "--times", times["prompt"]]
+        output = self.json_of(*flags)
+        self.assertEqual((output["decode"]["sizes"][-1], output["tokens"]["sizes"][-1]), (24, 91))
+        self.assertAlmostEqual(output["decode"]["hit_rate"], 24 / 39, 5)
+        yaml = self.run_encore(*flags).stdout
+        self.assertIn("where replays stop paying", yaml)
+        self.assertIn("above_ladder: eager", yaml)
+        limited = self.json_of(*flags, "--max-batch-size", 30)
+        self.assertEqual(limited["decode"]["sizes"][-1], 30)
+        times["decode"].write_text(json.dumps({"verb": "bench ladder", "step": "decode", "pays_up_to": None}))
+        result = self.run_encore(*flags, "--json")
+        self.assertIn("pays at no size", result.stderr)
+        self.assertEqual(json.loads(result.stdout)["decode"]["sizes"][-1], 39)
+        times["decode"].write_text("{}")
+        self.assertIn("--beside eager", self.error_line(*flags, code=2))
 
     def test_times_weigh_where_the_log_has_them(self):
         # Up to 8 sequences a step takes as long; from there on each one costs.
@@ -270,7 +326,7 @@ class TuneTest(LadderTest):
         self.assertIn("no steps", self.error_line("tune", self.log, "--budget", 2, code=2))
         self.assertIn("nowhere", self.error_line("tune", self.work / "nowhere", "--budget", 2, code=2))
         self.write_log([(1, 0)])
-        self.assertIn("--help", self.error_line("tune", self.log, code=2))
+        self.assertIn("--memory BYTES", self.error_line("tune", self.log, code=2))
         self.assertIn("no times", self.error_line("tune", self.log, "--budget", 2, "--by", "time", code=2))
 
 
