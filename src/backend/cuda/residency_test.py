@@ -18,6 +18,7 @@ ALLOWED = {
     "memory_order.cuh": "the vocabulary itself",
     "exchange.cuh": "waits for other GPUs, whose blocks are placed whatever this one does",
     "advance.cu": "one look at the host's mark, in no loop",
+    "expert_rows.cu": "one look at a row's experts, in no loop, to prefetch",
 }
 
 

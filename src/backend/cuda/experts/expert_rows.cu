@@ -1,15 +1,23 @@
 // Computes expert_mlp with a warp for each output of each row, in two launches: one makes the
 // products of gate and up with their activation, and one adds up the experts' products, where each
-// lane adds its share in the order of the row's list.
+// lane adds its share in the order of the row's list. The second starts while the first still runs,
+// and brings weights of the experts that it finds chosen to the L2 cache meanwhile. They have been
+// chosen by then, as the first lets it start after its own wait; no result depends on that.
+#include <algorithm>
+
 #include "backend/cuda/experts/experts.h"
 #include "backend/cuda/experts/matrices.cuh"
+#include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/memory_order.cuh"
 
 namespace encore::cuda {
 namespace {
 
 constexpr int kWarps = 8;
 constexpr int kLanes = 32;
+// Half of the L2 cache of an H100: the first launch reads through it as well.
+constexpr int64_t kPrefetchedBytes = 24 << 20;
 
 // What both launches are told of the rows. Strides count elements.
 template <typename T>
@@ -26,12 +34,19 @@ struct ExpertRows {
   int num_rows;
   int num_experts;
   int top_k;
-  int width;  // D
-  int inner;  // F
+  int width;           // D
+  int inner;           // F
+  int num_prefetched;  // of each row's experts, for the second launch
 
   // The row's k-th expert; below 0: none.
   [[nodiscard]] __device__ __forceinline__ int expert_of(int64_t row, int k) const {
     const int expert = experts[row * experts_stride + k];
+    return expert < num_experts ? expert : -1;
+  }
+  // The same before wait_for_inputs(), for a hint: it reads past the L1 cache, and may be any expert.
+  [[nodiscard]] __device__ __forceinline__ int early_expert_of(int64_t row, int k) const {
+    const int expert = static_cast<int>(ld_relaxed<Scope::kDevice>(
+        reinterpret_cast<const uint32_t*>(experts + row * experts_stride + k)));
     return expert < num_experts ? expert : -1;
   }
 };
@@ -42,7 +57,9 @@ template <typename T, typename Stored, bool kPacked>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_gate_up_kernel(const __grid_constant__ ExpertRows<T> args,
                           const __grid_constant__ ExpertMatrices<Stored> gate_up) {
-  begin_kernel();
+  // In this order, for the next kernel starts early to look at the experts that were chosen.
+  wait_for_inputs();
+  allow_next_kernel();
   const int64_t pair = blockIdx.x;
   const int output = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / kLanes);
   const int64_t row = pair / args.top_k;
@@ -62,8 +79,22 @@ template <typename T, typename Stored, bool kPacked>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_down_kernel(const __grid_constant__ ExpertRows<T> args,
                        const __grid_constant__ ExpertMatrices<Stored> down) {
-  begin_kernel();
+  allow_next_kernel();
   const int64_t row = blockIdx.x;
+  if constexpr (kPacked) {
+    // The rows of this block lie one after the other in each expert's matrix.
+    const int thread = static_cast<int>(threadIdx.x);
+    const int first = static_cast<int>(blockIdx.y) * kWarps;
+    if (thread < args.num_prefetched) {
+      const int expert = args.early_expert_of(row, thread);
+      const int num_outputs = min(kWarps, args.width - first);
+      if (expert >= 0) {
+        prefetch(down.row(expert, 0, first),
+                 static_cast<uint32_t>(num_outputs * down.columns * sizeof(Stored)));
+      }
+    }
+  }
+  wait_for_inputs();
   const int output = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / kLanes);
   if (output >= args.width) return;
   float sum = 0;
@@ -100,6 +131,15 @@ BoundLaunch bind_down(const ExpertRows<T>& rows, const ExpertMatrices<Stored>& d
                                  static_cast<unsigned>(div_up(rows.width, kWarps))),
                   .threads = kWarps * kLanes};
   return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, rows, down); };
+}
+
+// Returns how many experts of each row the second launch prefetches, so that caches hold them.
+int num_prefetched(const KernelArgs& args) {
+  const TensorView& down = args.inputs["down"];
+  const int64_t top_k = args.inputs["experts"].shape[1];
+  const int64_t num_rows = std::max(args.inputs["x"].num_rows(), int64_t{1});
+  const int64_t bytes = down.shape[1] * down.shape[2] * size_of(down.dtype) * num_rows;
+  return static_cast<int>(std::min({top_k, kPrefetchedBytes / bytes, int64_t{kWarps * kLanes}}));
 }
 
 // Calls `visitor(TypeTag<Stored>{})` with the type of a weight's elements, T or codes.
@@ -145,7 +185,8 @@ BoundLaunch bind_expert_rows(Device& /*device*/, const KernelArgs& args) {
                              .num_experts = static_cast<int>(gate_up.shape[0]),
                              .top_k = static_cast<int>(experts.shape[1]),
                              .width = static_cast<int>(x.shape[1]),
-                             .inner = static_cast<int>(down.shape[2])};
+                             .inner = static_cast<int>(down.shape[2]),
+                             .num_prefetched = num_prefetched(args)};
     const BoundLaunch first = visit_weight<T>(gate_up, [&](auto stored) {
       using Stored = typename decltype(stored)::type;
       return bind_gate_up(rows, matrices_of<Stored>(args, "gate_up", 2),

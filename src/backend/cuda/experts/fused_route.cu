@@ -1,15 +1,20 @@
 // fused_route of few rows in one launch: a cluster of blocks takes a row.
 //
 // Each block norms the whole row, which is short, and multiplies it by its share of the router's
-// weight. Logits go to the shared memory of the first block, whose first warp chooses. The norm's
-// result and the sum may lie over x and the residual, so they are written once all blocks of the
-// cluster have read those.
+// weight; as much of that as there is room for comes while the launch before still runs. Logits go
+// to the shared memory of the first block, whose first warp chooses. The norm's result and the sum
+// may lie over x and the residual, so they are written once all blocks of the cluster have read
+// those.
+#include <algorithm>
+
 #include <cooperative_groups.h>
 
 #include "backend/cuda/experts/experts.h"
 #include "backend/cuda/experts/route.cuh"
+#include "backend/cuda/hopper.cuh"
 #include "backend/cuda/rows/block_sum.cuh"
 #include "backend/cuda/rows/chunk.cuh"
+#include "backend/cuda/tile_copy.cuh"
 
 namespace encore::cuda {
 namespace {
@@ -22,6 +27,7 @@ constexpr int kRouterThreads = kRouterWarps * kRouteLanes;
 constexpr int kMaxRowPacks = 4;   // of a thread
 constexpr int64_t kMaxRows = 32;  // more rows would read the router's weight too often
 constexpr int64_t kMaxExperts = 1024;
+constexpr int64_t kMaxHeldBytes = 64 * 1024;  // of the router's weight, in a block
 
 // Units: strides in elements.
 template <typename T>
@@ -38,16 +44,26 @@ struct FusedRouteArgs {
   const T* norm;
   const T* weight;  // [E,columns]
   int columns;
+  int num_held;       // rows of the weight in a block's shared memory
   float per_element;  // 1 / columns
   float eps;
   float offset;  // added to the norm's weight
 };
 
-// Shared memory: the normed row, the logits, and as many numbers again for the choice.
+// Returns how many rows of the weight a block keeps, of those that it multiplies.
 template <typename T>
-int64_t shared_bytes(int64_t columns, int64_t num_experts) {
-  return columns * static_cast<int64_t>(sizeof(T)) +
-         2 * num_experts * static_cast<int64_t>(sizeof(float));
+int num_held_rows(int64_t columns, int64_t num_experts) {
+  const int64_t rows = div_up(num_experts, kRouterBlocks * kRouterWarps) * kRouterWarps;
+  const int64_t row_bytes = columns * static_cast<int64_t>(sizeof(T));
+  return static_cast<int>(std::min(rows, kMaxHeldBytes / row_bytes));
+}
+
+// Shared memory: rows of the weight, the normed row, the logits, and as many numbers again for the
+// choice.
+template <typename T>
+int64_t shared_bytes(const FusedRouteArgs<T>& args) {
+  return (args.num_held + 1) * args.columns * static_cast<int64_t>(sizeof(T)) +
+         2 * args.route.rule.num_experts * static_cast<int64_t>(sizeof(float));
 }
 
 template <typename T, bool kAdd>
@@ -55,7 +71,8 @@ __global__ void __launch_bounds__(kRouterThreads)
     fused_route_kernel(const __grid_constant__ FusedRouteArgs<T> args) {
   constexpr int kSize = Pack<T>::kSize;
   extern __shared__ __align__(16) uint8_t router_memory[];
-  T* const normed = reinterpret_cast<T*>(router_memory);
+  T* const held = reinterpret_cast<T*>(router_memory);
+  T* const normed = held + static_cast<int64_t>(args.num_held) * args.columns;
   float* const logits = reinterpret_cast<float*>(normed + args.columns);
   const int num_experts = args.route.rule.num_experts;
   const cg::cluster_group cluster = cg::this_cluster();
@@ -63,7 +80,34 @@ __global__ void __launch_bounds__(kRouterThreads)
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kRouteLanes;
   const int64_t row = blockIdx.x / kRouterBlocks;
-  begin_kernel();
+  // Calls `visit(place, e)` for the experts whose logits this warp computes.
+  const auto visit_experts = [&](auto visit) {
+    int place = warp;
+    for (int e = rank * kRouterWarps + warp; e < num_experts; e += kRouterBlocks * kRouterWarps) {
+      visit(place, e);
+      place += kRouterWarps;
+    }
+  };
+  const auto weight_of = [&](int e) {
+    return args.weight + static_cast<int64_t>(e) * args.columns;
+  };
+  const int first_column = thread % kRouteLanes * kSize;
+  constexpr int kColumnsOfWarp = kRouteLanes * kSize;
+  allow_next_kernel();
+  visit_experts([&](int place, int e) {
+    if (place >= args.num_held) return;
+    const uint32_t to = shared_address(held + static_cast<int64_t>(place) * args.columns);
+    for (int i = first_column; i < args.columns; i += kColumnsOfWarp)
+      copy_async(to + static_cast<uint32_t>(i * sizeof(T)), weight_of(e) + i, true);
+  });
+  commit_copies();
+  Pack<T> norms[kMaxRowPacks];
+#pragma unroll
+  for (int p = 0; p < kMaxRowPacks; ++p) {
+    const int column = (p * kRouterThreads + thread) * kSize;
+    if (column < args.columns) norms[p] = load_pack(args.norm + column);
+  }
+  wait_for_inputs();
 
   Pack<T> packs[kMaxRowPacks];  // of x, or of the sum
   float squares = 0;
@@ -90,12 +134,12 @@ __global__ void __launch_bounds__(kRouterThreads)
     const int column = (p * kRouterThreads + thread) * kSize;
     if (column >= args.columns) break;
     float values[kSize];
-    float norms[kSize];
+    float weights[kSize];
     unpack(packs[p], values);
-    Chunk<T, true>::load(args.norm, column, norms);
+    unpack(norms[p], weights);
 #pragma unroll
     for (int i = 0; i < kSize; ++i)
-      values[i] = values[i] * scale * (norms[i] + args.offset);
+      values[i] = values[i] * scale * (weights[i] + args.offset);
     const Pack<T> result = to_pack<T>(values);
     store_pack(normed + column, result);
     if (thread % kRouterBlocks != rank) continue;
@@ -104,13 +148,15 @@ __global__ void __launch_bounds__(kRouterThreads)
   }
   __syncthreads();
 
+  wait_for_copies<0>();  // a lane reads what it has copied itself
   if (args.route.is_live(row)) {
     float* const first_logits = cluster.map_shared_rank(logits, 0);
-    for (int e = rank * kRouterWarps + warp; e < num_experts; e += kRouterBlocks * kRouterWarps) {
-      const T* const weight = args.weight + static_cast<int64_t>(e) * args.columns;
+    visit_experts([&](int place, int e) {
+      const T* const weight =
+          place < args.num_held ? held + static_cast<int64_t>(place) * args.columns : weight_of(e);
       float logit = 0;
 #pragma unroll 8
-      for (int i = thread % kRouteLanes * kSize; i < args.columns; i += kRouteLanes * kSize) {
+      for (int i = first_column; i < args.columns; i += kColumnsOfWarp) {
         float values[kSize];
         float weights[kSize];
         Chunk<T, true>::load(normed, i, values);
@@ -119,7 +165,7 @@ __global__ void __launch_bounds__(kRouterThreads)
       }
       logit = warp_sum(logit);
       if (thread % kRouteLanes == 0) first_logits[e] = logit;
-    }
+    });
   }
   cluster.sync();  // the first block has all logits, and nobody writes to it any more
   if (rank == 0 && warp == 0) route_row(args.route, row, logits, logits + num_experts);
@@ -145,6 +191,7 @@ FusedRouteArgs<T> fused_route_args(const KernelArgs& args) {
   result.norm = args.inputs["norm"].as<const T>();
   result.weight = args.inputs["weight"].as<const T>();
   result.columns = static_cast<int>(x.shape[1]);
+  result.num_held = num_held_rows<T>(x.shape[1], args.inputs["weight"].shape[0]);
   result.per_element = 1.0F / static_cast<float>(result.columns);
   result.eps = static_cast<float>(args.attrs.get_double("eps"));
   result.offset = norm_offset(args.attrs);
@@ -154,7 +201,7 @@ FusedRouteArgs<T> fused_route_args(const KernelArgs& args) {
 template <typename T, bool kAdd>
 BoundLaunch bind_typed_route(const KernelArgs& args) {
   const FusedRouteArgs<T> route = fused_route_args<T>(args);
-  const int64_t bytes = shared_bytes<T>(route.columns, route.route.rule.num_experts);
+  const int64_t bytes = shared_bytes(route);
   const Grid grid{.blocks = static_cast<unsigned>(args.inputs["x"].num_rows() * kRouterBlocks),
                   .threads = kRouterThreads,
                   .shared_bytes = static_cast<size_t>(bytes),

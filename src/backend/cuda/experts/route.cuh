@@ -32,9 +32,17 @@ __device__ __forceinline__ float clamped(float value) {
   return fminf(fmaxf(value, -FLT_MAX), FLT_MAX);
 }
 
+// Returns an integer for a number, in the order of numbers. REQUIRES: not NaN.
+__device__ __forceinline__ uint32_t ordered(float value) {
+  const uint32_t bits = __float_as_uint(value + 0.0F);  // of both zeros the same
+  return bits ^ (static_cast<int32_t>(bits) < 0 ? 0xffffffffU : 0x80000000U);
+}
+
 // Returns the lowest id of those that have the largest value of all lanes.
 __device__ __forceinline__ int lane_of_largest(float value, int id) {
-  return __reduce_min_sync(kAllRouteLanes, value == warp_max(value) ? id : INT_MAX);
+  const uint32_t key = ordered(value);
+  const uint32_t largest = __reduce_max_sync(kAllRouteLanes, key);
+  return __reduce_min_sync(kAllRouteLanes, key == largest ? id : INT_MAX);
 }
 
 // Makes experts of groups that are not among the best -infinity. Lane l has group l.
@@ -64,16 +72,19 @@ __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choi
 // Draws experts in the place of those that the row chose. `taken` has a number for each expert.
 __device__ __forceinline__ void draw_experts(const RoutingRule& rule, int64_t row, float* taken,
                                              int32_t* experts, float* weights, int lane) {
+  const int32_t step = *rule.step_clock;
+  const auto draw = [&](int k, int attempt) {
+    return drawn_expert(rule.drawn, step, row, k, attempt, rule.num_experts, rule.shares);
+  };
   for (int e = lane; e < rule.num_experts; e += kRouteLanes)
     taken[e] = 0;
   __syncwarp();
+  int first_draw = 0;  // of the k of this lane among 32
   for (int k = 0; k < rule.top_k; ++k) {
-    int attempt = 0;
-    int drawn = 0;  // alike in all lanes
-    do {
-      drawn = drawn_expert(rule.drawn, *rule.step_clock, row, k, attempt++, rule.num_experts,
-                           rule.shares);
-    } while (taken[drawn] != 0);
+    if (k % kRouteLanes == 0) first_draw = draw(k + lane, 0);
+    int drawn = __shfl_sync(kAllRouteLanes, first_draw, k % kRouteLanes);
+    for (int attempt = 1; taken[drawn] != 0; ++attempt)
+      drawn = draw(k, attempt);
     __syncwarp();
     if (lane == 0) {
       taken[drawn] = 1;
@@ -122,28 +133,48 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
       choices[e] = clamped(score(choices[e]) + (rule.bias == nullptr ? 0.0F : rule.bias[e]));
     if (rule.groups_kept < rule.groups) drop_groups(rule, choices, lane);
   }
-  for (int k = 0; k < rule.top_k; ++k) {
-    // Experts that were chosen before are -infinity, which is below all that can be.
-    float best = -INFINITY;
-    int id = INT_MAX;
+  // The best of this lane's experts. Those that were chosen before are -infinity, which is below all
+  // that can be.
+  float best;
+  int id;
+  const auto find_best = [&] {
+    best = -INFINITY;
+    id = INT_MAX;
     for (int e = lane; e < rule.num_experts; e += kRouteLanes) {
       if (choices[e] > best) {
         best = choices[e];
         id = e;
       }
     }
+  };
+  find_best();
+  // The first expert of this lane's part of the list, and its weight, stay in registers.
+  int first_expert = 0;
+  float first_weight = 0;
+  for (int k = 0; k < rule.top_k; ++k) {
     const int chosen = lane_of_largest(best, id);
-    if (chosen % kRouteLanes == lane) choices[chosen] = -INFINITY;
-    if (k % kRouteLanes == lane) experts[k] = chosen;
+    if (chosen == id) {
+      choices[id] = -INFINITY;
+      find_best();
+    }
+    if (k % kRouteLanes == lane) {
+      experts[k] = chosen;
+      if (k < kRouteLanes) first_expert = chosen;
+    }
   }
   float weight_sum = 0;
   for (int k = lane; k < rule.top_k; k += kRouteLanes) {
-    weights[k] = score(clamped(logits[experts[k]]));
-    weight_sum += weights[k];
+    const float weight = score(clamped(logits[k < kRouteLanes ? first_expert : experts[k]]));
+    weight_sum += weight;
+    if (k < kRouteLanes) {
+      first_weight = weight;
+    } else {
+      weights[k] = weight;
+    }
   }
   const float divisor = rule.renormalizes ? warp_sum(weight_sum) + kLeastWeightSum : 1.0F;
   for (int k = lane; k < rule.top_k; k += kRouteLanes)
-    weights[k] = weights[k] / divisor * rule.factor;
+    weights[k] = (k < kRouteLanes ? first_weight : weights[k]) / divisor * rule.factor;
   if (rule.step_clock != nullptr) {
     __syncwarp();
     draw_experts(rule, row, choices, experts, weights, lane);
