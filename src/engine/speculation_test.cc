@@ -125,10 +125,14 @@ class SpeculationTest : public testing::DeviceTest {
 
   // `num_draft_layers`: of a draft model; without any, drafts are looked up.
   std::unique_ptr<LoadedModel> load(int64_t num_drafts, size_t num_draft_layers = 0,
-                                    int64_t max_seq_len = 96, int64_t num_adapters = 0) {
+                                    int64_t max_seq_len = 96, int64_t num_adapters = 0,
+                                    int64_t draft_vocabulary = kWords) {
     const model::ModelSource source = words_model(1);
     LoadOptions options;
-    if (num_draft_layers > 0) options.draft = words_model(num_draft_layers);
+    if (num_draft_layers > 0) {
+      options.draft = words_model(num_draft_layers);
+      options.draft->config.vocab_size = draft_vocabulary;
+    }
     options.limits = {.max_num_tokens = 4 * (1 + kMostDrafts),
                       .max_batch_size = 4,
                       .max_q = 1,
@@ -220,6 +224,15 @@ TEST_P(SpeculationTest, RequestsGetToTheBitWhatTheyGetWithoutDrafts) {
 
 TEST_P(SpeculationTest, ADraftModelChangesNoBitOfWhatRequestsGet) {
   expect_as_without_drafts(2);
+}
+
+// It guesses none of the last tokens, and reads those as padding.
+TEST_P(SpeculationTest, ADraftModelMayKnowTheFirstTokensAlone) {
+  constexpr int64_t kEach = 12;
+  const auto plain = load(0);
+  const auto expected = answers(*plain, 0, kEach, {.overlap = false});
+  const auto model = load(3, 2, 96, 0, kWords - 9);
+  EXPECT_EQ(answers(*model, 0, kEach, {}), expected);
 }
 
 // A draft model that is the model guesses what the model chooses, by the same noise: it is right but where

@@ -65,7 +65,7 @@ void check_draft(const model::ModelConfig& config, const LoadOptions& options) {
          "a draft model without --speculative-tokens: say how many tokens it guesses in a step, 1 "
          "to 8");
   }
-  if (draft.vocab_size != config.vocab_size) {
+  if (draft.vocab_size > config.vocab_size) {
     fail(ErrorKind::kUsage,
          "--draft-model has a vocabulary of {} tokens, and the model one of {}: take a draft model "
          "made "

@@ -72,12 +72,14 @@ Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& opt
                                {"last_tokens", step["last_tokens"]}},
                               {}, "draft");
   ValueId ids = begun["ids"];
-  ValueId token_counts = step["token_counts"];
+  // Sequences whose logits are adjusted, or whose tokens are counted, take no drafts: nothing is counted here.
+  ValueId token_counts =
+      b.graph().add_value(ir::ValueKind::kPersistent, std::string(kDraftPrefix) + "token_counts",
+                          {DType::kI32, {1, options.draft->config.vocab_size}});
   DraftPasses::Rows rows{begun["last_ids"], begun["last_positions"], begun["last_slots"],
                          begun["last_lens"], begun["starts"]};
   for (int64_t place = 1; place <= options.num_drafts; ++place) {
     const ValueId logits = draft.logits(rows);
-    // Sequences whose logits are adjusted take no drafts.
     const Values sampled = b.call("sample",
                                   {{"logits", logits},
                                    {"adjusted", logits},
@@ -100,10 +102,7 @@ Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& opt
   draft.read(rows);
   draft.read({begun["read_ids"], begun["read_positions"], begun["read_slots"], step["kv_lens"],
               step["query_starts"]});
-  return {{"ids", ids},
-          {"logits_rows", begun["logits_rows"]},
-          {"lengths", begun["lengths"]},
-          {"token_counts", token_counts}};
+  return {{"ids", ids}, {"logits_rows", begun["logits_rows"]}, {"lengths", begun["lengths"]}};
 }
 
 }  // namespace encore::model

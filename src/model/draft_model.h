@@ -8,7 +8,10 @@
 // the step's tokens, so its K and V are there when a prompt ends. Both kinds of passes are in the graph,
 // over rows G and U (ir::Symbol), and a step launches those that have rows.
 //
-// Nothing but `ids` and `token_counts` goes from here to the model. A head that reads the model's hidden
+// Its tokens are the first ones of the model's vocabulary, or all of them. One that it does not know is to it
+// as a row of padding.
+//
+// Nothing but `ids` goes from here to the model. A head that reads the model's hidden
 // states, as EAGLE's, would be traced likewise, with a persistent buffer of those as one input more.
 #pragma once
 
@@ -22,8 +25,8 @@ inline constexpr std::string_view kDraftPrefix = "draft.";
 
 // Traces the draft model of the options. `step`: the values that a step begins with, by the names that ops
 // have for them: ids, positions, slots, kv_lens, query_starts, last_rows, sampling, page_table,
-// last_tokens, token_counts and fill. Returns ids with drafts in their places, logits_rows and lengths, as
-// of `begin_drafts` in ops.cc, and the newest version of token_counts.
+// last_tokens and fill. Returns ids with drafts in their places, logits_rows and lengths, as of
+// `begin_drafts` in ops.cc.
 // REQUIRES: num_drafts above 0, and one rank.
 Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& options);
 

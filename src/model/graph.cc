@@ -37,11 +37,11 @@ Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOpti
       {"logprob_ring", host_visible("logprob_ring", {kTokenRingSteps, num_tokens, kLogprobWords})}};
 }
 
-// The ids of a step that may have drafts, the rows that have logits, and token_counts: by the draft model
-// where there is one, else looked up in the sequences. `step`: as of trace_draft_model().
+// The ids of a step that may have drafts, and the rows that have logits: by the draft model where there is one,
+// else looked up in the sequences. `step`: as of trace_draft_model().
 Values trace_drafts(Builder& b, const Values& step, const GraphOptions& options) {
   if (options.draft) return trace_draft_model(b, step, options);
-  Values drafts = b.call(
+  return b.call(
       "lookup_drafts",
       {{"ids", step["ids"]},
        {"slots", step["slots"]},
@@ -53,8 +53,6 @@ Values trace_drafts(Builder& b, const Values& step, const GraphOptions& options)
        {"token_cache",
         b.graph().add_state("token_cache", {DType::kI32, {options.num_pages, options.page_size}})}},
       {{"max_match", options.max_match}}, "drafts");
-  drafts.add("token_counts", step["token_counts"]);
-  return drafts;
 }
 
 // The token of each row of logits.
@@ -127,11 +125,9 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
                            {"sampling", (*sampling)["sampling"]},
                            {"page_table", batch.page_table},
                            {"last_tokens", *last_tokens},
-                           {"token_counts", (*sampling)["token_counts"]},
                            {"fill", fill}},
                           options);
     ids = (*drafts)["ids"];
-    (*sampling)["token_counts"] = (*drafts)["token_counts"];
   }
   const ValueId x = embed(trace, ids, embedding, fill, last_tokens);
   const Attended attended = trace_layers(trace, x);

@@ -25,6 +25,9 @@ struct Preset {
 constexpr std::array kPresets = {
     Preset{"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, true, 32},
     Preset{"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, false, 8},
+    // Reads as much as an EAGLE-3 head of the 8B does, whose products have wider inputs instead of so many
+    // columns in between.
+    Preset{"llama-3.1-8b-draft", "llama", 1, 4096, 32, 8, 128, 20480, 32000, false, 8},
     Preset{"llama-3.1-70b", "llama", 80, 8192, 64, 8, 128, 28672, 128256, false, 8},
     Preset{"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, true, 0},
     Preset{"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, false, 0},

@@ -355,13 +355,13 @@ runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most) {
 
 namespace {
 
-// Refuses a draft model whose tokens are not those of the model: its guesses would hardly ever be right.
-// Vocabularies of different sizes are left to the loader. Models without a tokenizer pass.
+// Refuses a draft model whose tokens are not those of the model, or the first of them: its guesses would
+// hardly ever be right. A larger vocabulary is left to the loader. Models without a tokenizer pass.
 void check_draft_tokenizer(const model::ModelSource& source, const model::ModelSource& draft) {
   const std::optional<text::Tokenizer> tokenizer = open_tokenizer(source);
   const std::optional<text::Tokenizer> drafts = open_tokenizer(draft);
-  if (!tokenizer || !drafts || source.config.vocab_size != draft.config.vocab_size) return;
-  for (int32_t id = 0; id < source.config.vocab_size; ++id) {
+  if (!tokenizer || !drafts || draft.config.vocab_size > source.config.vocab_size) return;
+  for (int32_t id = 0; id < draft.config.vocab_size; ++id) {
     const auto token = tokenizer->token(id);
     const auto other = drafts->token(id);
     if (token == other) continue;
