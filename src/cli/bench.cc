@@ -32,7 +32,8 @@ void add_bench_options(Command& verb, BenchOptions& options,
 }
 
 void add_bench_model_options(Command& verb, BenchOptions& options,
-                             const std::vector<config::Group>& more) {
+                             const std::vector<config::Group>& more,
+                             std::vector<std::string_view> but) {
   verb.add_option("--context", options.context, "Tokens of each prompt")
       ->range(int64_t{1}, int64_t{1} << 24)
       ->type_name("C")
@@ -40,7 +41,8 @@ void add_bench_model_options(Command& verb, BenchOptions& options,
   add_json_flag(verb, options.json);
   using config::Group;
   Taken taken{
-      .groups = {Group::kModel, Group::kDevice, Group::kLadders, Group::kSizes, Group::kCompiler}};
+      .groups = {Group::kModel, Group::kDevice, Group::kLadders, Group::kSizes, Group::kCompiler},
+      .but = std::move(but)};
   for (const Group group : more)
     taken.groups.push_back(group);
   take_options(verb, options.settings, taken);
@@ -164,15 +166,17 @@ std::string bench_title(std::string_view verb, const BenchOptions& options, Benc
 }
 
 void add_bench(Command& app) {
-  Command* bench = app.add_subcommand("bench",
-                                      "How fast it is: decode, ladder, prefill, mixed, serve, "
-                                      "linear, attention, collectives, sampling, sleep, tokenize");
+  Command* bench =
+      app.add_subcommand("bench",
+                         "How fast it is: decode, ladder, prefill, mixed, serve, speculate, "
+                         "linear, attention, collectives, sampling, sleep, tokenize");
   bench->require_subcommand();
   add_bench_decode(*bench);
   add_bench_ladder(*bench);
   add_bench_prefill(*bench);
   add_bench_mixed(*bench);
   add_bench_serve(*bench);
+  add_bench_speculate(*bench);
   add_bench_sleep(*bench);
   add_bench_collectives(*bench);
   add_bench_linear(*bench);

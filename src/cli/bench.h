@@ -35,13 +35,15 @@ void add_bench_mixed(Command& bench);
 void add_bench_prefill(Command& bench);
 void add_bench_serve(Command& bench);
 void add_bench_sleep(Command& bench);
+void add_bench_speculate(Command& bench);
 // The flags of BenchOptions.
 void add_bench_options(Command& verb, BenchOptions& options,
                        std::initializer_list<config::Group> more = {});
 // Adds the options that name a model and how it is loaded, the context and --json, and more of the
-// table's groups.
+// table's groups, without the options in `but`.
 void add_bench_model_options(Command& verb, BenchOptions& options,
-                             const std::vector<config::Group>& more = {});
+                             const std::vector<config::Group>& more = {},
+                             std::vector<std::string_view> but = {});
 void add_batch_option(Command& verb, BenchOptions& options);  // --batch
 void add_runs_option(Command& verb, BenchOptions& options);   // --runs
 // Adds --runs, for a benchmark that replays one op's launches.

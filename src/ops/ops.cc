@@ -556,8 +556,13 @@ std::vector<Op> rows() {
       // page_table has -1 or no place for one of the q positions, it becomes a padding row.
       // step_clock[1] is 1 if rows are left and the host's ring_marks[16] is ahead of the clock,
       // else 0: does a burst go on? Counts wrap; E is a power of two.
+      //
+      // For benchmarks: with `acceptance`, drafts are compared as ever, and then draft j = 1, 2, ... of row b
+      // counts as equal to the token before it exactly where j <= K and acceptance[j-1] is above
+      // forced_draw(step_clock[0], b) (backend/advance.h).
       {.name = "advance",
-       .inputs = "next i32[L], lengths? i32[L], page_table i32[M,N], stop_tokens i32[B,C], "
+       .inputs = "next i32[L], lengths? i32[L], acceptance? f32[K], page_table i32[M,N], "
+                 "stop_tokens i32[B,C], "
                  "max_lens i32[B], ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B], "
                  "last_tokens i32[M], step_clock i32[2], token_ring i32[E,G], ring_marks i32[32]",
        .outputs = "ids, positions, slots, kv_lens, last_tokens, step_clock, token_ring, ring_marks",

@@ -265,6 +265,41 @@ class BenchTest(CliTest):
                                  "--burst-steps", "8", code=2)
         self.assertIn("--burst-steps", result.stderr.splitlines()[-1])
 
+    def speculate(self, *arguments, **options):
+        return self.run_encore("bench", "speculate", "--device", DEVICE, "--model", "stories", "--context", "12", "--steps", "12",
+                               "--warmup-tokens", "2", "--runs", "1", *arguments, **options)
+
+    def test_speculate_sets_a_step_beside_its_parts(self):
+        output = json.loads(self.speculate("--draft-model", "stories-draft", "--batch", "2", "--speculative-tokens", "1,3",
+                                           "--acceptance", "0.5,0.9", "--json").stdout)
+        plain, c = output["plain_ms"], output["draft"]["c"]
+        self.assertAlmostEqual(c, output["draft"]["step_ms"] / plain, places=3)
+        self.assertEqual([row["speculative_tokens"] for row in output["drafts"]], [1, 3])
+        for row in output["drafts"]:
+            k, v = row["speculative_tokens"], row["v"]
+            self.assertAlmostEqual(v, row["verify_ms"] / plain, places=3)
+            self.assertEqual([point["acceptance"] for point in row["points"]], [0.5, 0.9])
+            for point in row["points"]:
+                a = point["acceptance"]
+                expected = (1 - a ** (k + 1)) / (1 - a)
+                self.assertAlmostEqual(point["expected_tokens"], expected, places=4)
+                self.assertAlmostEqual(point["speed_up_with_free_checks"], expected / (c * k + 1), places=3)
+                self.assertAlmostEqual(point["speed_up_predicted"], expected / (c * k + v), places=3)
+                self.assertAlmostEqual(point["tokens_per_step"], expected, delta=0.3)
+                self.assertAlmostEqual(point["speed_up"], point["tokens_per_s"] / output["plain_tokens_per_s"], places=3)
+                self.assertAlmostEqual(point["share_of_predicted"], row["apart_ms"] / point["step_ms"], places=3)
+
+    def test_speculate_takes_the_acceptance_that_it_is_given(self):
+        by_length = ["--speculative-tokens", "3", "--synthetic-acceptance-length", "2.5"]
+        output = json.loads(self.speculate(*by_length, "--json").stdout)
+        self.assertIsNone(output["draft"])
+        point, = output["drafts"][0]["points"]
+        self.assertEqual(point["acceptance_rates"], [1, 0.5, 0])
+        self.assertAlmostEqual(point["tokens_per_step"], 2.5, delta=0.2)
+        self.assertIn("drafts are looked up: c = 0", self.speculate(*by_length).stdout)
+        line = self.speculate("--speculative-tokens", "3", "--synthetic-acceptance-rates", "0.8,0.6", code=2).stderr.splitlines()[-1]
+        self.assertIn("--synthetic-acceptance-rates has 2 numbers, and a step guesses 3 tokens", line)
+
     def test_sleep_gives_the_same_tokens_at_both_depths(self):
         sleep = ["bench", "sleep", "--device", DEVICE, "--model", self.model, "--batch", "3", "--context", "40"]
         output = json.loads(self.run_encore(*sleep, "--times", "3", "--json").stdout)

@@ -58,6 +58,16 @@ HostTensors operands(Random& random, const StepKey& step) {
   return made;
 }
 
+// Is draft j of row b, one or more, right?
+bool is_right_draft(const HostTensors& t, int64_t step, int64_t b, int64_t j) {
+  const auto num_each = std::ssize(t["next"].values) / std::ssize(t["kv_lens"].values);
+  if (const HostTensor* const rates = t.find("acceptance")) {
+    const float drawn = forced_draw(static_cast<uint32_t>(step), static_cast<uint32_t>(b));
+    return j <= std::ssize(rates->values) && rates->values[j - 1] > drawn;
+  }
+  return t["ids"].values[b * num_each + j] == t["next"].values[b * num_each + j - 1];
+}
+
 // What ops.cc says, one value at a time.
 HostTensors advanced(HostTensors t, const StepKey& step) {
   const auto num_rows = static_cast<int64_t>(t["kv_lens"].values.size());
@@ -78,8 +88,8 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
       ends = ++length >= t["max_lens"].values[b];
       for (int64_t i = 0; i < 3; ++i)
         ends |= t["stop_tokens"].values[b * 3 + i] == token;
-      is_right =
-          count < num_each && ids[count] == token && t["lengths"].values[b * num_each + count] > 0;
+      is_right = count < num_each && t["lengths"].values[b * num_each + count] > 0 &&
+                 is_right_draft(t, steps, b, count);
     }
     for (int64_t j = 0; j < num_each; ++j)
       ring[b * num_each + j] = j < count ? next[j] : -1;
@@ -106,7 +116,7 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
   t["step_clock"].values[1] =
       any_left && t["ring_marks"].values[kRunUntil] > static_cast<double>(steps + 1) ? 1 : 0;
   t["ring_marks"].values[kPublished] = static_cast<double>(steps + 1);
-  return t.without({"next", "lengths", "page_table", "stop_tokens", "max_lens"});
+  return t.without({"next", "lengths", "acceptance", "page_table", "stop_tokens", "max_lens"});
 }
 
 void expect_advances(Device& device, const StepKey& step, const HostTensors& inputs) {
@@ -137,6 +147,21 @@ TEST_P(OnDevice, AdvanceMovesRowsOnBehindTheDraftsThatAreRight) {
     for (const int64_t q : {2, 3, 5, 9, 17}) {
       const StepKey step = StepKey::uniform(rows, q);
       expect_advances(device(), step, operands(random_, step));
+    }
+  }
+}
+
+// Comparison decides nothing then; stop tokens, lengths, and rows that take no drafts do as ever.
+TEST_P(OnDevice, AdvanceTakesAsManyDraftsAsItIsForcedTo) {
+  for (const int64_t num_rates : {4, 16}) {
+    for (const int64_t q : {2, 5, 9}) {
+      const StepKey step = StepKey::uniform(31, q);
+      HostTensors inputs = operands(random_, step);
+      HostTensor rates = random_.tensor(type_of(DType::kF32, {num_rates}), step.sizes());
+      for (size_t j = 0; j < rates.values.size(); ++j)
+        rates.values[j] = std::array{1.0, 0.5, 0.25, 0.25}.at(std::min<size_t>(j, 3));
+      inputs.add("acceptance", rates, true);
+      expect_advances(device(), step, inputs);
     }
   }
 }

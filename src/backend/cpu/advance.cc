@@ -27,6 +27,8 @@ struct Advance {
     slots = ints("slots");
     kv_lens = ints("kv_lens");
     if (args.inputs.find("lengths") != nullptr) lengths = ints("lengths");
+    acceptance = args.inputs.find("acceptance");
+    step = static_cast<uint32_t>(ints("step_clock")[0]);
   }
 
   // Does row b's sequence end with a token that makes it `length` long?
@@ -37,12 +39,19 @@ struct Advance {
   }
   // The length of row b's sequence with its first token of the step.
   [[nodiscard]] int64_t first_length(int64_t b) const { return kv_lens[b] - (num_each - 1); }
+  // Is draft j = 1, 2, ... of row b right?
+  [[nodiscard]] bool is_right(int64_t b, int64_t j) const {
+    const int64_t first = b * num_each;
+    const bool is_equal = ids[first + j] == next[first + j - 1];
+    if (acceptance == nullptr) return is_equal;
+    return j <= acceptance->shape[0] &&
+           forced_draw(step, static_cast<uint32_t>(b)) < acceptance->as<float>()[j - 1];
+  }
   // How many of row b's tokens count.
   [[nodiscard]] int64_t span(int64_t b) const {
     const int64_t first = b * num_each;
     int64_t count = 1;
-    while (count < num_each && lengths[first + count] > 0 &&
-           ids[first + count] == next[first + count - 1] &&
+    while (count < num_each && lengths[first + count] > 0 && is_right(b, count) &&
            !ends(b, next[first + count - 1], first_length(b) + count))
       ++count;
     return count;
@@ -88,6 +97,8 @@ struct Advance {
   const int32_t* next = nullptr;
   const int32_t* max_lens = nullptr;
   const int32_t* lengths = nullptr;
+  const TensorView* acceptance = nullptr;  // null: drafts are right where they are equal
+  uint32_t step = 0;
   int32_t* ids = nullptr;
   int32_t* positions = nullptr;
   int32_t* slots = nullptr;
@@ -134,7 +145,7 @@ void write_inputs(Pool& /*pool*/, const KernelArgs& args) {
 
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array kRows = {
-      row<"advance.cpu", advance>("advance", {"lengths"}),
+      row<"advance.cpu", advance>("advance", {"lengths", "acceptance"}),
       row<"write_inputs.cpu", write_inputs>("write_inputs"),
   };
   return kRows;

@@ -42,9 +42,11 @@ struct Advance {
   int page_size;
   int ring_steps;
   int ring_rows;
-  bool moves_rows;         // a uniform step of one token per sequence
-  const int32_t* lengths;  // of steps with drafts
-  int num_each;            // rows of logits of a sequence
+  bool moves_rows;          // a uniform step of one token per sequence
+  const int32_t* lengths;   // of steps with drafts
+  int num_each;             // rows of logits of a sequence
+  const float* acceptance;  // null: drafts are right where they are equal
+  int num_rates;
 };
 
 // The state that decides, beside its token, whether a row goes on, and where. No launch in front of
@@ -119,8 +121,8 @@ __global__ void __launch_bounds__(kMaxThreads) advance_kernel(const __grid_const
   publish(a, done, run_until, any_left);
 }
 
-// Row `row`'s share of a step with drafts, which are checked here. Is it one of the next step?
-__device__ bool advance_span(const Advance& a, int row, int32_t* ring) {
+// Row `row`'s share of step `done`, which has drafts: they are checked here. Is it one of the next step?
+__device__ bool advance_span(const Advance& a, int row, uint32_t done, int32_t* ring) {
   const int first = row * a.num_each;
   const int kv_len = a.kv_lens[row];
   const int length = kv_len - (a.num_each - 1);  // with the first token of the step
@@ -130,11 +132,18 @@ __device__ bool advance_span(const Advance& a, int row, int32_t* ring) {
       is_stop |= a.stop_tokens[row * a.num_stops + i] == token;
     return advance_op::ends(is_stop, new_length, a.max_lens[row]);
   };
+  const float drawn =
+      a.acceptance == nullptr ? 0.0F : forced_draw(done, static_cast<uint32_t>(row));
+  const auto is_right = [&](int draft, int32_t wanted) {
+    const bool is_equal = a.ids[first + draft] == wanted;
+    if (a.acceptance == nullptr) return is_equal;
+    return draft <= a.num_rates && drawn < a.acceptance[draft - 1];
+  };
   int count = 1;
   int32_t token = a.next[first];
   bool has_ended = ends(token, length + 1);
   while (count < a.num_each && !has_ended && a.lengths[first + count] > 0 &&
-         a.ids[first + count] == token) {
+         is_right(count, token)) {
     token = a.next[first + count];
     has_ended = ends(token, length + ++count);
   }
@@ -169,7 +178,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   bool any_left = false;
   for (int row = static_cast<int>(threadIdx.x); row < a.num_rows;
        row += static_cast<int>(blockDim.x))
-    any_left |= advance_span(a, row, ring);
+    any_left |= advance_span(a, row, done, ring);
   publish(a, done, run_until, any_left);
 }
 
@@ -179,27 +188,31 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
     return static_cast<int>(args.inputs[name].shape[dim]);
   };
   const TensorView* const lengths = args.inputs.find("lengths");
-  const Advance advance{.next = in("next"),
-                        .page_table = in("page_table"),
-                        .stop_tokens = in("stop_tokens"),
-                        .max_lens = in("max_lens"),
-                        .ids = in("ids"),
-                        .positions = in("positions"),
-                        .slots = in("slots"),
-                        .kv_lens = in("kv_lens"),
-                        .last_tokens = in("last_tokens"),
-                        .clock = reinterpret_cast<uint32_t*>(in("step_clock")),
-                        .ring = in("token_ring"),
-                        .marks = reinterpret_cast<uint32_t*>(in("ring_marks")),
-                        .num_rows = size("kv_lens", 0),
-                        .max_pages = size("page_table", 1),
-                        .num_stops = size("stop_tokens", 1),
-                        .page_size = static_cast<int>(args.attrs.get_int("page_size")),
-                        .ring_steps = size("token_ring", 0),
-                        .ring_rows = size("token_ring", 1),
-                        .moves_rows = args.step.q == 1,
-                        .lengths = lengths == nullptr ? nullptr : lengths->as<const int32_t>(),
-                        .num_each = size("next", 0) / std::max(1, size("kv_lens", 0))};
+  const TensorView* const acceptance = args.inputs.find("acceptance");
+  const Advance advance{
+      .next = in("next"),
+      .page_table = in("page_table"),
+      .stop_tokens = in("stop_tokens"),
+      .max_lens = in("max_lens"),
+      .ids = in("ids"),
+      .positions = in("positions"),
+      .slots = in("slots"),
+      .kv_lens = in("kv_lens"),
+      .last_tokens = in("last_tokens"),
+      .clock = reinterpret_cast<uint32_t*>(in("step_clock")),
+      .ring = in("token_ring"),
+      .marks = reinterpret_cast<uint32_t*>(in("ring_marks")),
+      .num_rows = size("kv_lens", 0),
+      .max_pages = size("page_table", 1),
+      .num_stops = size("stop_tokens", 1),
+      .page_size = static_cast<int>(args.attrs.get_int("page_size")),
+      .ring_steps = size("token_ring", 0),
+      .ring_rows = size("token_ring", 1),
+      .moves_rows = args.step.q == 1,
+      .lengths = lengths == nullptr ? nullptr : lengths->as<const int32_t>(),
+      .num_each = size("next", 0) / std::max(1, size("kv_lens", 0)),
+      .acceptance = acceptance == nullptr ? nullptr : acceptance->as<const float>(),
+      .num_rates = acceptance == nullptr ? 0 : size("acceptance", 0)};
   const auto threads =
       static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
   const auto kernel = advance.num_each > 1 ? advance_spans_kernel : advance_kernel;
@@ -305,7 +318,7 @@ BoundLaunch bind_write_inputs(Device& /*device*/, const KernelArgs& args) {
 
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array<Kernel, 2> kRows = {{
-      {"advance", "advance.block", nullptr, nullptr, bind, {"lengths"}},
+      {"advance", "advance.block", nullptr, nullptr, bind, {"lengths", "acceptance"}},
       {"write_inputs", "write_inputs.rows", nullptr, nullptr, bind_write_inputs},
   }};
   return kRows;

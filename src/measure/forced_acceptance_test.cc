@@ -1,0 +1,86 @@
+#include "measure/forced_acceptance.h"
+
+#include <gtest/gtest.h>
+
+#include "base/testing/message_of.h"
+#include "engine/testing/tiny_model.h"
+#include "loader/loaded_model.h"
+#include "measure/speculation.h"
+
+namespace encore::measure {
+namespace {
+
+TEST(AcceptanceRates, AreThoseOfAGeometricSeriesOrOfTheLeastVariance) {
+  EXPECT_EQ(rates_of_probability(0.5, 3), (std::vector<double>{0.5, 0.25, 0.125}));
+  EXPECT_DOUBLE_EQ(expected_tokens(rates_of_probability(0.5, 3)), (1 - 0.0625) / (1 - 0.5));
+  EXPECT_EQ(rates_of_length(3.5, 4), (std::vector<double>{1, 1, 0.5, 0}));
+  EXPECT_EQ(rates_of_length(1, 3), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(rates_of_length(4, 3), (std::vector<double>{1, 1, 1}));
+  EXPECT_DOUBLE_EQ(expected_tokens(rates_of_length(2.6, 3)), 2.6);
+}
+
+// A draft costs a tenth of a step, and K = 5 drafts are right with a probability of 0.8 each.
+TEST(SpeculationTimes, PredictTheSpeedUpWithAndWithoutTheCostOfChecking) {
+  const SpeculationTimes times{.plain_ms = 4, .draft_ms = 0.4, .verify_ms = 5};
+  const double tokens = expected_tokens(rates_of_probability(0.8, 5));
+  EXPECT_NEAR(tokens, 3.689, 1e-3);
+  EXPECT_NEAR(times.with_free_checks(tokens, 5), tokens / 1.5, 1e-12);
+  EXPECT_NEAR(times.predicted(tokens, 5), tokens / (0.5 + 1.25), 1e-12);
+  EXPECT_DOUBLE_EQ(times.apart_ms(5), 7);
+}
+
+class ForcedAcceptance : public ::testing::Test {
+ protected:
+  static constexpr int64_t kDrafts = 3;
+
+  std::unique_ptr<loader::LoadedModel> load(bool is_forced, bool has_draft_model) {
+    loader::LoadOptions options;
+    options.limits = {.max_num_tokens = 32,
+                      .max_batch_size = 4,
+                      .max_q = 1,
+                      .max_seq_len = 1024,
+                      .num_drafts = kDrafts};
+    const auto model = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
+    if (has_draft_model) {
+      options.draft = model;
+      options.draft->config.layers.resize(1);
+    }
+    if (is_forced) options.compile.passes = {forced_acceptance_pass()};
+    return std::make_unique<loader::LoadedModel>(*device_, model, options);
+  }
+
+  const std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
+};
+
+// As often as the rates say, up to the few steps for which draws are not spread evenly; whatever the
+// drafts are.
+TEST_F(ForcedAcceptance, MakesDraftsRightAsOftenAsItIsTold) {
+  for (const bool has_draft_model : {false, true}) {
+    const auto model = load(true, has_draft_model);
+    for (const std::vector<double>& rates :
+         {std::vector<double>{}, std::vector<double>{1, 1, 1}, rates_of_probability(0.8, kDrafts),
+          rates_of_length(2.5, kDrafts)}) {
+      force_acceptance(rates, model->executor().loaded());
+      engine::Engine engine(*model, {});
+      const TimedSteps steps =
+          time_decoding(engine, {.batch = 2, .context = 8, .warmup_tokens = 1, .steps = 60});
+      EXPECT_NEAR(steps.tokens_per_step, expected_tokens(rates), 0.06);
+      EXPECT_GT(steps.tokens_per_s, 0);
+    }
+  }
+}
+
+TEST_F(ForcedAcceptance, RefusesRatesThatSayNothing) {
+  const auto refusal = [](loader::LoadedModel& model, std::vector<double> rates) {
+    return message_of(ErrorKind::kUsage,
+                      [&] { force_acceptance(rates, model.executor().loaded()); });
+  };
+  const auto forced = load(true, false);
+  EXPECT_NE(refusal(*forced, {0.5, 0.6}).find("an acceptance rate of 0.6"), std::string::npos);
+  EXPECT_NE(refusal(*forced, {1.5}).find("an acceptance rate of 1.5"), std::string::npos);
+  EXPECT_NE(refusal(*load(false, false), {0.5}).find("without forced acceptance"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace encore::measure
