@@ -231,7 +231,9 @@ TEST_P(LoraTest, AdaptersShareNoPagesOfThePrefixCache) {
   }
 }
 
+// Slots that nobody holds are empty behind a sleep, so requests come into other steps than before.
 TEST_P(LoraTest, AdaptersAreThereAfterASleepThatGaveWeightsBack) {
+  options_.compile.batch_invariant = true;
   const auto model = load();
   Engine engine(*model);
   const std::vector<Answer> before = answers(engine, a_mix());
