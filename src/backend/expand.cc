@@ -12,13 +12,20 @@ namespace {
 
 struct FusedOp {
   std::string_view name;
-  Parts (*parts)(const KernelArgs& args);
+  Parts (*parts)(const KernelArgs& args, const Takes& takes);
   std::string_view with = {};  // stands for others only where it has this operand; empty: always
 };
+// Parts that are those of any device.
+template <Parts (*parts)(const KernelArgs& args)>
+Parts anywhere(const KernelArgs& args, const Takes& /*takes*/) {
+  return parts(args);
+}
 constexpr FusedOp kFusedOps[] = {
-    {"fused_linear", linear_parts},       {"linear", linear_parts, "adapters"},
-    {"fused_attention", attention_parts}, {"all_reduce_add_rms_norm", all_reduce_norm_parts},
-    {"fused_route", route_parts},
+    {"fused_linear", linear_parts},
+    {"linear", linear_parts, "adapters"},
+    {"fused_attention", anywhere<attention_parts>},
+    {"all_reduce_add_rms_norm", anywhere<all_reduce_norm_parts>},
+    {"fused_route", anywhere<route_parts>},
 };
 
 const FusedOp* find(std::string_view op) {
@@ -38,13 +45,15 @@ bool has_parts(std::string_view op) {
 std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
                              const KernelArgs& args) {
   const FusedOp* fused = find(op);
-  const auto rows = kernels.rows();
-  const auto takes = [&](const Kernel& kernel) { return kernel.takes(op, args); };
+  const Takes takes = [&](std::string_view of, const KernelArgs& on) {
+    return std::ranges::any_of(kernels.rows(),
+                               [&](const Kernel& kernel) { return kernel.takes(of, on); });
+  };
   const bool is_one =
       fused == nullptr || (!fused->with.empty() && args.inputs.find(fused->with) == nullptr);
-  if (is_one || std::ranges::any_of(rows, takes)) return {{op, &kernels.choose(op, args), args}};
+  if (is_one || takes(op, args)) return {{op, &kernels.choose(op, args), args}};
   std::vector<OpLaunch> launches;
-  const Parts parts = fused->parts(args);
+  const Parts parts = fused->parts(args, takes);
   for (const Parts::Part& part : parts.parts) {
     for (OpLaunch& launch : expand(kernels, part.op, part.args)) {
       launch.between_bytes += parts.between_bytes;

@@ -81,21 +81,83 @@ TEST_F(ExpandTest, KeepsWhatLiesBetweenPartsApartFromTheScratchOfEach) {
             scratch.data() + whole.scratch_bytes);
 }
 
-// So kernels, and tiles by the tuner's key, do not depend on whether there is room for adapters.
-TEST_F(ExpandTest, AProductBesideAdaptersIsChosenAsTheOneWithSiluMulFusedToIt) {
-  const auto view = [&](size_t i, DType dtype, const Shape& shape) {
-    return TensorView(memory_.data() + i * 65536, dtype, shape);
-  };
+// A product with adapters, on a device whose kernels are known by name.
+class AdaptersExpandTest : public ExpandTest {
+ protected:
+  KernelArgs adapted(bool has_norm = true) {
+    KernelArgs args = this->args();
+    args.attrs.set("fp8_rows", int64_t{33});
+    if (!has_norm) args.inputs = args.inputs.without({"norm"});
+    const auto view = [&](size_t i, DType dtype, const Shape& shape) {
+      return TensorView(memory_.data() + i * 65536, dtype, shape);
+    };
+    args.inputs.add("lora_a", view(0, DType::kF32, {2, 8, kColumns}), true);
+    args.inputs.add("lora_b", view(1, DType::kF32, {2, 2 * kColumns, 4}), true);
+    args.inputs.add("adapters", view(2, DType::kI32, {kRows}), true);
+    args.attrs.set("lora_blocks", std::vector<int64_t>{kColumns, kColumns});
+    return args;
+  }
+  KernelArgs without_adapters(bool has_norm = true) {
+    KernelArgs args = adapted(has_norm);
+    args.inputs = args.inputs.without({"lora_a", "lora_b", "adapters"});
+    ir::Attrs attrs;
+    for (const auto& [name, value] : args.attrs) {
+      if (name != "lora_blocks") attrs.set(name, value);
+    }
+    args.attrs = attrs;
+    return args;
+  }
+  std::vector<OpLaunch> launches(bool has_norm = true) {
+    return expand(device_->kernels(), "fused_linear", adapted(has_norm));
+  }
+  Names names(bool has_norm = true) {
+    Names names;
+    for (const OpLaunch& launch : launches(has_norm))
+      names.emplace_back(launch.kernel->name);
+    return names;
+  }
+};
+
+TEST_F(AdaptersExpandTest, AreAddedByAKernelThatKnowsThem) {
+  KernelTable& kernels = device_->kernels();
+  kernels.add_first({"fused_linear",
+                     "adds.test",
+                     nullptr,
+                     nullptr,
+                     bind_nothing,
+                     {"norm", "lora_h", "lora_b", "adapters"}});
   for (const bool has_norm : {false, true}) {
-    KernelArgs plain = args();
-    plain.attrs.set("fp8_rows", int64_t{33});
-    if (!has_norm) plain.inputs = plain.inputs.without({"norm"});
-    KernelArgs adapted = plain;
-    adapted.inputs.add("lora_a", view(0, DType::kF32, {2, 8, kColumns}), true);
-    adapted.inputs.add("lora_b", view(1, DType::kF32, {2, 2 * kColumns, 4}), true);
-    adapted.inputs.add("adapters", view(2, DType::kI32, {kRows}), true);
-    const Parts parts = linear_parts(adapted);
-    const Parts::Part& base = parts.parts.front();
+    EXPECT_EQ(names(has_norm), (Names{"lora_shrink.cpu", "adds.test"}));
+    const auto launches = this->launches(has_norm);
+    EXPECT_EQ(launches[0].args.inputs.find("norm") != nullptr, has_norm);
+    EXPECT_EQ(launches[0].args.outputs["h"].data, launches[1].args.inputs["lora_h"].data);
+    EXPECT_EQ(launches[1].args.attrs.get_ints("lora_blocks").size(), 2U);
+  }
+}
+
+// The kernel that takes the whole without adapters takes it with them, too, up to silu_mul.
+TEST_F(AdaptersExpandTest, StandAroundAKernelThatDoesNotKnowThem) {
+  device_->kernels().add_first(
+      {"fused_linear", "whole.test", nullptr, nullptr, bind_nothing, {"norm"}});
+  EXPECT_EQ(names(), (Names{"lora_shrink.cpu", "whole.test", "lora_expand.cpu"}));
+}
+
+TEST_F(AdaptersExpandTest, ReadWhatTheNormGivesWhereThatIsALaunchOfItsOwn) {
+  EXPECT_EQ(names(), (Names{"rms_norm.cpu", "lora_shrink.cpu", "linear.cpu", "lora_expand.cpu"}));
+  const auto launches = this->launches();
+  EXPECT_EQ(launches[1].args.inputs["x"].data, launches[0].args.outputs["y"].data);
+  EXPECT_EQ(launches[1].args.inputs.find("norm"), nullptr);
+  EXPECT_EQ(launches[3].args.attrs.get_string("epilogue"), "silu_mul");
+  EXPECT_EQ(launches[3].args.outputs["y"].row_elements(), kColumns);
+}
+
+// So kernels, and tiles by the tuner's key, do not depend on whether there is room for adapters.
+TEST_F(AdaptersExpandTest, AProductBesideThemIsChosenAsTheOneWithSiluMulFusedToIt) {
+  device_->kernels().add_first(
+      {"fused_linear", "whole.test", nullptr, nullptr, bind_nothing, {"norm"}});
+  for (const bool has_norm : {false, true}) {
+    const KernelArgs plain = without_adapters(has_norm);
+    const OpLaunch base = launches(has_norm)[1];
     EXPECT_EQ(base.op, has_norm ? "fused_linear" : "linear");
     EXPECT_EQ(base.args.outputs["y"].row_elements(), 2 * kColumns);
     const KernelArgs decides = with_silu_mul(base.args);

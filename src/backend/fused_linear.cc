@@ -34,39 +34,89 @@ TensorView columns_of(const TensorView& view, int64_t first, int64_t count) {
   return part;
 }
 
-// The product without adapters, then both halves of theirs, the second onto the product.
-Parts lora_parts(const KernelArgs& args, const LinearOperands& o) {
-  const int64_t rows = o.x->num_rows();
+std::string_view op_of(const LinearOperands& o) {
+  return o.norm != nullptr || o.silu_mul ? "fused_linear" : "linear";
+}
+
+KernelArgs without_adapters(const KernelArgs& args) {
+  KernelArgs base = args;
+  base.inputs = args.inputs.without({"lora_a", "lora_b", "adapters"});
+  base.attrs = {};
+  for (const auto& [name, value] : args.attrs) {
+    if (name != "lora_blocks") base.attrs.set(name, value);
+  }
+  return base;
+}
+
+// Appends the norm. Returns what it gives.
+TensorView add_norm(const KernelArgs& args, const LinearOperands& o, Scratch& scratch,
+                    Parts& result) {
+  const TensorView normed = scratch.take(o.x->dtype, o.x->num_rows(), o.x->row_elements());
+  KernelArgs& norm =
+      result.add(args, "rms_norm", {{"x", *o.x}, {"residual", o.residual}, {"weight", *o.norm}},
+                 {{"sum", o.sum}, {"y", normed}});
+  pass_on(args.attrs, {"eps", "offset"}, norm.attrs);
+  return normed;
+}
+
+void end(const Scratch& scratch, Parts& result) {
+  for (Parts::Part& part : result.parts)
+    part.args.scratch = scratch.end();
+  result.between_bytes = scratch.bytes();
+}
+
+// The norm, then the product with its adapters.
+Parts norm_parts(const KernelArgs& args, const LinearOperands& o) {
   Scratch scratch(args.scratch);
   Parts result;
-  TensorView product = *o.out;
-  if (o.silu_mul) product = scratch.take(o.out->dtype, rows, o.weight->num_rows());
-  const TensorView h = scratch.take(DType::kF32, rows, o.lora_a->shape[1]);
-  KernelArgs& base = result.add(args, o.norm != nullptr ? "fused_linear" : "linear",
-                                args.inputs.without({"lora_a", "lora_b", "adapters"}),
-                                {{"sum", o.sum}, {"y", product}});
-  pass_on(args.attrs, {"eps", "offset", "fp8_rows"}, base.attrs);
-  if (o.silu_mul) base.attrs.set(std::string(kChosenWithSiluMul), int64_t{1});
+  Views operands = args.inputs.without({"residual", "norm"});
+  operands["x"] = add_norm(args, o, scratch, result);
+  KernelArgs& product = result.add(args, o.silu_mul ? "fused_linear" : "linear",
+                                   std::move(operands), {{"y", *o.out}});
+  pass_on(args.attrs, {"fp8_rows", "lora_blocks", "epilogue"}, product.attrs);
+  end(scratch, result);
+  return result;
+}
+
+Parts lora_parts(const KernelArgs& args, const LinearOperands& o, const Takes& takes) {
+  const KernelArgs base = without_adapters(args);
+  const bool is_whole = takes(op_of(o), base);
+  if (!is_whole && o.norm != nullptr) return norm_parts(args, o);
+
+  Scratch scratch(args.scratch);
+  Parts result;
+  const TensorView h = scratch.take(DType::kF32, o.x->num_rows(), o.lora_a->shape[1]);
   KernelArgs& shrink = result.add(args, "lora_shrink",
-                                  {{"x", o.sum != nullptr ? *o.sum : *o.x},
+                                  {{"x", *o.x},
+                                   {"residual", o.residual},
                                    {"norm", o.norm},
                                    {"a", *o.lora_a},
                                    {"adapters", *o.adapters}},
                                   {{"h", h}});
   pass_on(args.attrs, {"eps", "offset"}, shrink.attrs);
+
+  KernelArgs whole = base;
+  whole.inputs.add("lora_h", h, true);
+  whole.inputs.add("lora_b", *o.lora_b, true);
+  whole.inputs.add("adapters", *o.adapters, true);
+  pass_on(args.attrs, {"lora_blocks"}, whole.attrs);
+  if (is_whole && takes(op_of(o), whole)) {
+    result.parts.push_back({op_of(o), std::move(whole)});
+    end(scratch, result);
+    return result;
+  }
+
+  TensorView product = *o.out;
+  if (o.silu_mul) product = scratch.take(o.out->dtype, o.x->num_rows(), o.weight->num_rows());
+  KernelArgs& without = result.add(args, o.norm != nullptr ? "fused_linear" : "linear", base.inputs,
+                                   {{"sum", o.sum}, {"y", product}});
+  pass_on(args.attrs, {"eps", "offset", "fp8_rows"}, without.attrs);
+  if (o.silu_mul) without.attrs.set(std::string(kChosenWithSiluMul), int64_t{1});
   KernelArgs& expand = result.add(
       args, "lora_expand",
-      {{"base", product}, {"h", h}, {"b", *o.lora_b}, {"adapters", *o.adapters}}, {{"y", product}});
-  pass_on(args.attrs, {"lora_blocks"}, expand.attrs);
-  if (o.silu_mul) {
-    const int64_t half = o.out->row_elements();
-    result.add(args, "silu_mul",
-               {{"gate", columns_of(product, 0, half)}, {"up", columns_of(product, half, half)}},
-               {{"y", *o.out}});
-  }
-  for (Parts::Part& part : result.parts)
-    part.args.scratch = scratch.end();
-  result.between_bytes = scratch.bytes();
+      {{"base", product}, {"h", h}, {"b", *o.lora_b}, {"adapters", *o.adapters}}, {{"y", *o.out}});
+  pass_on(args.attrs, {"lora_blocks", "epilogue"}, expand.attrs);
+  end(scratch, result);
   return result;
 }
 
@@ -81,6 +131,7 @@ LinearOperands linear_operands(const KernelArgs& args) {
   o.scale = args.inputs.find("scale");
   o.bias = args.inputs.find("bias");
   o.lora_a = args.inputs.find("lora_a");
+  o.lora_h = args.inputs.find("lora_h");
   o.lora_b = args.inputs.find("lora_b");
   o.adapters = args.inputs.find("adapters");
   o.sum = args.outputs.find("sum");
@@ -105,10 +156,9 @@ KernelArgs with_silu_mul(const KernelArgs& product) {
   return fused;
 }
 
-Parts linear_parts(const KernelArgs& args) {
+Parts linear_parts(const KernelArgs& args, const Takes& takes) {
   const LinearOperands o = linear_operands(args);
-  if (o.adapters != nullptr) return lora_parts(args, o);
-  const int64_t rows = o.x->num_rows();
+  if (o.lora_a != nullptr) return lora_parts(args, o, takes);
   Scratch scratch(args.scratch);
   Parts result;
   const auto add = [&](std::string_view op, Views inputs, const TensorView& y) -> KernelArgs& {
@@ -116,14 +166,7 @@ Parts linear_parts(const KernelArgs& args) {
   };
 
   Views operands = args.inputs.without({"residual", "norm"});
-  if (o.norm != nullptr) {
-    const TensorView normed = scratch.take(o.x->dtype, rows, o.x->row_elements());
-    KernelArgs& norm =
-        result.add(args, "rms_norm", {{"x", *o.x}, {"residual", o.residual}, {"weight", *o.norm}},
-                   {{"sum", o.sum}, {"y", normed}});
-    pass_on(args.attrs, {"eps", "offset"}, norm.attrs);
-    operands["x"] = normed;
-  }
+  if (o.norm != nullptr) operands["x"] = add_norm(args, o, scratch, result);
   const auto add_product = [&](std::string_view op, const TensorView& y) -> KernelArgs& {
     KernelArgs& product = add(op, std::move(operands), y);
     pass_on(args.attrs, {"fp8_rows", kChosenWithSiluMul}, product.attrs);
@@ -135,14 +178,12 @@ Parts linear_parts(const KernelArgs& args) {
     add_product("fused_linear", *o.out).attrs.set("epilogue", std::string("silu_mul"));
   } else {
     const int64_t half = o.out->row_elements();
-    const TensorView product = scratch.take(o.out->dtype, rows, o.weight->num_rows());
+    const TensorView product = scratch.take(o.out->dtype, o.x->num_rows(), o.weight->num_rows());
     add_product("linear", product);
     add("silu_mul",
         {{"gate", columns_of(product, 0, half)}, {"up", columns_of(product, half, half)}}, *o.out);
   }
-  for (Parts::Part& part : result.parts)
-    part.args.scratch = scratch.end();
-  result.between_bytes = scratch.bytes();
+  end(scratch, result);
   return result;
 }
 

@@ -13,8 +13,10 @@ struct LinearOperands {
   const TensorView* weight = nullptr;
   const TensorView* scale = nullptr;  // of a weight in fp8
   const TensorView* bias = nullptr;
-  // The matrices of adapters and each row's slot in them: all or none.
+  // The matrices of adapters and each row's slot in them: all or none. A kernel that adds what adapters
+  // add is given lora_h, the result of lora_shrink, in the place of lora_a.
   const TensorView* lora_a = nullptr;
+  const TensorView* lora_h = nullptr;
   const TensorView* lora_b = nullptr;
   const TensorView* adapters = nullptr;
   const TensorView* sum = nullptr;  // x + residual
@@ -33,11 +35,14 @@ inline constexpr std::string_view kChosenWithSiluMul = "chosen_with_silu_mul";
 // The launch with silu_mul fused that a product with that attribute is chosen as.
 KernelArgs with_silu_mul(const KernelArgs& product);
 
-// linear or fused_linear as the ops it stands for. Adapters are split off first: a base row keeps the
-// bits of the launch without them, which stays as it is, norm included, up to silu_mul, and is chosen as
-// it would be with that. Then a norm in
-// front is split off: what it leaves of a product with silu_mul is a fused_linear still. Works without
-// scratch, too, for sizes alone.
-Parts linear_parts(const KernelArgs& args);
+// linear or fused_linear as the ops it stands for. Works without scratch, too, for sizes alone.
+//
+// A norm in front is split off; what it leaves of a product with silu_mul is a fused_linear still. Adapters
+// are split off so that a base row keeps the bits of the launches without them: where a kernel takes the
+// whole without them, lora_shrink comes in front of it, and the kernel adds the other half itself where it
+// knows lora_h; where it does not, lora_expand follows, with silu_mul, and the kernel is chosen as it would
+// be with that. Where no kernel takes the whole, the norm goes first.
+// `takes` is asked where there are adapters alone.
+Parts linear_parts(const KernelArgs& args, const Takes& takes = {});
 
 }  // namespace encore

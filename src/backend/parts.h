@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ inline void pass_on(const ir::Attrs& from, std::initializer_list<std::string_vie
     if (const ir::Attrs::Value* value = from.find(name)) to.set(std::string(name), *value);
   }
 }
+
+// Tells whether a kernel of the device takes a launch of an op.
+using Takes = std::function<bool(std::string_view op, const KernelArgs& args)>;
 
 // Ops to run one after the other. Optional operands that belong to no part in particular go to the
 // main one, so that a kernel must know them there. What lies between them lies at the start of the fused op's

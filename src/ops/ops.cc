@@ -69,13 +69,25 @@ void require_lora(const Types& in, const Attrs& attrs) {
   require_blocks(attrs, *a, in["lora_b"]);
 }
 
-void infer_lora_expand(const Types& in, const Attrs& attrs, Types&) {
+// Halves the outputs where silu_mul follows.
+void infer_silu_mul(const Attrs& attrs, Types& out) {
+  if (attrs.find("epilogue") == nullptr) return;
+  require(attrs.get_string("epilogue") == "silu_mul", "silu_mul as 'epilogue'");
+  int64_t& num_outputs = out["y"].dims[1].value;
+  require(num_outputs % 2 == 0, "an even number of outputs for silu_mul");
+  num_outputs /= 2;
+}
+
+void infer_lora_expand(const Types& in, const Attrs& attrs, Types& out) {
   const Type& b = in["b"];
   require(b.dims[1] == in["base"].dims[1], "as many rows in b as columns in base");
   require_blocks(attrs, in["h"], b);
+  infer_silu_mul(attrs, out);
 }
 
 void infer_lora_shrink(const Types& in, const Attrs& attrs, Types&) {
+  require(in.find("norm") != nullptr || in.find("residual") == nullptr,
+          "a norm behind the residual");
   if (in.find("norm") != nullptr) (void)attrs.get_double("eps");
 }
 
@@ -96,11 +108,7 @@ void infer_fused_linear(const Types& in, const Attrs& attrs, Types& out) {
   require(has_norm || in.find("residual") == nullptr, "a norm behind the residual");
   if (has_norm) (void)attrs.get_double("eps");
   infer_linear(in, attrs, out);
-  if (!has_epilogue) return;
-  require(attrs.get_string("epilogue") == "silu_mul", "silu_mul as 'epilogue'");
-  int64_t& num_outputs = out["y"].dims[1].value;
-  require(num_outputs % 2 == 0, "an even number of outputs for silu_mul");
-  num_outputs /= 2;
+  infer_silu_mul(attrs, out);
 }
 
 void infer_rope_kv_write(const Types& in, const Attrs& attrs, Types&) {
@@ -266,8 +274,8 @@ std::vector<Op> rows() {
       // batch-invariant), x is rounded to fp8 first, as backend/fp8_activations.h says.
       //
       // Row r may have an adapter (LoRA): slot adapters[r] of lora_a [S,N,I] and lora_b [S,O,K]. Then
-      // its y, rounded, goes through lora_expand with what lora_shrink gives of x, never in fp8. A row
-      // whose slot is -1 is as it is without these operands, bit for bit.
+      // lora_expand adds to its y what lora_shrink gives of x, never in fp8; y may be rounded before, or
+      // not. A row whose slot is -1 is as it is without these operands, bit for bit.
       {.name = "linear",
        .inputs = "x float[R,I], weight stored[O,I], scale? f32[...], bias? float[O], "
                  "lora_a? float[S,N,I], lora_b? float[S,O,K], adapters? i32[R]",
@@ -453,14 +461,17 @@ std::vector<Op> rows() {
        .infer = infer_fused_route,
        .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
       // The first half of an adapter's product: h[r] = a[adapters[r]] x[r], in f32. Behind a norm where
-      // there is one: of rms_norm(x), rounded. Rows whose slot is -1 are not written.
+      // there is one: of rms_norm(x), or of x and a residual, rounded. Rows whose slot is -1 are not
+      // written.
       {.name = "lora_shrink",
-       .inputs = "x float[R,I], norm? float[I], a float[S,N,I], adapters i32[R]",
+       .inputs = "x float[R,I], residual? float[R,I], norm? float[I], a float[S,N,I], "
+                 "adapters i32[R]",
        .outputs = "h f32[R,N]",
        .infer = infer_lora_shrink},
       // The second half: base plus b[adapters[r]] h[r], added in f32 and rounded once. The attribute
       // `lora_blocks` gives the columns of base that belong to one another, one block where it is
-      // absent: block i takes h[r][i*K] to h[r][i*K+K-1]. Rows whose slot is -1 are base's.
+      // absent: block i takes h[r][i*K] to h[r][i*K+K-1]. Rows whose slot is -1 are base's. With the
+      // attribute `epilogue`, silu_mul of both halves of that follows, as in fused_linear.
       {.name = "lora_expand",
        .inputs = "base float[R,O], h f32[R,N], b float[S,O,K], adapters i32[R]",
        .outputs = "y = base",

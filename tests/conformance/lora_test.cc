@@ -67,11 +67,14 @@ TEST_P(Conformance, LoraShrinkAgrees) {
     const HostTensor a = matrices(c, dtype(), random_).a;
     const HostTensor norm = random_.tensor(type_of(dtype(), {c.in}), {});
     for (const int64_t rows : {0, 1, 3, 10, 70, 260}) {
-      for (const bool has_norm : {false, true}) {
+      for (const int around : {0, 1, 2}) {
+        const bool has_norm = around > 0;
+        const bool has_residual = around > 1;
         SCOPED_TRACE(at(rows, c.in) + ", sums " + std::to_string(c.num_sums()) +
-                     (has_norm ? ", norm" : ""));
+                     (has_norm ? ", norm" : "") + (has_residual ? ", residual" : ""));
         const StepKey step = tokens(rows);
         const HostTensor x = random_.tensor(tokens_by(c.in), step.sizes());
+        const HostTensor residual = random_.tensor(tokens_by(c.in), step.sizes());
         const HostTensor adapters = slots_of(rows);
         OpCase op{.op = "lora_shrink",
                   .inputs = {{"x", x}, {"a", a}, {"adapters", adapters}},
@@ -81,8 +84,10 @@ TEST_P(Conformance, LoraShrinkAgrees) {
           op.inputs.add("norm", norm, true);
           op.attrs.set("eps", 1e-5);
         }
+        if (has_residual) op.inputs.add("residual", residual, true);
+        const HostTensor sum = has_residual ? rounded(dtype(), reference::add(x, residual)) : x;
         const HostTensor taken =
-            has_norm ? rounded(dtype(), reference::rms_norm(x, norm, 1e-5)) : x;
+            has_norm ? rounded(dtype(), reference::rms_norm(sum, norm, 1e-5)) : x;
         const HostTensor expected = reference::lora_shrink(taken, a, adapters);
         const std::vector<Output> h = run(device(), op);
         for (int64_t r = 0; r < rows; ++r) {
@@ -119,6 +124,37 @@ TEST_P(Conformance, LoraExpandAgreesAndLeavesBaseRows) {
       for (int64_t r = 0; r < rows; ++r) {
         if (adapters.integer(r) >= 0) continue;
         EXPECT_TRUE(std::equal(base.row(r), base.row(r) + c.out(), y[0].tensor.row(r)));
+      }
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Rows of any kind: silu_mul follows for those without an adapter as well.
+TEST_P(Conformance, LoraExpandAppliesSiluMul) {
+  for (const LoraCase& c : {LoraCase{0, 16, {300, 300}}, LoraCase{0, 3, {40, 32}}}) {
+    const HostTensor b = matrices({8, c.rank, c.blocks}, dtype(), random_).b;
+    for (const int64_t rows : {1, 10, 70, 260}) {
+      SCOPED_TRACE(at(rows, c.out()));
+      const StepKey step = tokens(rows);
+      const HostTensor base = random_.tensor(tokens_by(c.out()), step.sizes());
+      const HostTensor h =
+          random_.tensor(type_of(DType::kF32, {Dim::tokens(), c.num_sums()}), step.sizes());
+      const HostTensor adapters = slots_of(rows);
+      OpCase op{
+          .op = "lora_expand", .inputs = {base, h, b, adapters}, .attrs = c.attrs(), .step = step};
+      const HostTensor columns = run(device(), op)[0].tensor;
+      op.attrs.set("epilogue", std::string("silu_mul"));
+      const std::vector<Output> y = run(device(), op);
+      const int64_t half = c.out() / 2;
+      for (int64_t r = 0; r < rows; ++r) {
+        std::vector<double> expected;
+        for (int64_t i = 0; i < half; ++i) {
+          const double gate = columns.row(r)[i];
+          expected.push_back(gate / (1 + std::exp(-gate)) * columns.row(r)[half + i]);
+        }
+        expect_row_close(dtype(), y[0].tensor.row(r), expected.data(), half,
+                         {.ulps = dtype() == DType::kF32 ? 64.0 : 1.0});
       }
       if (HasFailure()) return;
     }

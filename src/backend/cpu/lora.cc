@@ -26,6 +26,21 @@ std::optional<int64_t> slot_of(const TensorView& adapters, int64_t row, int64_t 
   return slot;
 }
 
+// Rounds the numbers as they would be stored. Uses Buffer::kFifth.
+void round_to(DType dtype, int64_t n, float* x) {
+  auto* stored = reinterpret_cast<std::byte*>(thread_buffer(Buffer::kFifth, n));
+  simd().store(x, n, dtype, stored);
+  simd().load(stored, dtype, n, x);
+}
+
+// Replaces the first half of the numbers by silu_mul of both.
+void apply_silu_mul(int64_t half, float* x) {
+  for (int64_t i = 0; i < half; i += kMaxSilu)
+    apply_silu(x + i, std::min(kMaxSilu, half - i));
+  for (int64_t i = 0; i < half; ++i)
+    x[i] *= x[half + i];
+}
+
 // Rows [first, first + num_rows) of a slot of `matrix` [S,M,n] with x [n], which is packed for it.
 void dot_rows(const TensorView& matrix, int64_t slot, int64_t first, int64_t num_rows,
               const float* x, float* y) {
@@ -45,8 +60,18 @@ void dot_rows(const TensorView& matrix, int64_t slot, int64_t first, int64_t num
   }
 }
 
+// Adds row r of `residual` to x; the sums are rounded to `dtype`.
+void add_rounded(const TensorView& residual, int64_t r, DType dtype, int64_t n, float* x) {
+  float* other = thread_buffer(Buffer::kFourth, n);
+  simd().load(row_bytes(residual, r), residual.dtype, n, other);
+  for (int64_t i = 0; i < n; ++i)
+    x[i] += other[i];
+  round_to(dtype, n, x);
+}
+
 void lora_shrink(Pool& pool, const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
+  const TensorView* residual = args.inputs.find("residual");
   const TensorView* norm = args.inputs.find("norm");
   const TensorView& a = args.inputs["a"];
   const TensorView& adapters = args.inputs["adapters"];
@@ -63,6 +88,7 @@ void lora_shrink(Pool& pool, const KernelArgs& args) {
       if (norm != nullptr) {
         float* wide = thread_buffer(Buffer::kThird, n);
         simd().load(row, x.dtype, n, wide);
+        if (residual != nullptr) add_rounded(*residual, r, x.dtype, n, wide);
         normalize(wide, weight, n, static_cast<float>(args.attrs.get_double("eps")));
         auto* rounded = reinterpret_cast<std::byte*>(thread_buffer(Buffer::kFourth, n));
         simd().store(wide, n, x.dtype, rounded);
@@ -82,6 +108,7 @@ void lora_expand(Pool& pool, const KernelArgs& args) {
   const TensorView& y = args.outputs["y"];
   const int64_t num_out = base.shape[1];
   const int64_t rank = b.shape[2];
+  const bool has_silu_mul = args.attrs.find("epilogue") != nullptr;
   const std::vector<int64_t> ends = lora_block_ends(args.attrs, num_out);
   pool.parallel_for(base.shape[0], kRowsPerPiece, [&](int64_t first, int64_t last) {
     float* packed = thread_buffer(Buffer::kFirst, padded(rank));
@@ -89,23 +116,29 @@ void lora_expand(Pool& pool, const KernelArgs& args) {
     float* wide = thread_buffer(Buffer::kThird, num_out);
     for (int64_t r = first; r < last; ++r) {
       const auto slot = slot_of(adapters, r, b.shape[0]);
-      if (!slot) {
+      if (!slot && !has_silu_mul) {
         if (y.data != base.data)
           std::copy_n(row_bytes(base, r), num_out * size_of(y.dtype), row_bytes(y, r));
         continue;
       }
-      const float* of_block = h.row<const float>(r);
-      int64_t begin = 0;
-      for (const int64_t end : ends) {
-        simd().pack(of_block, DType::kF32, rank, arrangement_for(b.dtype), packed);
-        dot_rows(b, *slot, begin, end - begin, packed, sums + begin);
-        begin = end;
-        of_block += rank;
-      }
       simd().load(row_bytes(base, r), base.dtype, num_out, wide);
-      for (int64_t o = 0; o < num_out; ++o)
-        wide[o] += sums[o];
-      simd().store(wide, num_out, y.dtype, row_bytes(y, r));
+      if (slot) {
+        const float* of_block = h.row<const float>(r);
+        int64_t begin = 0;
+        for (const int64_t end : ends) {
+          simd().pack(of_block, DType::kF32, rank, arrangement_for(b.dtype), packed);
+          dot_rows(b, *slot, begin, end - begin, packed, sums + begin);
+          begin = end;
+          of_block += rank;
+        }
+        for (int64_t o = 0; o < num_out; ++o)
+          wide[o] += sums[o];
+      }
+      if (has_silu_mul) {
+        if (slot) round_to(y.dtype, num_out, wide);
+        apply_silu_mul(num_out / 2, wide);
+      }
+      simd().store(wide, y.shape[1], y.dtype, row_bytes(y, r));
     }
   });
 }
@@ -114,7 +147,7 @@ void lora_expand(Pool& pool, const KernelArgs& args) {
 
 std::span<const Kernel> lora_kernels() {
   static constexpr std::array kRows = {
-      row<"lora_shrink.cpu", lora_shrink>("lora_shrink", {"norm"}),
+      row<"lora_shrink.cpu", lora_shrink>("lora_shrink", {"residual", "norm"}),
       row<"lora_expand.cpu", lora_expand>("lora_expand"),
   };
   return kRows;

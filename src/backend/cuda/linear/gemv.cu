@@ -25,18 +25,22 @@ bool accepts_gemv(const KernelArgs& args) {
   const int64_t step = is_coded ? kCodeGroup : kColumnsPerLoad;
   const bool scales = o.scale == nullptr || o.scale->shape.rank() == 1 ||
                       o.scale->row_elements() <= kMostScaledBoxes;
+  const bool adapters =
+      o.lora_h == nullptr || (!is_coded && has_packed_lora(*o.lora_h, *o.lora_b, args.attrs));
   const auto aligned = [](const TensorView* view) { return view == nullptr || is_aligned(*view); };
   const int64_t rows = o.x->num_rows();
-  return !args.batch_invariant && !o.fp8_activations && types && rows > 0 && rows <= kMaxRows &&
-         o.weight->num_rows() > 0 && columns > 0 && columns % step == 0 && scales &&
-         (o.norm == nullptr || num_loads(rows, columns) <= kMaxNormLoads) && o.weight->is_dense() &&
-         aligned(o.x) && aligned(o.weight) && aligned(o.residual) && aligned(o.norm) &&
-         aligned(o.sum) &&
+  return !args.batch_invariant && !o.fp8_activations && types && adapters && rows > 0 &&
+         rows <= kMaxRows && o.weight->num_rows() > 0 && columns > 0 && columns % step == 0 &&
+         scales && (o.norm == nullptr || num_loads(rows, columns) <= kMaxNormLoads) &&
+         o.weight->is_dense() && aligned(o.x) && aligned(o.weight) && aligned(o.residual) &&
+         aligned(o.norm) && aligned(o.sum) &&
          shared_bytes(rows, columns, o.weight->dtype, kMinSlots, kMostSumsBytes) <= kMaxSharedBytes;
 }
 
 BoundLaunch bind_gemv(Device& device, const KernelArgs& args) {
-  if (linear_operands(args).weight->dtype == DType::kFP8) return bind_gemv_fp8(device, args);
+  const LinearOperands o = linear_operands(args);
+  if (o.weight->dtype == DType::kFP8) return bind_gemv_fp8(device, args);
+  if (o.lora_h != nullptr) return bind_gemv_lora(device, args);
   return args.inputs["x"].dtype == DType::kF16
              ? bind_for<__half, __half>(device, args)
              : bind_for<__nv_bfloat16, __nv_bfloat16>(device, args);

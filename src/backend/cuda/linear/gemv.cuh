@@ -21,6 +21,7 @@
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/linear/codes.cuh"
 #include "backend/cuda/linear/gemv_row.cuh"
+#include "backend/cuda/linear/lora.cuh"
 #include "backend/cuda/mma.cuh"
 
 namespace encore::cuda::gemv {
@@ -208,6 +209,41 @@ struct Part {
   }
 };
 
+// Nothing is added to the products.
+struct NoAdapters {
+  template <typename Part>
+  __device__ __forceinline__ void look(const Part& /*part*/, int /*num_rows*/) {}
+  template <typename Part>
+  __device__ __forceinline__ void prefetch(const Part& /*part*/, int /*num_outputs*/) const {}
+  [[nodiscard]] __device__ __forceinline__ float plus(float value, int /*row*/,
+                                                      int /*output*/) const {
+    return value;
+  }
+};
+// Adds what adapters add. A worker's results are all of one row.
+template <typename T>
+struct Adapters {
+  const LoraArgs<T>& args;
+  int slot = -1;
+
+  // Reads the slot of the worker's row. Called when the launches before have ended.
+  template <typename Part>
+  __device__ __forceinline__ void look(const Part& part, int num_rows) {
+    if (part.row < num_rows) slot = load_slot(args.adapters + part.row);
+  }
+  // Has the numbers on their way that the worker's first result needs.
+  template <typename Part>
+  __device__ __forceinline__ void prefetch(const Part& part, int num_outputs) const {
+    if (slot < 0 || part.output >= num_outputs) return;
+#pragma unroll 1
+    for (int tile = 0; tile < part.tiles_per_unit; ++tile)
+      prefetch_to_l2(lora_row(args, slot, part.output + tile * num_outputs));
+  }
+  [[nodiscard]] __device__ __forceinline__ float plus(float value, int row, int output) const {
+    return slot < 0 ? value : value + lora_sum(args, slot, row, output);
+  }
+};
+
 // Multiplies the weights in a slot, and adds the warps' sums up to outputs.
 template <typename W, int kRows>
 class Products {
@@ -228,10 +264,10 @@ class Products {
   // Multiplies the block's part of the weight by x: calls `put(row, output, value)` for each of
   // its outputs, by one thread. `next`: where the ring is read. All workers; they have met since x
   // was written. Before x or the sums are written again, they meet.
-  template <typename T, typename Put>
+  template <typename T, typename Put, typename Added = NoAdapters>
   __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part<W, kRows> part,
                                            const Ring& ring, Slot& next, const XRows<W, kRows>& x,
-                                           Put&& put) const {
+                                           Put&& put, const Added& added = {}) const {
     if (part.num_units == 0) return;
     [[maybe_unused]] int first_output = static_cast<int>(blockIdx.x) * kTileOutputs;
 #pragma unroll 1
@@ -252,7 +288,7 @@ class Products {
       Workers::meet();
       if (part.worker_unit < num_units && part.output < args.num_outputs &&
           part.row < args.num_rows) {
-        put(part.row, part.output, finish(args, part));
+        put(part.row, part.output, finish(args, part, added));
       }
       part.num_units -= num_units;
       if (part.num_units == 0) return;
@@ -331,18 +367,20 @@ class Products {
     };
     return sum(low) + sum(high);
   }
-  template <typename T>
-  __device__ __forceinline__ float finish(const GemvArgs<T>& args,
-                                          const Part<W, kRows>& part) const {
+  template <typename T, typename Added>
+  __device__ __forceinline__ float finish(const GemvArgs<T>& args, const Part<W, kRows>& part,
+                                          const Added& added) const {
     const uint32_t at =
         output_at_ + static_cast<uint32_t>(part.worker_unit * part.tiles_per_unit * kTileSums);
     float value = sum_of_warps(at);
     if constexpr (kIsFp8<W>) value *= part.scales.output;
     if (args.bias != nullptr) value += to_float(args.bias[part.output]);
+    value = added.plus(value, part.row, part.output);
     if (part.tiles_per_unit == 1) return value;
     float other = sum_of_warps(at + kTileSums);
     if constexpr (kIsFp8<W>) other *= part.scales.gated;
     if (args.bias != nullptr) other += to_float(args.bias[args.num_outputs + part.output]);
+    other = added.plus(other, part.row, args.num_outputs + part.output);
     if (!args.out_is_float) {
       value = to_float(from_float<T>(value));
       other = to_float(from_float<T>(other));

@@ -1,4 +1,4 @@
-// The kernel of gemv.cu and gemv_fp8.cu, and what it is launched with.
+// The kernel of gemv.cu, gemv_fp8.cu and gemv_lora.cu, and what it is launched with.
 #pragma once
 
 #include <algorithm>
@@ -47,12 +47,25 @@ struct Producer {
   }
 };
 
+// The launch's arguments of what is added to products.
+template <typename T>
+struct WithAdapters {
+  LoraArgs<T> args;
+  using Added = Adapters<T>;
+  [[nodiscard]] __device__ __forceinline__ Added added() const { return {args}; }
+};
+struct WithoutAdapters {
+  using Added = NoAdapters;
+  [[nodiscard]] __device__ __forceinline__ Added added() const { return {}; }
+};
+
 // Shared memory holds the ring, x, and the sums. kLoads: those of a worker for a row that is
 // normalized, or those that are under way at once.
-template <typename T, typename W, int kRows, bool kNormalizes, int kLoads>
+template <typename T, typename W, class With, int kRows, bool kNormalizes, int kLoads>
 __global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
     gemv_kernel(const __grid_constant__ GemvArgs<T> args,
-                const __grid_constant__ CUtensorMap weight, int num_slots) {
+                const __grid_constant__ CUtensorMap weight, int num_slots,
+                const __grid_constant__ With with) {
   extern __shared__ __align__(kSlotAlignment) uint8_t shared[];
   allow_next_kernel();
   const Ring ring(shared, num_slots);
@@ -71,53 +84,58 @@ __global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
   const Part<W, kRows> part(args);
   const RowPlace<kRows> row(args, args.x, args.x_stride);
   RowShare<kLoads> values;
+  auto added = with.added();
   if constexpr (kNormalizes) {
-    const RowPlace<kRows> added(args, args.residual, args.residual_stride);
+    const RowPlace<kRows> other(args, args.residual, args.residual_stride);
     const Norm<T, kRows, kLoads> norm(args);
     RowShare<kLoads> residual;
     __syncthreads();
     wait_for_inputs();
     row.fetch(values);
-    added.fetch(residual);
+    other.fetch(residual);
+    added.look(part, args.num_rows);
     norm.apply(values, residual, x);
   } else {
     __syncthreads();
     wait_for_inputs();
+    added.look(part, args.num_rows);
 #pragma unroll 1
     for (int first = 0; row.has(first); first += kLoads) {
       row.fetch(values, first);
       x.put(values, first);
     }
   }
+  added.prefetch(part, args.num_outputs);
   Workers::meet();
   Slot next;
-  products.multiply(args, part, ring, next, x, [&](int of_row, int output, float value) {
-    store_output(args, of_row, output, value);
-  });
+  products.multiply(
+      args, part, ring, next, x,
+      [&](int of_row, int output, float value) { store_output(args, of_row, output, value); },
+      added);
 }
 
-template <typename T, typename W, int kRows, bool kNormalizes>
+template <typename T, typename W, class With, int kRows, bool kNormalizes>
 auto kernel_of(int64_t loads) {
-  if (loads <= 1) return gemv_kernel<T, W, kRows, kNormalizes, 1>;
-  if (loads <= 2) return gemv_kernel<T, W, kRows, kNormalizes, 2>;
-  if (loads <= kMaxNormLoads) return gemv_kernel<T, W, kRows, kNormalizes, kMaxNormLoads>;
-  return gemv_kernel<T, W, kRows, false, 8>;
+  if (loads <= 1) return gemv_kernel<T, W, With, kRows, kNormalizes, 1>;
+  if (loads <= 2) return gemv_kernel<T, W, With, kRows, kNormalizes, 2>;
+  if (loads <= kMaxNormLoads) return gemv_kernel<T, W, With, kRows, kNormalizes, kMaxNormLoads>;
+  return gemv_kernel<T, W, With, kRows, false, 8>;
 }
-template <typename T, typename W, int kRows>
+template <typename T, typename W, class With, int kRows>
 auto kernel_of(const GemvArgs<T>& gemv) {
   const int64_t loads = num_loads(kRows, gemv.num_columns);
-  return gemv.norm == nullptr ? kernel_of<T, W, kRows, false>(loads)
-                              : kernel_of<T, W, kRows, true>(loads);
+  return gemv.norm == nullptr ? kernel_of<T, W, With, kRows, false>(loads)
+                              : kernel_of<T, W, With, kRows, true>(loads);
 }
-template <typename T, typename W>
+template <typename T, typename W, class With>
 auto kernel_for(const GemvArgs<T>& gemv) {
   switch (padded_rows(gemv.num_rows)) {
     case 1:
-      return kernel_of<T, W, 1>(gemv);
+      return kernel_of<T, W, With, 1>(gemv);
     case 2:
-      return kernel_of<T, W, 2>(gemv);
+      return kernel_of<T, W, With, 2>(gemv);
     default:
-      return kernel_of<T, W, kMaxRows>(gemv);
+      return kernel_of<T, W, With, kMaxRows>(gemv);
   }
 }
 
@@ -152,19 +170,19 @@ Room room_of(const GemvArgs<T>& gemv, DType stored) {
 }
 
 // Binds a launch with x in T and a weight that is stored as W.
-template <typename T, typename W>
-BoundLaunch bind_for(Device& device, const KernelArgs& args) {
+template <typename T, typename W, class With = WithoutAdapters>
+BoundLaunch bind_for(Device& device, const KernelArgs& args, const With& with = {}) {
   const int blocks = chip(device).num_multiprocessors;
   const GemvArgs<T> gemv = gemv_args<T, W>(args, blocks);
-  const auto kernel = kernel_for<T, W>(gemv);
+  const auto kernel = kernel_for<T, W, With>(gemv);
   allow_shared_memory(kernel, kMaxSharedBytes);
   const Room room = room_of(gemv, linear_operands(args).weight->dtype);
   const Grid grid{.blocks = static_cast<unsigned>(blocks),
                   .threads = kThreads,
                   .shared_bytes = static_cast<size_t>(room.shared_bytes)};
-  return [gemv, weight = weight_map(args), grid, kernel, num_slots = room.num_slots](
+  return [gemv, weight = weight_map(args), grid, kernel, num_slots = room.num_slots, with](
              Stream& stream, const StepLengths&) {
-    launch(stream, grid, kernel, gemv, weight, num_slots);
+    launch(stream, grid, kernel, gemv, weight, num_slots, with);
   };
 }
 
