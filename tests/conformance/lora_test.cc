@@ -109,7 +109,7 @@ TEST_P(Conformance, LoraShrinkAgrees) {
 TEST_P(Conformance, LoraExpandAgreesAndLeavesBaseRows) {
   for (const LoraCase& c : cases(kLoraCases, 2)) {
     const HostTensor b = matrices(c, dtype(), random_).b;
-    for (const int64_t rows : {0, 1, 3, 10, 70}) {
+    for (const int64_t rows : {0, 1, 3, 10, 70, 260}) {
       SCOPED_TRACE(at(rows, c.out()) + ", rank " + std::to_string(c.rank));
       const StepKey step = tokens(rows);
       const HostTensor base = random_.tensor(tokens_by(c.out()), step.sizes());
@@ -132,7 +132,8 @@ TEST_P(Conformance, LoraExpandAgreesAndLeavesBaseRows) {
 
 // Rows of any kind: silu_mul follows for those without an adapter as well.
 TEST_P(Conformance, LoraExpandAppliesSiluMul) {
-  for (const LoraCase& c : {LoraCase{0, 16, {300, 300}}, LoraCase{0, 3, {40, 32}}}) {
+  for (const LoraCase& c :
+       {LoraCase{0, 16, {300, 300}}, LoraCase{0, 32, {320, 320}}, LoraCase{0, 3, {40, 32}}}) {
     const HostTensor b = matrices({8, c.rank, c.blocks}, dtype(), random_).b;
     for (const int64_t rows : {1, 10, 70, 260}) {
       SCOPED_TRACE(at(rows, c.out()));

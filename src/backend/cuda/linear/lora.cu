@@ -5,15 +5,16 @@
 // fetches what lies there: adapters are constants to whoever has their slot. Behind the wait it reads the slot
 // again, and fetches anew where it guessed wrong.
 //
-// With many rows a block takes several, and neighbours of one slot read it once. A row's sums have one
-// order, whichever rows stand beside it.
-#include "backend/cuda/linear/lora.cuh"
+// Many rows are multiplied on tensor cores (lora_mma.cu) where shapes allow it; else a block takes several rows,
+// and neighbours of one slot read it once. A row's sums have one order, whichever rows stand beside it.
+#include "backend/cuda/linear/lora.h"
 
 #include <algorithm>
 #include <array>
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/lora.cuh"
 #include "backend/cuda/rows/chunk.cuh"
 
 namespace encore::cuda {
@@ -588,13 +589,14 @@ BoundLaunch bind_expand(Device& /*device*/, const KernelArgs& args) {
 }  // namespace
 
 std::span<const Kernel> lora_kernels() {
-  static constexpr std::array<Kernel, 4> kRows = {{
+  static constexpr std::array<Kernel, 6> kRows = {{
       {"lora_shrink",
        "lora_shrink.block_per_row",
        accepts_shrink_row,
        nullptr,
        bind_shrink_row,
        {"residual", "norm"}},
+      {"lora_shrink", "lora_shrink.mma", accepts_shrink_tile, nullptr, bind_shrink_tile},
       {"lora_shrink",
        "lora_shrink.warp_per_sum",
        nullptr,
@@ -602,6 +604,7 @@ std::span<const Kernel> lora_kernels() {
        bind_shrink,
        {"residual", "norm"}},
       {"lora_expand", "lora_expand.block_per_row", accepts_expand_row, nullptr, bind_expand_row},
+      {"lora_expand", "lora_expand.mma", accepts_expand_tile, nullptr, bind_expand_tile},
       {"lora_expand", "lora_expand.thread_per_column", nullptr, nullptr, bind_expand},
   }};
   return kRows;
