@@ -12,7 +12,7 @@ namespace encore::cuda {
 std::span<const Kernel> linear_kernels();        // linear/linear.cc: linear
 std::span<const Kernel> fused_linear_kernels();  // linear/linear.cc: fused_linear
 std::span<const Kernel> expert_kernels();        // experts/experts.cc: route, expert_mlp
-std::span<const Kernel> lora_kernels();          // linear/lora.cu: lora_shrink, lora_expand
+std::span<const Kernel> lora_kernels();          // linear/lora.cc: lora_shrink, lora_expand
 std::span<const Kernel> elementwise_kernels();   // rows/elementwise.cu: add, mul, silu, silu_mul
 std::span<const Kernel> norm_kernels();          // rows/norm.cu: rms_norm
 std::span<const Kernel> row_kernels();           // rows/rows.cu: embedding, gather_rows

@@ -76,7 +76,7 @@ __device__ __forceinline__ int lora_block_of(const LoraArgs<T>& args, int output
   return block;
 }
 template <typename T>
-__device__ const __forceinline__ T* lora_row(const LoraArgs<T>& args, int slot, int output) {
+const __device__ __forceinline__ T* lora_row(const LoraArgs<T>& args, int slot, int output) {
   return args.b + slot * args.slot_stride + static_cast<int64_t>(output) * args.rank;
 }
 // h of a row, as an output's block takes it.

@@ -8,9 +8,7 @@
 //
 // A row's sums have one order, whichever rows stand beside it.
 #include <algorithm>
-#include <array>
 
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/lora.cuh"
 #include "backend/cuda/linear/lora.h"
@@ -26,7 +24,6 @@ constexpr int kTileSums = 8;      // columns of a product's second operand
 constexpr int kStepColumns = 32;  // of x, that a warp takes at a time
 constexpr int kWarpOutputs = 32;
 constexpr int kRankStep = 16;
-constexpr int64_t kManyRows = 257;  // with fewer, blocks that take a row each are faster
 
 // Lanes 0 to 15 of a warp get the slots of a tile's rows; -1: none, or no row.
 __device__ __forceinline__ int load_slots(const int32_t* adapters, int first_row, int num_rows) {
@@ -299,7 +296,7 @@ BoundLaunch launch_shrink_tile(const ManyShrinkArgs<T>& shrink) {
 bool accepts_shrink_tile(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   const TensorView& a = args.inputs["a"];
-  return !args.batch_invariant && x.num_rows() >= kManyRows && has_16_bits(x) &&
+  return !args.batch_invariant && x.num_rows() >= kManyRowsWithAdapters && has_16_bits(x) &&
          x.row_elements() % kStepColumns == 0 && is_aligned(x) && is_aligned(a);
 }
 
@@ -331,7 +328,7 @@ bool accepts_expand_tile(const KernelArgs& args) {
   const TensorView& b = args.inputs["b"];
   const TensorView& y = args.outputs["y"];
   const auto ends = lora_block_ends(args.attrs, b.shape[1]);
-  return !args.batch_invariant && base.num_rows() >= kManyRows && has_16_bits(base) &&
+  return !args.batch_invariant && base.num_rows() >= kManyRowsWithAdapters && has_16_bits(base) &&
          b.shape[2] % kRankStep == 0 && has_packed_lora(args.inputs["h"], b, args.attrs) &&
          is_aligned(base) && is_aligned(y) && y.row_elements() % kWarpOutputs == 0 &&
          std::ranges::all_of(ends, [](int64_t end) { return end % kWarpOutputs == 0; });

@@ -1,5 +1,5 @@
-// lora_shrink and lora_expand. A block looks at the slots of its rows itself, so nothing is sorted and
-// the host prepares nothing; where none of them has an adapter, it ends.
+// lora_shrink: a block looks at the slots of its rows itself, so nothing is sorted and the host prepares
+// nothing; where none of them has an adapter, it ends.
 //
 // With few rows a block takes one row. It reads the row's slot before the launches before have ended and
 // fetches what lies there: adapters are constants to whoever has their slot. Behind the wait it reads the slot
@@ -7,14 +7,11 @@
 //
 // Many rows are multiplied on tensor cores (lora_mma.cu) where shapes allow it; else a block takes several rows,
 // and neighbours of one slot read it once. A row's sums have one order, whichever rows stand beside it.
-#include "backend/cuda/linear/lora.h"
-
 #include <algorithm>
-#include <array>
 
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/lora.cuh"
+#include "backend/cuda/linear/lora.h"
 #include "backend/cuda/rows/chunk.cuh"
 
 namespace encore::cuda {
@@ -23,7 +20,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowsOfMany = 8;  // of a block, in a launch of many rows
-constexpr int kManyRows = 257;
 static_assert(kRowsOfMany <= kWarps);
 
 // Units: strides in elements.
@@ -46,17 +42,6 @@ struct ShrinkArgs {
   float per_element;
   float eps;
   float offset;
-};
-
-template <typename T>
-struct ExpandArgs {
-  const T* base;
-  int64_t base_stride;
-  T* y;  // may be base
-  int64_t y_stride;
-  int num_rows;
-  int num_outputs;  // of y
-  LoraArgs<T> lora;
 };
 
 // A row of x, with the residual where there is one.
@@ -180,18 +165,6 @@ __device__ __forceinline__ Pack<T> load_pack_now(const T* address) {
   const uint4 bits = load_global(reinterpret_cast<const uint4*>(address));
   return reinterpret_cast<const Pack<T>&>(bits);
 }
-__device__ __forceinline__ float load_now(const float* address) {
-  float value;
-  asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
-  return value;
-}
-template <typename T>
-__device__ __forceinline__ T load_now(const T* address) {
-  uint16_t bits;
-  asm volatile("ld.global.u16 %0, [%1];" : "=h"(bits) : "l"(address) : "memory");
-  return reinterpret_cast<const T&>(bits);
-}
-
 // A thread's packs of a row: its own and every kThreads-th behind it, zeros beyond the row's end.
 template <typename T, int kPacks>
 struct RowPacks {
@@ -232,9 +205,11 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kNormalizes) norms.fetch(args.norm, num_packs);
   wait_for_inputs();
   RowPacks<T, kPacks> x;
-  x.fetch(args.x + row * args.x_stride, num_packs);
+  const auto fetch_x = [&] { x.fetch(args.x + row * args.x_stride, num_packs); };
+  if (guess >= 0) fetch_x();
   const int slot = load_slot(args.adapters + row);
   if (slot < 0) return;
+  if (guess < 0) fetch_x();
   if (slot != guess) fetch_slot(slot);
   if constexpr (kNormalizes) {
     if (args.residual != nullptr) {
@@ -294,126 +269,6 @@ __global__ void __launch_bounds__(kThreads)
   args.h[row * args.h_stride + first + n] = sum;
 }
 
-// Rounds base and what an adapter adds to it.
-template <typename T>
-__device__ __forceinline__ float rounded_sum(T base, float sum) {
-  return to_float(from_float<T>(to_float(base) + sum));
-}
-
-// A thread takes one column of a row; with silu_mul both that it is made of.
-template <typename T, bool kSiluMul>
-__global__ void __launch_bounds__(kThreads)
-    lora_expand_row_kernel(const __grid_constant__ ExpandArgs<T> args) {
-  constexpr int kSize = Pack<T>::kSize;
-  constexpr int kHalves = kSiluMul ? 2 : 1;
-  constexpr int kAhead = 2;            // packs of b that are fetched early
-  constexpr int kPerPack = kSize / 4;  // packs of h beside one
-  allow_next_kernel();
-  const int row = static_cast<int>(blockIdx.y);
-  const int column = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  const bool has_output = column < args.num_outputs;
-  Pack<T> weights[kHalves][kAhead] = {};
-  const auto fetch_slot = [&](int slot) {
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const T* b = lora_row(args.lora, slot, column + half * args.num_outputs);
-#pragma unroll
-      for (int p = 0; p < kAhead; ++p) {
-        if (p * kSize < args.lora.rank) weights[half][p] = load_pack(b + p * kSize);
-      }
-    }
-  };
-  const int guess = guess_slot(args.lora.adapters + row, args.lora.num_slots);
-  if (guess >= 0 && has_output) fetch_slot(guess);
-  wait_for_inputs();
-  if (!has_output) return;
-  T* y = args.y + row * args.y_stride + column;
-  T base[kHalves];
-  Pack<float> h[kHalves][kAhead * kPerPack] = {};
-#pragma unroll
-  for (int half = 0; half < kHalves; ++half) {
-    const int output = column + half * args.num_outputs;
-    base[half] = load_now(args.base + row * args.base_stride + output);
-    const float* of_row = lora_h(args.lora, row, output);
-#pragma unroll
-    for (int i = 0; i < kAhead * kPerPack; ++i) {
-      if (i * 4 < args.lora.rank) h[half][i] = load_pack_now(of_row + i * 4);
-    }
-  }
-  const int slot = load_slot(args.lora.adapters + row);
-  if (slot < 0 && !kSiluMul && args.y == args.base) return;
-  float values[kHalves];
-#pragma unroll
-  for (int half = 0; half < kHalves; ++half)
-    values[half] = to_float(base[half]);
-  if (slot >= 0) {
-    if (slot != guess) fetch_slot(slot);
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      float sum = 0;
-#pragma unroll
-      for (int p = 0; p < kAhead; ++p) {
-        float of_b[kSize];
-        unpack(weights[half][p], of_b);
-#pragma unroll
-        for (int i = 0; i < kSize; ++i)
-          sum = __fmaf_rn(h[half][p * kPerPack + i / 4].values[i % 4], of_b[i], sum);
-      }
-      const int output = column + half * args.num_outputs;
-      const T* b = lora_row(args.lora, slot, output);
-      const float* of_row = lora_h(args.lora, row, output);
-      for (int k = kAhead * kSize; k < args.lora.rank; k += kSize)
-        add_lora_pack<T>(load_pack(b + k), of_row + k, sum);
-      values[half] = rounded_sum(base[half], sum);
-    }
-  }
-  if constexpr (kSiluMul) {
-    *y = from_float<T>(silu<T>(values[0]) * values[1]);
-  } else {
-    *y = from_float<T>(values[0]);
-  }
-}
-
-// A thread takes one column of the block's rows; with silu_mul both that it is made of.
-template <typename T, bool kPacked, bool kSiluMul>
-__global__ void __launch_bounds__(kThreads)
-    lora_expand_kernel(const __grid_constant__ ExpandArgs<T> args) {
-  constexpr int kHalves = kSiluMul ? 2 : 1;
-  const int column = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
-  const int first_row = static_cast<int>(blockIdx.y) * kRowsOfMany;
-  begin_kernel();
-  if (column >= args.num_outputs) return;
-  const int end = min(args.num_rows, first_row + kRowsOfMany);
-  for (int row = first_row; row < end; ++row) {
-    const int slot = args.lora.adapters[row];
-    T* y = args.y + row * args.y_stride + column;
-    if (slot < 0 && !kSiluMul && args.y == args.base) continue;
-    float values[kHalves];
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const int output = column + half * args.num_outputs;
-      const T base = args.base[row * args.base_stride + output];
-      values[half] = to_float(base);
-      if (slot < 0) continue;
-      if constexpr (kPacked) {
-        values[half] = rounded_sum(base, lora_sum(args.lora, slot, row, output));
-      } else {
-        const T* b = lora_row(args.lora, slot, output);
-        const float* h = lora_h(args.lora, row, output);
-        float sum = 0;
-        for (int k = 0; k < args.lora.rank; ++k)
-          sum = __fmaf_rn(h[k], to_float(b[k]), sum);
-        values[half] = rounded_sum(base, sum);
-      }
-    }
-    if constexpr (kSiluMul) {
-      *y = from_float<T>(silu<T>(values[0]) * values[1]);
-    } else {
-      *y = from_float<T>(values[0]);
-    }
-  }
-}
-
 bool is_pack_wise(const TensorView& view, int64_t columns) {
   return is_aligned(view) && columns * size_of(view.dtype) % 16 == 0;
 }
@@ -467,11 +322,6 @@ int64_t packs_of_thread(const KernelArgs& args) {
   return div_up(x.row_elements() * size_of(x.dtype), 16 * kThreads);
 }
 
-bool accepts_shrink_row(const KernelArgs& args) {
-  return !args.batch_invariant && args.inputs["x"].num_rows() < kManyRows &&
-         has_packed_columns(args) && packs_of_thread(args) <= kMostPacks;
-}
-
 template <typename T, int kSums, int kPacks>
 BoundLaunch launch_shrink_row(const ShrinkArgs<T>& shrink) {
   const Grid grid{
@@ -484,6 +334,30 @@ BoundLaunch launch_shrink_row(const ShrinkArgs<T>& shrink) {
   return [shrink, grid, kernel](Stream& stream, const StepLengths&) {
     launch(stream, grid, kernel, shrink);
   };
+}
+
+template <typename T>
+BoundLaunch bind_shrink_of(const KernelArgs& args) {
+  const ShrinkArgs<T> shrink = shrink_args<T>(args);
+  const bool is_packed = has_packed_columns(args);
+  const bool has_many = shrink.num_rows >= kManyRowsWithAdapters;
+  const auto kernel =
+      has_many ? (is_packed ? lora_shrink_kernel<T, kRowsOfMany, true>
+                            : lora_shrink_kernel<T, kRowsOfMany, false>)
+               : (is_packed ? lora_shrink_kernel<T, 1, true> : lora_shrink_kernel<T, 1, false>);
+  const Grid grid{.blocks = {blocks_for(shrink.num_sums, kWarps),
+                             blocks_for(shrink.num_rows, has_many ? kRowsOfMany : 1)},
+                  .threads = kThreads};
+  return [shrink, grid, kernel](Stream& stream, const StepLengths&) {
+    launch(stream, grid, kernel, shrink);
+  };
+}
+
+}  // namespace
+
+bool accepts_shrink_row(const KernelArgs& args) {
+  return !args.batch_invariant && args.inputs["x"].num_rows() < kManyRowsWithAdapters &&
+         has_packed_columns(args) && packs_of_thread(args) <= kMostPacks;
 }
 
 // With a handful of rows a block takes one sum, so that many blocks share the bytes of few adapters; with
@@ -506,108 +380,10 @@ BoundLaunch bind_shrink_row(Device& /*device*/, const KernelArgs& args) {
   });
 }
 
-template <typename T>
-BoundLaunch bind_shrink_of(const KernelArgs& args) {
-  const ShrinkArgs<T> shrink = shrink_args<T>(args);
-  const bool is_packed = has_packed_columns(args);
-  const bool has_many = shrink.num_rows >= kManyRows;
-  const auto kernel =
-      has_many ? (is_packed ? lora_shrink_kernel<T, kRowsOfMany, true>
-                            : lora_shrink_kernel<T, kRowsOfMany, false>)
-               : (is_packed ? lora_shrink_kernel<T, 1, true> : lora_shrink_kernel<T, 1, false>);
-  const Grid grid{.blocks = {blocks_for(shrink.num_sums, kWarps),
-                             blocks_for(shrink.num_rows, has_many ? kRowsOfMany : 1)},
-                  .threads = kThreads};
-  return [shrink, grid, kernel](Stream& stream, const StepLengths&) {
-    launch(stream, grid, kernel, shrink);
-  };
-}
-
 BoundLaunch bind_shrink(Device& /*device*/, const KernelArgs& args) {
   return visit_element(args.inputs["x"].dtype, [&](auto tag) {
     return bind_shrink_of<typename decltype(tag)::type>(args);
   });
-}
-
-bool has_packed_rank(const KernelArgs& args) {
-  return has_packed_lora(args.inputs["h"], args.inputs["b"], args.attrs);
-}
-
-bool accepts_expand_row(const KernelArgs& args) {
-  return args.inputs["base"].num_rows() < kManyRows && has_packed_rank(args);
-}
-
-template <typename T>
-ExpandArgs<T> expand_args(const KernelArgs& args) {
-  const TensorView& base = args.inputs["base"];
-  const TensorView& y = args.outputs["y"];
-  return {.base = base.as<const T>(),
-          .base_stride = base.row_stride,
-          .y = y.as<T>(),
-          .y_stride = y.row_stride,
-          .num_rows = static_cast<int>(base.num_rows()),
-          .num_outputs = static_cast<int>(y.row_elements()),
-          .lora = lora_args<T>(args.inputs["h"], args.inputs["b"], args.inputs["adapters"],
-                               args.attrs)};
-}
-
-// Binds a kernel whose blocks take `rows_each` rows.
-template <typename T>
-BoundLaunch launch_expand(const ExpandArgs<T>& expand, void (*kernel)(ExpandArgs<T>),
-                          int64_t rows_each) {
-  const Grid grid{
-      .blocks = {blocks_for(expand.num_outputs, kThreads), blocks_for(expand.num_rows, rows_each)},
-      .threads = kThreads};
-  return [expand, grid, kernel](Stream& stream, const StepLengths&) {
-    launch(stream, grid, kernel, expand);
-  };
-}
-
-BoundLaunch bind_expand_row(Device& /*device*/, const KernelArgs& args) {
-  const bool has_silu_mul = args.attrs.find("epilogue") != nullptr;
-  return visit_element(args.inputs["base"].dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    return launch_expand<T>(
-        expand_args<T>(args),
-        has_silu_mul ? lora_expand_row_kernel<T, true> : lora_expand_row_kernel<T, false>, 1);
-  });
-}
-
-BoundLaunch bind_expand(Device& /*device*/, const KernelArgs& args) {
-  const bool has_silu_mul = args.attrs.find("epilogue") != nullptr;
-  const bool is_packed = has_packed_rank(args);
-  return visit_element(args.inputs["base"].dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const auto kernel = is_packed ? (has_silu_mul ? lora_expand_kernel<T, true, true>
-                                                  : lora_expand_kernel<T, true, false>)
-                                  : (has_silu_mul ? lora_expand_kernel<T, false, true>
-                                                  : lora_expand_kernel<T, false, false>);
-    return launch_expand<T>(expand_args<T>(args), kernel, kRowsOfMany);
-  });
-}
-
-}  // namespace
-
-std::span<const Kernel> lora_kernels() {
-  static constexpr std::array<Kernel, 6> kRows = {{
-      {"lora_shrink",
-       "lora_shrink.block_per_row",
-       accepts_shrink_row,
-       nullptr,
-       bind_shrink_row,
-       {"residual", "norm"}},
-      {"lora_shrink", "lora_shrink.mma", accepts_shrink_tile, nullptr, bind_shrink_tile},
-      {"lora_shrink",
-       "lora_shrink.warp_per_sum",
-       nullptr,
-       nullptr,
-       bind_shrink,
-       {"residual", "norm"}},
-      {"lora_expand", "lora_expand.block_per_row", accepts_expand_row, nullptr, bind_expand_row},
-      {"lora_expand", "lora_expand.mma", accepts_expand_tile, nullptr, bind_expand_tile},
-      {"lora_expand", "lora_expand.thread_per_column", nullptr, nullptr, bind_expand},
-  }};
-  return kRows;
 }
 
 }  // namespace encore::cuda
