@@ -7,12 +7,12 @@
 
 namespace encore::cli {
 
-void add_bench_adapter_options(Command& verb, BenchAdapterOptions& options) {
-  verb.add_option(
-          "--adapters", options.num_adapters,
-          "Random adapters (LoRA), which the sequences take by turns; beside them, the same "
-          "is timed with room for as many and none in use (as --max-loras alone does), and "
-          "without room. Default: none")
+void add_bench_adapter_options(Command& verb, BenchAdapterOptions& options,
+                               std::string_view compared) {
+  verb.add_option("--adapters", options.num_adapters,
+                  fmt::format("Random adapters (LoRA), which the sequences take by turns{}. "
+                              "Default: none",
+                              compared))
       ->range(int64_t{0}, int64_t{4096})
       ->type_name("N");
   verb.add_option("--rank", options.rank, "The rank of those")

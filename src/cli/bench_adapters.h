@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 #include "cli/bench.h"
@@ -16,8 +17,14 @@ struct BenchAdapterOptions {
   std::string targets = "all";
 };
 
-// Adds --adapters, --rank and --targets.
-void add_bench_adapter_options(Command& verb, BenchAdapterOptions& options);
+// Adds --adapters, --rank and --targets. `compared`: what the verb times beside steps with adapters.
+void add_bench_adapter_options(Command& verb, BenchAdapterOptions& options,
+                               std::string_view compared);
+// Beside steps with adapters, benchmarks time these.
+inline constexpr std::string_view kWithRoomAndWithout =
+    "; beside them, the same is timed with room for as many and none in use (as --max-loras alone "
+    "does), and "
+    "without room";
 // Room for adapters of those projections, where there is any, and random ones, which sequences take by
 // turns.
 void add_adapters(const BenchAdapterOptions& options, loader::AdapterOptions& adapters);

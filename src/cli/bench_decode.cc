@@ -442,7 +442,7 @@ void add_bench_decode(Command& bench) {
           "too, as JSON. "
           "Counting takes a launch a layer")
       ->type_name("FILE");
-  add_bench_adapter_options(*verb, options->adapters);
+  add_bench_adapter_options(*verb, options->adapters, kWithRoomAndWithout);
   verb->group("Measurement: what is timed, and how often",
               {"--runs", "--warmup-tokens", "--routing", "--expert-counts", "--adapters", "--rank",
                "--targets"});

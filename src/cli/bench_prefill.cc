@@ -167,7 +167,7 @@ void add_bench_prefill(Command& bench) {
   auto options =
       std::make_shared<BenchPrefillOptions>();  // shared by the parser's options and the callback
   add_bench_options(*verb, options->bench);
-  add_bench_adapter_options(*verb, options->adapters);
+  add_bench_adapter_options(*verb, options->adapters, kWithRoomAndWithout);
   verb->group("Measurement: what is timed, and how often", {"--adapters", "--rank", "--targets"});
   verb->footer(kBenchPrefillFooter);
   verb->callback([options] { bench_prefill(*options); });

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/statistics.h"
 #include "cli/bench.h"
+#include "cli/bench_adapters.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -44,6 +45,7 @@ struct ProfileOptions {
   std::optional<int64_t> prompt_tokens;
   std::optional<int64_t> steps;
   std::string html;
+  BenchAdapterOptions adapters;
 };
 
 // The size of the step to profile: how many sequences decode, how long they are, and the prompt
@@ -256,6 +258,7 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
 void profile_verb(const ProfileOptions& options) {
   // The device decides how many steps there are, so ask as for the most.
   loader::LoadOptions load = profile_load_options(options);
+  add_adapters(options.adapters, load.adapters);
   const measure::DecodingOptions decoding = decoding_options(options, options.steps.value_or(32));
   const ProfiledStep step = profiled_step(options, decoding);
   const int64_t longest =
@@ -301,7 +304,9 @@ void add_profile(Command& app) {
   verb->add_option("--html", options->html,
                    "Also write a page with a timeline of every mode: one file, nothing loaded")
       ->type_name("FILE");
-  verb->group("Measurement: what is timed, and how often", {"--prompt-tokens", "--steps"});
+  add_bench_adapter_options(*verb, options->adapters, "");
+  verb->group("Measurement: what is timed, and how often",
+              {"--prompt-tokens", "--steps", "--adapters", "--rank", "--targets"});
   verb->group("Output: how results are printed", {"--json"});
   verb->footer(kProfileFooter);
   verb->callback([options] { profile_verb(*options); });

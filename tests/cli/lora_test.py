@@ -78,6 +78,17 @@ class LoraTest(CliTest):
         self.assertNotIn("lora", self.run_encore(*inspect).stdout)
         self.assertIn("lora_a", self.run_encore(*inspect, "--lora", f"x={self.a}").stdout)
 
+    def test_profile_traces_their_launches(self):
+        def kernels(*arguments):
+            done = self.run_encore("profile", "--device", "cpu", "--model", "stories", "--graphs", "full", "--batch", 2,
+                                   "--context", 8, "--steps", 2, "--json", *arguments)
+            traced = json.loads(done.stdout)["modes"][0]["traced"]
+            return sum(group["count"] for group in traced["kernels"].values())
+
+        # Two launches more for each product of a layer; behind gate and up one of them applies SiLU, which has its own
+        # without adapters.
+        self.assertEqual(kernels("--adapters", 2, "--rank", 4), kernels() + 7 * CONFIG["num_hidden_layers"])
+
     def test_serve_lists_them_and_answers_by_them(self):
         def text(*arguments):
             return json.loads(self.generate(*arguments).stdout)["text"]
