@@ -43,12 +43,6 @@ __device__ __forceinline__ void store_shared(uint32_t address, const uint4& valu
                : "memory");
 }
 
-// Starts to bring memory to the L2 cache. It has no other effect, so it may read what another launch
-// has not written yet. REQUIRES: multiples of 16.
-__device__ __forceinline__ void prefetch(const void* global, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-}
-
 // True in one lane of a whole warp. The compiler knows, and leaves out the loops over lanes that
 // instructions with operands of the whole warp (copies, barriers) need otherwise.
 __device__ __forceinline__ bool elect_lane() {

@@ -19,7 +19,6 @@ ALLOWED = {
     "exchange.cuh": "waits for other GPUs, whose blocks are placed whatever this one does",
     "advance.cu": "one look at the host's mark, in no loop",
     "lora.cuh": "one look at a row's slot, in no loop, to fetch what lies there",
-    "expert_rows.cu": "one look at a row's experts, in no loop, to prefetch",
 }
 
 

@@ -31,10 +31,8 @@ constexpr int kWarps = 4;
 constexpr int kOutputsPerWarp = 16;  // of a set
 constexpr int kOutputs = kWarps * kOutputsPerWarp;
 constexpr int kSets = 2;
-constexpr int kDepth = 64;  // columns in a stage of shared memory
-constexpr int kPieces = kDepth / 8;
-constexpr int kStages = 4;
-constexpr int kFewRows = 16;  // in a tile
+constexpr int kRowPieces = 8;  // of 16 bytes, of a row of weights in a stage of shared memory
+constexpr int kFewRows = 16;   // in a tile
 constexpr int kManyRows = 64;
 
 // The rows of a tile belong to one expert: they are `count` of the sorted pairs, from `first` on.
@@ -127,13 +125,15 @@ struct ProductArgs {
   const int32_t* num_tiles;
 };
 
-// A stage of shared memory: kDepth columns of weights, in a tile of rows of so many 16-byte pieces,
-// and of rows that they are multiplied with.
+// A stage of shared memory: kDepth columns of weights, in a tile of rows of kRowPieces 16-byte pieces,
+// and of rows that they are multiplied with. Of codes a stage has twice the columns of floats, so that
+// as many bytes of weights come with each step.
 template <typename Stored, int kRows>
 struct Stage {
   static constexpr int kPieceElements = 16 / static_cast<int>(sizeof(Stored));
-  static constexpr int kWeightPieces = kDepth / kPieceElements;
-  static constexpr int kWeightRowBytes = kWeightPieces * 16;
+  static constexpr int kDepth = kRowPieces * kPieceElements;
+  static constexpr int kCount = kIsFp8<Stored> ? 3 : 4;  // that a block has
+  static constexpr int kWeightRowBytes = kRowPieces * 16;
   static constexpr int kWeightBytes = kSets * kOutputs * kWeightRowBytes;
   static constexpr int kRowBytes = kRows * kDepth * 2;
   static constexpr int kBytes = kWeightBytes + kRowBytes;
@@ -227,8 +227,10 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     expert_product_kernel(const __grid_constant__ ProductArgs<T, Stored> args) {
   using Tile = Stage<Stored, kRows>;
   constexpr int kThreads = kWarps * kLanes;
-  constexpr int kWeightRowsPerCopy =
-      kThreads / Tile::kWeightPieces;  // that the block copies at once
+  constexpr int kDepth = Tile::kDepth;
+  constexpr int kPieces = kDepth / 8;  // of 16 bytes, of a row
+  constexpr int kStages = Tile::kCount;
+  constexpr int kWeightRowsPerCopy = kThreads / kRowPieces;  // that the block copies at once
   constexpr int kWeightCopies = kSets * kOutputs / kWeightRowsPerCopy;
   constexpr int kCopiesPerSet = kWeightCopies / kSets;
   constexpr int kRowsPerCopy = kThreads / kPieces;
@@ -248,12 +250,12 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   if (thread < kRows) pairs[thread] = thread < tile.count ? args.sorted[tile.first + thread] : -1;
   __syncthreads();
 
-  const int weight_row = thread / Tile::kWeightPieces;
-  const int weight_column = thread % Tile::kWeightPieces * Tile::kPieceElements;
+  const int weight_row = thread / kRowPieces;
+  const int weight_column = thread % kRowPieces * Tile::kPieceElements;
   const Stored* const weight =
       args.matrices.row(tile.expert, 0, first_output + weight_row) + weight_column;
   const int64_t set_rows = kGated ? args.matrices.set_rows : kOutputs;
-  const uint32_t weight_to = Tile::weight_offset(weight_row, thread % Tile::kWeightPieces);
+  const uint32_t weight_to = Tile::weight_offset(weight_row, thread % kRowPieces);
   const int copied_row = thread / kPieces;
   const int piece = thread % kPieces;
   const T* rows[kRowCopies];
@@ -322,7 +324,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     if (step + kStages - 1 < num_steps) copy_stage(step + kStages - 1);
     commit_copies();
     const uint32_t stage = shared + static_cast<uint32_t>(step % kStages * Tile::kBytes);
-#pragma unroll
+#pragma unroll 4
     for (int k = 0; k < kPieces / 2; ++k) {
       uint32_t weights[kSets][4];
       load_weights<T, Stored>(weights, stage, k);
@@ -470,7 +472,8 @@ void launch_product(Stream& stream, const KernelArgs& args, const char* name, co
            {.blocks = dim3(static_cast<unsigned>(div_up(product.num_outputs, kOutputsPerBlock)),
                            static_cast<unsigned>(max_tiles)),
             .threads = kWarps * kLanes,
-            .shared_bytes = static_cast<size_t>(kStages * Stage<Stored, kRows>::kBytes)},
+            .shared_bytes =
+                static_cast<size_t>(Stage<Stored, kRows>::kCount * Stage<Stored, kRows>::kBytes)},
            expert_product_kernel<T, Stored, kRows, kGated>, product);
   };
   if (args.inputs[name].dtype == DType::kFP8) {
@@ -537,7 +540,8 @@ template <typename T, int kRows>
 BoundLaunch bind_tiles(const KernelArgs& args) {
   const auto allow = [](auto tag) {
     using Stored = typename decltype(tag)::type;
-    constexpr int64_t kBytes = kStages * Stage<Stored, kRows>::kBytes;
+    using Tile = Stage<Stored, kRows>;
+    constexpr int64_t kBytes = Tile::kCount * Tile::kBytes;
     allow_shared_memory(expert_product_kernel<T, Stored, kRows, true>, kBytes);
     allow_shared_memory(expert_product_kernel<T, Stored, kRows, false>, kBytes);
   };

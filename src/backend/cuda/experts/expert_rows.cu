@@ -1,23 +1,19 @@
 // Computes expert_mlp with a warp for each output of each row, in two launches: one makes the
-// products of gate and up with their activation, and one adds up the experts' products, where each
-// lane adds its share in the order of the row's list. The second starts while the first still runs,
-// and brings weights of the experts that it finds chosen to the L2 cache meanwhile. They have been
-// chosen by then, as the first lets it start after its own wait; no result depends on that.
-#include <algorithm>
-
+// products of gate and up with their activation, and one adds up the experts' products. A lane has
+// every 32nd chunk of columns, and fetches the next before it multiplies one.
+//
+// Loops are not unrolled, as a multiprocessor fetches the code of a launch anew (launch.h): unrolled
+// for more copies under way, each launch took longer, most of all of codes.
 #include "backend/cuda/experts/experts.h"
 #include "backend/cuda/experts/matrices.cuh"
-#include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/memory_order.cuh"
 
 namespace encore::cuda {
 namespace {
 
 constexpr int kWarps = 8;
 constexpr int kLanes = 32;
-// Half of the L2 cache of an H100: the first launch reads through it as well.
-constexpr int64_t kPrefetchedBytes = 24 << 20;
+constexpr int kDownChunks = 2;  // that a lane of the second launch fetches at once
 
 // What both launches are told of the rows. Strides count elements.
 template <typename T>
@@ -34,19 +30,12 @@ struct ExpertRows {
   int num_rows;
   int num_experts;
   int top_k;
-  int width;           // D
-  int inner;           // F
-  int num_prefetched;  // of each row's experts, for the second launch
+  int width;  // D
+  int inner;  // F
 
   // The row's k-th expert; below 0: none.
   [[nodiscard]] __device__ __forceinline__ int expert_of(int64_t row, int k) const {
     const int expert = experts[row * experts_stride + k];
-    return expert < num_experts ? expert : -1;
-  }
-  // The same before wait_for_inputs(), for a hint: it reads past the L1 cache, and may be any expert.
-  [[nodiscard]] __device__ __forceinline__ int early_expert_of(int64_t row, int k) const {
-    const int expert = static_cast<int>(ld_relaxed<Scope::kDevice>(
-        reinterpret_cast<const uint32_t*>(experts + row * experts_stride + k)));
     return expert < num_experts ? expert : -1;
   }
 };
@@ -57,16 +46,34 @@ template <typename T, typename Stored, bool kPacked>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_gate_up_kernel(const __grid_constant__ ExpertRows<T> args,
                           const __grid_constant__ ExpertMatrices<Stored> gate_up) {
-  // In this order, for the next kernel starts early to look at the experts that were chosen.
-  wait_for_inputs();
+  using Chunks = Factors<T, Stored, kPacked, 2>;
   allow_next_kernel();
   const int64_t pair = blockIdx.x;
   const int output = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / kLanes);
-  const int64_t row = pair / args.top_k;
-  const int expert = args.expert_of(row, static_cast<int>(pair % args.top_k));
+  int row = static_cast<int>(blockIdx.x) / args.top_k;
+  int k = static_cast<int>(blockIdx.x) % args.top_k;
+  compute_now(row);
+  compute_now(k);
+  wait_for_inputs();
+  const int expert = args.expert_of(row, k);
   if (expert < 0 || output >= args.inner) return;
+  const T* const x = args.x + row * args.x_stride;
   float sums[2] = {};  // of gate and of up
-  add_dot_products<kPacked>(args.x + row * args.x_stride, gate_up, expert, output, sums);
+  Chunks next;
+  bool has_next = false;
+  int column = static_cast<int>(threadIdx.x) % kLanes * Chunks::kSize;
+#pragma unroll 1
+  do {
+    const Chunks chunks = next;
+    const bool has_chunks = has_next;
+    has_next = column < gate_up.columns;
+    if (has_next) next.fetch(x, gate_up, expert, output, column);
+    column += kLanes * Chunks::kSize;
+    if (has_chunks) {
+      sums[0] += chunks.product(0);
+      sums[1] += chunks.product(1);
+    }
+  } while (has_next);
   const float gate = warp_sum(sums[0]);
   const float up = warp_sum(sums[1]);
   if (threadIdx.x % kLanes == 0)
@@ -74,41 +81,62 @@ __global__ void __launch_bounds__(kWarps* kLanes)
 }
 
 // Adds up the products of each row's experts. The grid is (rows, blocks of outputs of down); a warp
-// computes one output.
+// computes one output. Its lanes go through the columns of all experts of the row as if they were one
+// row's. Shared memory: the row's experts and their weights.
 template <typename T, typename Stored, bool kPacked>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_down_kernel(const __grid_constant__ ExpertRows<T> args,
                        const __grid_constant__ ExpertMatrices<Stored> down) {
-  allow_next_kernel();
+  using Chunks = Factors<T, Stored, kPacked, 1>;
+  extern __shared__ int32_t experts_of_row[];
+  auto* const weights_of_row = reinterpret_cast<float*>(experts_of_row + args.top_k);
+  begin_kernel();
   const int64_t row = blockIdx.x;
-  if constexpr (kPacked) {
-    // The rows of this block lie one after the other in each expert's matrix.
-    const int thread = static_cast<int>(threadIdx.x);
-    const int first = static_cast<int>(blockIdx.y) * kWarps;
-    if (thread < args.num_prefetched) {
-      const int expert = args.early_expert_of(row, thread);
-      const int num_outputs = min(kWarps, args.width - first);
-      if (expert >= 0) {
-        prefetch(down.row(expert, 0, first),
-                 static_cast<uint32_t>(num_outputs * down.columns * sizeof(Stored)));
-      }
-    }
+  const int thread = static_cast<int>(threadIdx.x);
+  const int output = static_cast<int>(blockIdx.y) * kWarps + thread / kLanes;
+#pragma unroll 1
+  for (int k = thread; k < args.top_k; k += kWarps * kLanes) {
+    experts_of_row[k] = args.expert_of(row, k);
+    weights_of_row[k] = args.weights[row * args.weights_stride + k];
   }
-  wait_for_inputs();
-  const int output = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / kLanes);
+  __syncthreads();
   if (output >= args.width) return;
+
+  const T* const hidden = args.hidden + row * args.top_k * args.inner;
+  int k = 0;
+  int column = thread % kLanes * Chunks::kSize;  // beyond the last, of a later expert
+  Chunks next[kDownChunks];
+  float next_weights[kDownChunks] = {};  // 0: there is no such chunk
   float sum = 0;
-#pragma unroll 2
-  for (int k = 0; k < args.top_k; ++k) {
-    const int expert = args.expert_of(row, k);
-    if (expert < 0) continue;
-    float product[1] = {};
-    add_dot_products<kPacked>(args.hidden + (row * args.top_k + k) * args.inner, down, expert,
-                              output, product);
-    sum = fmaf(args.weights[row * args.weights_stride + k], product[0], sum);
-  }
+  bool has_next;
+#pragma unroll 1
+  do {
+    Chunks chunks[kDownChunks];
+    float weights[kDownChunks];
+#pragma unroll
+    for (int i = 0; i < kDownChunks; ++i) {
+      chunks[i] = next[i];
+      weights[i] = next_weights[i];
+      while (column >= args.inner) {
+        column -= args.inner;
+        ++k;
+      }
+      next_weights[i] = 0;
+      if (i == 0) has_next = k < args.top_k;
+      const int expert = k < args.top_k ? experts_of_row[k] : -1;
+      if (expert >= 0) {
+        next_weights[i] = weights_of_row[k];
+        next[i].fetch(hidden + static_cast<int64_t>(k) * args.inner, down, expert, output, column);
+      }
+      column += kLanes * Chunks::kSize;
+    }
+#pragma unroll
+    for (int i = 0; i < kDownChunks; ++i) {
+      if (weights[i] != 0) sum = fmaf(weights[i], chunks[i].product(0), sum);
+    }
+  } while (has_next);
   sum = warp_sum(sum);
-  if (threadIdx.x % kLanes == 0) args.y[row * args.y_stride + output] = from_float<T>(sum);
+  if (thread % kLanes == 0) args.y[row * args.y_stride + output] = from_float<T>(sum);
 }
 
 // One of the two launches, of an operand that is stored so.
@@ -129,17 +157,9 @@ BoundLaunch bind_down(const ExpertRows<T>& rows, const ExpertMatrices<Stored>& d
       is_packed ? expert_down_kernel<T, Stored, true> : expert_down_kernel<T, Stored, false>;
   const Grid grid{.blocks = dim3(static_cast<unsigned>(rows.num_rows),
                                  static_cast<unsigned>(div_up(rows.width, kWarps))),
-                  .threads = kWarps * kLanes};
+                  .threads = kWarps * kLanes,
+                  .shared_bytes = static_cast<size_t>(rows.top_k) * 8};
   return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, rows, down); };
-}
-
-// Returns how many experts of each row the second launch prefetches, so that caches hold them.
-int num_prefetched(const KernelArgs& args) {
-  const TensorView& down = args.inputs["down"];
-  const int64_t top_k = args.inputs["experts"].shape[1];
-  const int64_t num_rows = std::max(args.inputs["x"].num_rows(), int64_t{1});
-  const int64_t bytes = down.shape[1] * down.shape[2] * size_of(down.dtype) * num_rows;
-  return static_cast<int>(std::min({top_k, kPrefetchedBytes / bytes, int64_t{kWarps * kLanes}}));
 }
 
 // Calls `visitor(TypeTag<Stored>{})` with the type of a weight's elements, T or codes.
@@ -185,8 +205,7 @@ BoundLaunch bind_expert_rows(Device& /*device*/, const KernelArgs& args) {
                              .num_experts = static_cast<int>(gate_up.shape[0]),
                              .top_k = static_cast<int>(experts.shape[1]),
                              .width = static_cast<int>(x.shape[1]),
-                             .inner = static_cast<int>(down.shape[2]),
-                             .num_prefetched = num_prefetched(args)};
+                             .inner = static_cast<int>(down.shape[2])};
     const BoundLaunch first = visit_weight<T>(gate_up, [&](auto stored) {
       using Stored = typename decltype(stored)::type;
       return bind_gate_up(rows, matrices_of<Stored>(args, "gate_up", 2),

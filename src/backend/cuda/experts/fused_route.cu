@@ -27,7 +27,7 @@ constexpr int kRouterThreads = kRouterWarps * kRouteLanes;
 constexpr int kMaxRowPacks = 4;   // of a thread
 constexpr int64_t kMaxRows = 32;  // more rows would read the router's weight too often
 constexpr int64_t kMaxExperts = 1024;
-constexpr int64_t kMaxHeldBytes = 64 * 1024;  // of the router's weight, in a block
+constexpr int64_t kMaxHeldBytes = 128 * 1024;  // of the router's weight, in a block
 
 // Units: strides in elements.
 template <typename T>
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kRouterThreads)
       const T* const weight =
           place < args.num_held ? held + static_cast<int64_t>(place) * args.columns : weight_of(e);
       float logit = 0;
-#pragma unroll 8
+#pragma unroll 1
       for (int i = first_column; i < args.columns; i += kColumnsOfWarp) {
         float values[kSize];
         float weights[kSize];

@@ -38,45 +38,54 @@ struct ExpertMatrices {
   }
 };
 
-// As many adjacent elements of a weight's row as a lane takes at once, for rows of x of type T.
-template <typename T, typename Stored, bool kPacked>
-inline constexpr int kChunkSize =
-    std::is_same_v<Stored, Float8> ? CodeChunk<kPacked>::kSize : Chunk<T, kPacked>::kSize;
+// A lane's chunks of a row of x and of the rows of the first kSets matrices of an expert that it is
+// multiplied with. They are fetched well before they are multiplied.
+template <typename T, typename Stored, bool kPacked, int kSets>
+class Factors {
+  static constexpr bool kHasScales = ExpertMatrices<Stored>::kHasScales;
+  using Elements = Chunk<T, kPacked>;
+  using Weights = std::conditional_t<kHasScales, CodeChunk<kPacked>, Chunk<T, kPacked>>;
 
-// A lane's share of the dot products of a row of x with row `output` of the first kSets matrices of an
-// expert.
-template <bool kPacked, int kSets, typename T, typename Stored>
-__device__ __forceinline__ void add_dot_products(const T* x, const ExpertMatrices<Stored>& m,
-                                                 int expert, int output, float (&sums)[kSets]) {
-  constexpr bool kHasScales = ExpertMatrices<Stored>::kHasScales;
-  constexpr int kSize = kChunkSize<T, Stored, kPacked>;
-  constexpr int kLanes = 32;
-  const Stored* rows[kSets];
-  const float* scales[kSets];
+ public:
+  static constexpr int kSize = Weights::kSize;  // columns
+
+  __device__ __forceinline__ void fetch(const T* x, const ExpertMatrices<Stored>& m, int expert,
+                                        int output, int column) {
 #pragma unroll
-  for (int set = 0; set < kSets; ++set) {
-    rows[set] = m.row(expert, set, output);
-    if constexpr (kHasScales) scales[set] = m.scales_of(expert, set, output);
-  }
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x) % kLanes * kSize; i < m.columns; i += kLanes * kSize) {
-    float values[kSize];
-    load_elements<kPacked>(x + i, values);
+    for (int i = 0; i < kChunks; ++i)
+      x_[i] = Elements::fetch(x, column + i * Elements::kSize, m.columns);
 #pragma unroll
     for (int set = 0; set < kSets; ++set) {
-      float weights[kSize];
-      if constexpr (kHasScales) {
-        CodeChunk<kPacked>::load(rows[set], i, m.columns, weights);
-        float product = 0;  // of columns that share a scale
-        add_products(values, weights, product);
-        sums[set] = __fmaf_rn(product, scales[set][i >> m.column_shift], sums[set]);
-      } else {
-        Chunk<T, kPacked>::load(rows[set], i, weights);
-        add_products(values, weights, sums[set]);
-      }
+      weights_[set] = Weights::fetch(m.row(expert, set, output), column, m.columns);
+      if constexpr (kHasScales)
+        scales_[set] = m.scales_of(expert, set, output)[column >> m.column_shift];
     }
   }
-}
+  [[nodiscard]] __device__ __forceinline__ float product(int set) const {
+    float values[kSize];
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      float some[Elements::kSize];
+      Elements::widen(x_[i], some);
+#pragma unroll
+      for (int j = 0; j < Elements::kSize; ++j)
+        values[i * Elements::kSize + j] = some[j];
+    }
+    float weights[kSize];
+    Weights::widen(weights_[set], weights);
+    float sum = 0;
+    add_products(values, weights, sum);
+    if constexpr (kHasScales) sum *= scales_[set];
+    return sum;
+  }
+
+ private:
+  static constexpr int kChunks = kSize / Elements::kSize;
+
+  typename Elements::Raw x_[kChunks];
+  typename Weights::Raw weights_[kSets];
+  float scales_[kSets];  // of codes
+};
 
 // The operand `name`, "gate_up" or "down", of an expert_mlp, with its scales.
 template <typename Stored>

@@ -1,4 +1,5 @@
-// A warp's choice of a row's experts: it finds the largest scores one after the other.
+// A warp's choice of a row's experts: it finds the largest scores one after the other. Loops are not
+// unrolled: a launch fetches its code anew (launch.h).
 #pragma once
 
 #include <cfloat>
@@ -51,6 +52,7 @@ __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choi
   float best = -INFINITY;
   float second = -INFINITY;
   __syncwarp();
+#pragma unroll 1
   for (int i = 0; i < size && lane < rule.groups; ++i) {
     const float value = choices[lane * size + i];
     second = fmaxf(second, fminf(best, value));
@@ -58,15 +60,23 @@ __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choi
   }
   float score = lane < rule.groups ? best + second : -INFINITY;
   bool is_kept = false;
+#pragma unroll 1
   for (int kept = 0; kept < rule.groups_kept; ++kept) {
     const int group = lane_of_largest(score, lane < rule.groups && !is_kept ? lane : INT_MAX);
     if (lane != group) continue;
     is_kept = true;
     score = -INFINITY;
   }
+#pragma unroll 1
   for (int i = 0; i < size && lane < rule.groups && !is_kept; ++i)
     choices[lane * size + i] = -INFINITY;
   __syncwarp();
+}
+
+// As drawn_expert(), which is called where it is not part of what others wait for.
+__device__ __noinline__ int draw_expert(int drawn, int32_t step, int64_t row, int k, int attempt,
+                                        int num_experts, const float* shares) {
+  return drawn_expert(drawn, step, row, k, attempt, num_experts, shares);
 }
 
 // Draws experts in the place of those that the row chose. `taken` has a number for each expert.
@@ -74,15 +84,18 @@ __device__ __forceinline__ void draw_experts(const RoutingRule& rule, int64_t ro
                                              int32_t* experts, float* weights, int lane) {
   const int32_t step = *rule.step_clock;
   const auto draw = [&](int k, int attempt) {
-    return drawn_expert(rule.drawn, step, row, k, attempt, rule.num_experts, rule.shares);
+    return draw_expert(rule.drawn, step, row, k, attempt, rule.num_experts, rule.shares);
   };
+#pragma unroll 1
   for (int e = lane; e < rule.num_experts; e += kRouteLanes)
     taken[e] = 0;
   __syncwarp();
   int first_draw = 0;  // of the k of this lane among 32
+#pragma unroll 1
   for (int k = 0; k < rule.top_k; ++k) {
     if (k % kRouteLanes == 0) first_draw = draw(k + lane, 0);
     int drawn = __shfl_sync(kAllRouteLanes, first_draw, k % kRouteLanes);
+#pragma unroll 1
     for (int attempt = 1; taken[drawn] != 0; ++attempt)
       drawn = draw(k, attempt);
     __syncwarp();
@@ -104,6 +117,7 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
   int32_t* const experts = args.experts + row * args.experts_stride;
   float* const weights = args.weights + row * args.weights_stride;
   if (!args.is_live(row)) {
+#pragma unroll 1
     for (int k = lane; k < rule.top_k; k += kRouteLanes) {
       experts[k] = -1;
       weights[k] = 0;
@@ -111,6 +125,7 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
     return;
   }
   float largest = -FLT_MAX;
+#pragma unroll 1
   for (int e = lane; e < rule.num_experts; e += kRouteLanes) {
     choices[e] = clamped(logits[e]);
     largest = fmaxf(largest, choices[e]);
@@ -120,6 +135,7 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
     largest = warp_max(largest);
     if (!rule.by_logit || !rule.renormalizes) {
       sum = 0;
+#pragma unroll 1
       for (int e = lane; e < rule.num_experts; e += kRouteLanes)
         sum += expf(choices[e] - largest);
       sum = warp_sum(sum);
@@ -129,40 +145,43 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
     return rule.is_sigmoid ? 1.0F / (1.0F + expf(-logit)) : expf(logit - largest) / sum;
   };
   if (!rule.by_logit) {
+#pragma unroll 1
     for (int e = lane; e < rule.num_experts; e += kRouteLanes)
       choices[e] = clamped(score(choices[e]) + (rule.bias == nullptr ? 0.0F : rule.bias[e]));
     if (rule.groups_kept < rule.groups) drop_groups(rule, choices, lane);
   }
-  // The best of this lane's experts. Those that were chosen before are -infinity, which is below all
-  // that can be.
-  float best;
-  int id;
-  const auto find_best = [&] {
-    best = -INFINITY;
-    id = INT_MAX;
-    for (int e = lane; e < rule.num_experts; e += kRouteLanes) {
-      if (choices[e] > best) {
-        best = choices[e];
-        id = e;
-      }
-    }
-  };
-  find_best();
+  // The best of this lane's experts, which it looks for again when that was chosen. Those that were
+  // chosen before are -infinity, which is below all that can be.
+  float best = -INFINITY;
+  int id = INT_MAX;
+  bool is_known = false;
   // The first expert of this lane's part of the list, and its weight, stay in registers.
   int first_expert = 0;
   float first_weight = 0;
+#pragma unroll 1
   for (int k = 0; k < rule.top_k; ++k) {
-    const int chosen = lane_of_largest(best, id);
-    if (chosen == id) {
-      choices[id] = -INFINITY;
-      find_best();
+    if (!is_known) {
+      best = -INFINITY;
+      id = INT_MAX;
+#pragma unroll 1
+      for (int e = lane; e < rule.num_experts; e += kRouteLanes) {
+        const float choice = choices[e];
+        if (choice > best) {
+          best = choice;
+          id = e;
+        }
+      }
     }
+    const int chosen = lane_of_largest(best, id);
+    is_known = chosen != id;
+    if (!is_known) choices[id] = -INFINITY;
     if (k % kRouteLanes == lane) {
       experts[k] = chosen;
       if (k < kRouteLanes) first_expert = chosen;
     }
   }
   float weight_sum = 0;
+#pragma unroll 1
   for (int k = lane; k < rule.top_k; k += kRouteLanes) {
     const float weight = score(clamped(logits[k < kRouteLanes ? first_expert : experts[k]]));
     weight_sum += weight;
@@ -173,6 +192,7 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
     }
   }
   const float divisor = rule.renormalizes ? warp_sum(weight_sum) + kLeastWeightSum : 1.0F;
+#pragma unroll 1
   for (int k = lane; k < rule.top_k; k += kRouteLanes)
     weights[k] = (k < kRouteLanes ? first_weight : weights[k]) / divisor * rule.factor;
   if (rule.step_clock != nullptr) {

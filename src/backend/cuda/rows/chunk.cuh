@@ -2,23 +2,36 @@
 // chunk of a row.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cuda/fp8.h"
 #include "backend/cuda/linear/codes.cuh"
 #include "backend/cuda/linear/codes.h"
 
 namespace encore::cuda {
 
-// kSize elements from column `column` of a row on: a pack, or one. REQUIRES: `column` is a multiple
-// of kSize.
+// kSize elements from column `column` of a row of `columns` on: a pack, or one. They are fetched as
+// they lie in memory, and widened where they are used. REQUIRES: `column` is a multiple of kSize.
 template <typename T, bool kPacked>
 struct Chunk {
   static constexpr int kSize = kPacked ? Pack<T>::kSize : 1;
-  __device__ __forceinline__ static void load(const T* row, int column, float (&to)[kSize]) {
+  using Raw = std::conditional_t<kPacked, Pack<T>, T>;
+  __device__ __forceinline__ static Raw fetch(const T* row, int column, int /*columns*/) {
     if constexpr (kPacked) {
-      unpack(load_pack(row + column), to);
+      return load_pack(row + column);
     } else {
-      to[0] = to_float(row[column]);
+      return row[column];
     }
+  }
+  __device__ __forceinline__ static void widen(const Raw& raw, float (&to)[kSize]) {
+    if constexpr (kPacked) {
+      unpack(raw, to);
+    } else {
+      to[0] = to_float(raw);
+    }
+  }
+  __device__ __forceinline__ static void load(const T* row, int column, float (&to)[kSize]) {
+    widen(fetch(row, column, 0), to);
   }
 };
 
@@ -41,10 +54,16 @@ __device__ __forceinline__ void load_elements(const T* from, float (&to)[kSize])
 template <bool kPacked>
 struct CodeChunk {
   static constexpr int kSize = kPacked ? kCodeGroup : 1;
-  __device__ __forceinline__ static void load(const Float8* row, int column, int columns,
-                                              float (&to)[kSize]) {
+  using Raw = std::conditional_t<kPacked, uint4, Float8>;
+  __device__ __forceinline__ static Raw fetch(const Float8* row, int column, int columns) {
     if constexpr (kPacked) {
-      const uint4 group = *reinterpret_cast<const uint4*>(row + column);
+      return *reinterpret_cast<const uint4*>(row + column);
+    } else {
+      return row[place_of_code(column, columns)];
+    }
+  }
+  __device__ __forceinline__ static void widen(const Raw& group, float (&to)[kSize]) {
+    if constexpr (kPacked) {
       const uint32_t words[4] = {group.x, group.y, group.z, group.w};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -59,7 +78,7 @@ struct CodeChunk {
         to[2 * i + 9] = high.y;
       }
     } else {
-      to[0] = to_float(row[place_of_code(column, columns)]);
+      to[0] = to_float(group);
     }
   }
 };
