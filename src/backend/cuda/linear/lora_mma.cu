@@ -24,6 +24,9 @@ constexpr int kTileSums = 8;      // columns of a product's second operand
 constexpr int kStepColumns = 32;  // of x, that a warp takes at a time
 constexpr int kWarpOutputs = 32;
 constexpr int kRankStep = 16;
+// Blocks that share the slots of a tile's rows: sequences that decode beside a prompt may have one each, and a
+// block takes 2 to 4 us for one.
+constexpr int kSlotBlocks = 8;
 
 // Lanes 0 to 15 of a warp get the slots of a tile's rows; -1: none, or no row.
 __device__ __forceinline__ int load_slots(const int32_t* adapters, int first_row, int num_rows) {
@@ -31,14 +34,18 @@ __device__ __forceinline__ int load_slots(const int32_t* adapters, int first_row
   return lane < kTileRows && first_row + lane < num_rows ? adapters[first_row + lane] : -1;
 }
 
-// Calls `visit(slot)` for each slot among those that lanes 0 to 15 of the warp have, in the order of rows.
+// Calls `visit(slot)` for each slot among those that lanes 0 to 15 of the warp have, in the order of rows. Where
+// blocks share the slots (blockIdx.z), each block visits its own.
 template <class Visit>
 __device__ __forceinline__ void for_each_slot(int slot_of_lane, Visit visit) {
   unsigned left = __ballot_sync(0xffffffffU, slot_of_lane >= 0);
+  int others = static_cast<int>(blockIdx.z);  // slots in front of this block's next one
 #pragma unroll 1
   while (left != 0) {
     const int slot = __shfl_sync(0xffffffffU, slot_of_lane, __ffs(static_cast<int>(left)) - 1);
     left &= ~__ballot_sync(0xffffffffU, slot_of_lane == slot);
+    if (--others >= 0) continue;
+    others = static_cast<int>(gridDim.z) - 1;
     visit(slot);
   }
 }
@@ -57,7 +64,8 @@ struct ManyShrinkArgs {
   int num_sums;
 };
 
-// A block takes 16 rows and kTiles x 8 sums of each; its warps share the columns.
+// A block takes 16 rows, kTiles x 8 sums of each, and every kSlotBlocks-th of their slots; its warps share the
+// columns.
 template <typename T, int kTiles>
 __global__ void __launch_bounds__(kThreads)
     lora_shrink_tile_kernel(const __grid_constant__ ManyShrinkArgs<T> args) {
@@ -283,9 +291,10 @@ BoundLaunch visit_16_bits(DType dtype, Visitor&& visit) {
 
 template <typename T, int kTiles>
 BoundLaunch launch_shrink_tile(const ManyShrinkArgs<T>& shrink) {
-  const Grid grid{.blocks = {static_cast<unsigned>(div_up(shrink.num_sums, kTiles * kTileSums)),
-                             static_cast<unsigned>(div_up(shrink.num_rows, kTileRows))},
-                  .threads = kThreads};
+  const Grid grid{
+      .blocks = {static_cast<unsigned>(div_up(shrink.num_sums, kTiles * kTileSums)),
+                 static_cast<unsigned>(div_up(shrink.num_rows, kTileRows)), kSlotBlocks},
+      .threads = kThreads};
   return [shrink, grid](Stream& stream, const StepLengths&) {
     launch(stream, grid, lora_shrink_tile_kernel<T, kTiles>, shrink);
   };
