@@ -72,7 +72,8 @@ std::vector<Chain> find_chains(const ir::Graph& graph) {
 // Each product of the first layer by itself, named by its weight's shape.
 std::vector<Chain> find_products(const ir::Graph& graph) {
   std::vector<Chain> products;
-  for (const int i : find_chains(graph).front().nodes) {
+  const std::vector<Chain> chains = find_chains(graph);
+  for (const int i : chains.front().nodes) {
     const ir::Type& weight = graph.value(graph.nodes()[i].inputs["weight"]).type;
     products.push_back({weight.to_string(), {i}});
   }

@@ -371,6 +371,16 @@ class BenchTest(CliTest):
             self.assertEqual(case["kernels"].count("linear."), 4 if case["products"] == "layer" else 1)
         self.assertRegex(self.run_encore(*common, "--rows", "2").stdout, r"(?m)^  layer +2 +\d.*linear\.\w+")
 
+    def test_products_are_timed_in_every_format_beside_16_bits(self):
+        common = ["bench", "linear", "--device", DEVICE, "--model", self.model, "--rotation-mb", "1", "--runs", "1"]
+        output = json.loads(self.run_encore(*common, "--formats", "all", "--rows", "1,40", "--json").stdout)
+        formats = ["16 bits", "W8A16, rows", "W8A8, rows", "W8A16, blocks", "W8A8, blocks"]
+        self.assertEqual([(case["rows"], case["format"]) for case in output["formats"]],
+                         [(rows, name) for _ in range(4) for rows in (1, 40) for name in formats])
+        for case in output["formats"]:
+            self.assertGreater(case["us"], 0)
+            self.assertGreater(case["over_16_bits"], 0)
+
     def test_sampling_is_timed_by_logits_setting_and_batch(self):
         common = ["bench", "sampling", "--device", DEVICE, "--vocabulary", "500", "--runs", "1"]
         output = json.loads(self.run_encore(*common, "--batch", "1,3", "--top-k", "5", "--json").stdout)
