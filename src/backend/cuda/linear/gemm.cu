@@ -1,4 +1,4 @@
-// fused_linear with silu_mul and more than 256 rows, and products of codes with codes.
+// fused_linear with silu_mul and more than 256 rows.
 //
 // The operands are swapped, as in skinny_gemm.cu: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs
 // are the 64 rows of a tensor core's product and rows of x its columns, which may be any multiple of
@@ -19,10 +19,8 @@
 #include <utility>
 
 #include "backend/cuda/launch.h"
-#include "backend/cuda/linear/codes.h"
 #include "backend/cuda/linear/deciding.h"
 #include "backend/cuda/linear/gemm.cuh"
-#include "backend/cuda/linear/quantize.h"
 #include "backend/cuda/linear/skinny_gemm.h"
 #include "backend/fused_linear.h"
 #include "backend/tuning.h"
@@ -32,38 +30,38 @@ namespace {
 
 using namespace gemm;
 
+constexpr int kMinTileRows = 128;
 constexpr int kMaxTileRows = 256;
-constexpr int kMaxCodeTileRows = 192;  // registers hold no more sums
+constexpr int kTileRowsStep = 16;
 // The tiles take so many rows through all outputs before the next rows. With more rows, what the
 // tiles at work read would not fit the L2 cache.
 constexpr int64_t kMaxGroupRows = 2048;
 
-bool is_coded(const LinearOperands& o) {
-  return o.weight->dtype == DType::kFP8;
-}
-// With codes, the skinny GEMM multiplies up to so many rows faster.
-constexpr int64_t kMostSkinnyCodeRows = 128;
-
-int most_tile_rows(const LinearOperands& o) {
-  return is_coded(o) ? kMaxCodeTileRows : kMaxTileRows;
-}
-
 template <typename T>
-std::span<const Variant<T>> variants_for(const LinearOperands& o) {
-  constexpr int kCount = (kMaxTileRows - kMinTileRows) / kTileRowsStep + 1;
-  static constexpr auto kVariants = make_variants<T, T>(std::make_integer_sequence<int, kCount>());
-  return is_coded(o) ? code_variants<T>() : kVariants;
+struct Variant {
+  int rows;
+  int shared_bytes;
+  void (*kernel)(GemmArgs<T>);
+};
+template <typename T, int... kIndex>
+constexpr auto make_variants(std::integer_sequence<int, kIndex...> /*each*/) {
+  return std::array{Variant<T>{kMinTileRows + kIndex * kTileRowsStep,
+                               Layout<kMinTileRows + kIndex * kTileRowsStep>::kBytes,
+                               gemm_kernel<T, kMinTileRows + kIndex * kTileRowsStep>}...};
 }
+template <typename T>
+constexpr std::array kVariants = make_variants<T>(
+    std::make_integer_sequence<int, (kMaxTileRows - kMinTileRows) / kTileRowsStep + 1>());
 
 template <typename T>
 BoundLaunch bind_for(Device& device, const KernelArgs& args, int tile_rows) {
   const LinearOperands o = linear_operands(args);
   const auto& variant =
-      variants_for<T>(o)[static_cast<size_t>((tile_rows - kMinTileRows) / kTileRowsStep)];
+      kVariants<T>[static_cast<size_t>((tile_rows - kMinTileRows) / kTileRowsStep)];
   const int64_t rows = o.x->num_rows();
   const int64_t outputs = o.weight->num_rows();
   GemmArgs<T> a{};
-  a.num_steps = static_cast<int>(div_up(o.weight->row_elements(), box_columns(o.weight->dtype)));
+  a.num_steps = static_cast<int>(div_up(o.weight->row_elements(), kBoxColumns));
   a.output_tiles = static_cast<int>(div_up(outputs, kClusterOutputs));
   a.row_tiles = static_cast<int>(div_up(rows, tile_rows));
   a.num_tiles = a.output_tiles * a.row_tiles;
@@ -73,41 +71,28 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, int tile_rows) {
   a.bias = o.bias != nullptr ? o.bias->as<const T>() : nullptr;
   a.weight =
       map_of_boxes(*o.weight, {.rows = kTileOutputs, .in_turns = o.silu_mul ? kTurnRows : 0});
-  TensorView x = *o.x;
-  BoundLaunch quantize;
-  if (is_coded(o)) {
-    const QuantizedRows quantized = quantized_rows(x, args.scratch);
-    quantize = bind_quantize(o, quantized);
-    x = quantized.codes;
-    a.x_scale = quantized.scales.as<const float>();
-    a.x_scale_stride = static_cast<int>(quantized.scales.row_stride);
-    a.weight_scale = o.scale->as<const float>();
-    a.scale_columns = o.scale->shape.rank() > 1 ? static_cast<int>(o.scale->row_elements()) : 0;
-  }
-  a.x = map_of_boxes(x, {.rows = tile_rows / kBlocks});
+  a.x = map_of_boxes(*o.x, {.rows = tile_rows / kBlocks});
   a.out = map_of_boxes(*o.out, {.rows = o.silu_mul ? tile_rows : tile_rows / 2});
   allow_shared_memory(variant.kernel, variant.shared_bytes);
   const int64_t clusters = chip(device).num_multiprocessors / kBlocks;
   // All clusters take equally many tiles, as far as that goes.
   const int64_t num_clusters = div_up(a.num_tiles, div_up(a.num_tiles, clusters));
   const Grid grid{.blocks = static_cast<unsigned>(num_clusters * kBlocks),
-                  .threads = static_cast<unsigned>(is_coded(o) ? kThreads<Float8> : kThreads<T>),
+                  .threads = kThreads,
                   .shared_bytes = static_cast<size_t>(variant.shared_bytes),
                   .cluster = kBlocks};
-  return [a, grid, kernel = variant.kernel, quantize](Stream& stream, const StepLengths& lengths) {
-    if (quantize) quantize(stream, lengths);
+  return [a, grid, kernel = variant.kernel](Stream& stream, const StepLengths&) {
     launch(stream, grid, kernel, a);
   };
 }
 
 }  // namespace
 
-std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiprocessors,
-                                int64_t most_rows) {
+std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiprocessors) {
   // The time of a tile beside its products, as a number of rows.
   constexpr int64_t kRowsBeside = 20;
   std::vector<int> result;
-  for (int64_t tiles = div_up(rows, most_rows); tiles <= div_up(rows, kMinTileRows); ++tiles) {
+  for (int64_t tiles = div_up(rows, kMaxTileRows); tiles <= div_up(rows, kMinTileRows); ++tiles) {
     const int64_t tile_rows =
         std::max<int64_t>(kMinTileRows, round_up(div_up(rows, tiles), kTileRowsStep));
     if (result.empty() || result.back() != tile_rows) result.push_back(static_cast<int>(tile_rows));
@@ -120,26 +105,15 @@ std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiproc
   return result;
 }
 
-Workspace gemm_workspace(const KernelArgs& args) {
-  const LinearOperands o = linear_operands(args);
-  if (!is_coded(o)) return {};
-  return {.scratch_bytes = quantized_bytes(o.x->num_rows(), o.x->row_elements())};
-}
-
 bool accepts_gemm(const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
-  // Codes have no other kernel for many rows. Otherwise cuBLASLt has the products that stand alone.
-  const bool norm = o.norm == nullptr || (is_coded(o) && accepts_quantized_norm(o));
-  if (!norm || !(o.silu_mul || args.batch_invariant || is_coded(o))) return false;
+  if (o.norm != nullptr || !(o.silu_mul || args.batch_invariant)) return false;
   const int64_t outputs = o.weight->num_rows();
-  const bool operands = is_coded(o) ? o.fp8_activations && o.scale->is_dense() &&
-                                          o.weight->row_elements() % kCodeGroup == 0
-                                    : o.weight->dtype == o.x->dtype;
-  const bool types = size_of(o.x->dtype) == 2 && operands && o.out->dtype == o.x->dtype;
-  return types && o.x->num_rows() > (is_coded(o) ? kMostSkinnyCodeRows : kMaxSkinnyRows) &&
-         outputs > 0 && outputs % kPairRows == 0 && o.weight->row_elements() > 0 &&
-         o.weight->row_elements() % 8 == 0 && is_aligned(*o.x) && is_aligned(*o.weight) &&
-         is_aligned(*o.out);
+  const bool types =
+      size_of(o.x->dtype) == 2 && o.weight->dtype == o.x->dtype && o.out->dtype == o.x->dtype;
+  return types && o.x->num_rows() > kMaxSkinnyRows && outputs > 0 && outputs % kPairRows == 0 &&
+         o.weight->row_elements() > 0 && o.weight->row_elements() % 8 == 0 && is_aligned(*o.x) &&
+         is_aligned(*o.weight) && is_aligned(*o.out);
 }
 
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args, int tile_rows) {
@@ -150,13 +124,12 @@ BoundLaunch bind_gemm(Device& device, const KernelArgs& args, int tile_rows) {
 int gemm_tile_rows(Device& device, const KernelArgs& product) {
   const KernelArgs args = deciding_launch(product);
   const LinearOperands o = linear_operands(args);
-  const std::vector<int> all = gemm_tile_rows(o.x->num_rows(), o.weight->num_rows(),
-                                              chip(device).num_multiprocessors, most_tile_rows(o));
+  const std::vector<int> all =
+      gemm_tile_rows(o.x->num_rows(), o.weight->num_rows(), chip(device).num_multiprocessors);
   return choose_way<int>(
       device.tuner(),
-      {.launch = tuning_text(is_coded(o) ? "linear.gemm codes" : "linear.gemm", args),
+      {.launch = tuning_text("linear.gemm", args),
        .args = args,
-       .workspace = gemm_workspace(args),
        .ways = all,
        .text = [](int tile_rows) { return std::to_string(tile_rows); },
        .bind = [&](int tile_rows,

@@ -1,28 +1,17 @@
 // The kernel of gemm.cu: what the threads of a block do.
 #pragma once
 
-#include <array>
-#include <span>
-#include <utility>
-
-#include "backend/cuda/fp8.h"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/tensor_map.h"
 #include "backend/cuda/wgmma.cuh"
-#include "base/scale_block.h"
 
 namespace encore::cuda::gemm {
 
 constexpr int kProductOutputs = 64;  // of a warpgroup's products
 constexpr int kConsumers = 2;        // warpgroups that multiply
 constexpr int kConsumerThreads = kConsumers * 128;
-// A warp copies. With codes it has a warpgroup of its own, which leaves its registers to those that
-// multiply.
-template <typename E>
-inline constexpr int kThreads = kConsumerThreads + (kIsFp8<E> ? 128 : 32);
-constexpr int kRegistersOfCopies = 40;
-constexpr int kRegistersOfProducts = 232;
+constexpr int kThreads = kConsumerThreads + 32;  // a warp copies
 constexpr int kTileOutputs = kConsumers * kProductOutputs;
 constexpr int kBlocks = 2;  // of a cluster: neighbours in the outputs, of the same rows
 constexpr int kClusterOutputs = kBlocks * kTileOutputs;
@@ -32,7 +21,7 @@ constexpr int kPairRows = 2 * kTurnRows;
 
 template <typename T>
 struct GemmArgs {
-  int num_steps;  // of a box's columns
+  int num_steps;  // of 64 columns
   int num_tiles;  // of a cluster
   int output_tiles;
   int row_tiles;
@@ -40,39 +29,29 @@ struct GemmArgs {
   int num_outputs;
   bool silu_mul;  // stored is silu(gate) * up: half as many as the product's outputs
   const T* bias;  // null: none
-  // Scales, for operands in codes. The weight has one for each output, or, with scale_columns, one
-  // for each 128 outputs and 128 columns. Those of x are ordered by boxes of 128 columns, then by
-  // rows.
-  const float* weight_scale;
-  int scale_columns;
-  const float* x_scale;
-  int x_scale_stride;
   CUtensorMap weight;
   CUtensorMap x;
   CUtensorMap out;
 };
 
-// Shared memory of a block: a ring of stages, each a box's columns of the tile's weights and of its
-// rows of x, in elements of type E, codes with the rows' scales; finished outputs on their way out;
-// barriers.
-template <typename E, int kRows>
+// Shared memory of a block: a ring of stages, each 64 columns of the tile's weights and of its rows
+// of x; finished outputs on their way out; barriers.
+template <int kRows>
 struct Layout {
   static_assert(kRows % 16 == 0 && kRows <= 256);
   static constexpr int kMostBytes = 227 * 1024;
   static constexpr int kWeightBytes = kTileOutputs * kBoxRowBytes;
   static constexpr int kXBytes = kRows * kBoxRowBytes;
   static constexpr int kStageBytes = kWeightBytes + kXBytes;
-  static constexpr int kScalesBytes = kIsFp8<E> ? kRows * 4 : 0;
   // A box of 64 outputs: of a warpgroup half of the tile's rows at a time, or, with silu_mul, all
   // rows of the tile, whose outputs are half as many.
   static constexpr int kStagedRows = kRows / 2;
   static constexpr int kStagedBytes = kStagedRows * kBoxRowBytes;  // of a warpgroup
   static constexpr int kBarrierBytes = 1024;
   static constexpr int kStages =
-      (kMostBytes - kConsumers * kStagedBytes - kBarrierBytes) / (kStageBytes + kScalesBytes);
+      (kMostBytes - kConsumers * kStagedBytes - kBarrierBytes) / kStageBytes;
   static constexpr int kStagingAt = kStages * kStageBytes;
-  static constexpr int kScalesAt = kStagingAt + kConsumers * kStagedBytes;
-  static constexpr int kBarriersAt = kScalesAt + kStages * kScalesBytes;
+  static constexpr int kBarriersAt = kStagingAt + kConsumers * kStagedBytes;
   static constexpr int kBytes = kBarriersAt + kBarrierBytes;
 
   uint32_t base;
@@ -82,9 +61,6 @@ struct Layout {
   }
   [[nodiscard]] __device__ uint32_t x(uint32_t stage) const {
     return weights(stage) + kWeightBytes;
-  }
-  [[nodiscard]] __device__ uint32_t scales(uint32_t stage) const {
-    return base + kScalesAt + stage * kScalesBytes;
   }
   [[nodiscard]] __device__ uint32_t staging(int warpgroup) const {
     return base + kStagingAt + static_cast<uint32_t>(warpgroup * kStagedBytes);
@@ -160,11 +136,10 @@ __device__ __forceinline__ void wait_for_stores() {
 }
 
 // The thread that fills the ring.
-template <typename T, typename E, int kRows>
+template <typename T, int kRows>
 struct Producer {
-  using L = Layout<E, kRows>;
+  using L = Layout<kRows>;
   static constexpr int kHalfRows = kRows / kBlocks;
-  static constexpr int kStepColumns = kBoxRowBytes / sizeof(E);
 
   const GemmArgs<T>& args;
   L layout;
@@ -174,11 +149,11 @@ struct Producer {
 
   __device__ __forceinline__ void copy_weights(uint32_t stage, Corner at, int step) const {
     const uint32_t full = layout.full(stage);
-    arrive_expecting(full, L::kStageBytes + scales_bytes(at));
+    arrive_expecting(full, L::kStageBytes);
     if (args.silu_mul) {
-      copy_pairs(layout.weights(stage), args.weight, step * kStepColumns, at.output, full);
+      copy_pairs(layout.weights(stage), args.weight, step * kBoxColumns, at.output, full);
     } else {
-      copy_box(layout.weights(stage), args.weight, make_int3(step * kStepColumns, at.output, 0),
+      copy_box(layout.weights(stage), args.weight, make_int3(step * kBoxColumns, at.output, 0),
                full);
     }
   }
@@ -186,16 +161,7 @@ struct Producer {
   __device__ __forceinline__ void copy_x(uint32_t stage, Corner at, int step) const {
     const int first = rank * kHalfRows;
     copy_box_to_cluster(layout.x(stage) + static_cast<uint32_t>(first * kBoxRowBytes), args.x,
-                        make_int3(step * kStepColumns, at.row + first, 0), layout.full(stage));
-    if constexpr (kIsFp8<E>) {
-      copy_bytes(layout.scales(stage), args.x_scale + int64_t{step} * args.x_scale_stride + at.row,
-                 scales_bytes(at), layout.full(stage));
-    }
-  }
-  // The bytes of the scales of the tile's rows, without rows behind the last.
-  [[nodiscard]] __device__ __forceinline__ uint32_t scales_bytes(Corner at) const {
-    if constexpr (!kIsFp8<E>) return 0;
-    return static_cast<uint32_t>(min(kRows, args.x_scale_stride - at.row) * 4);
+                        make_int3(step * kBoxColumns, at.row + first, 0), layout.full(stage));
   }
   // Runs the copies. Weights are constants, so the first stages' weights are copied while the
   // launch before still runs.
@@ -235,9 +201,9 @@ __device__ __forceinline__ void store_two_transposed(uint32_t address, uint32_t 
 
 // A warpgroup that multiplies: 64 outputs of the tile, all of its rows. In lane l of warp w,
 // sums[4 j + 2 h + i] is of output 16 w + 8 h + l / 4 and row 8 j + 2 (l % 4) + i.
-template <typename T, typename E, int kRows>
+template <typename T, int kRows>
 struct Consumer {
-  using L = Layout<E, kRows>;
+  using L = Layout<kRows>;
   static constexpr int kRowBlocks = kRows / 8;
 
   const GemmArgs<T>& args;
@@ -259,11 +225,7 @@ struct Consumer {
     Slot slot;
     for (int tile = first_tile; tile < args.num_tiles; tile += num_clusters) {
       const Corner at = corner<kRows>(args, tile, rank);
-      if constexpr (kIsFp8<E>) {
-        add_scaled(at, slot, other_empty);
-      } else {
-        add(slot, other_empty);
-      }
+      add(slot, other_empty);
       finish(at);
     }
     if (threadIdx.x % 128 == 0) wait_for_stores();
@@ -295,78 +257,6 @@ struct Consumer {
     release(last, other_empty);
     settle(sums);
   }
-  // Adds up all steps of a tile of codes. The tensor cores sum a step's 128 columns, and each
-  // step's sums are added in float, times the scales. Meanwhile the other warpgroup multiplies.
-  __device__ __forceinline__ void add_scaled(Corner at, Slot& slot, uint32_t other_empty) {
-    const float* scales_of_weight[2];
-    bool has_blocks = args.scale_columns > 0;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = min(weight_row(at, h), args.num_outputs - 1);
-      scales_of_weight[h] =
-          args.weight_scale +
-          (has_blocks ? row / static_cast<int>(kScaleBlock) * args.scale_columns : row);
-    }
-#pragma unroll
-    for (float& sum : sums)
-      sum = 0;
-    float of_weight[2] = {1, 1};
-    int step = 0;
-    do {
-      float products[kRows / 2];
-      wait_for_phase(layout.full(slot.number), slot.parity);
-      const uint32_t a = weights(slot.number);
-      const uint32_t b = describe_rows(layout.x(slot.number));
-      begin_products();
-#pragma unroll
-      for (int k = 0; k < kBoxRowBytes / 32; ++k)
-        start_fp8_product<kRows>(products, a + k * kNextColumns, b + k * kNextColumns,
-                                 k == 0 ? 0 : 1);
-      commit_products();
-      if (has_blocks) {
-        of_weight[0] = __ldg(scales_of_weight[0] + step);
-        of_weight[1] = __ldg(scales_of_weight[1] + step);
-      }
-      wait_for_products<0>();
-      settle(products);
-      const uint32_t scales = layout.scales(slot.number) + static_cast<uint32_t>(lane % 4 * 8);
-      if (has_blocks) {
-        fold(products, scales, [&](int h, float of_x) { return of_x * of_weight[h]; });
-      } else {
-        fold(products, scales, [](int /*h*/, float of_x) { return of_x; });
-      }
-      __syncwarp();
-      release(slot.number, other_empty);
-      slot.advance(L::kStages);
-    } while (++step < args.num_steps);
-    if (has_blocks) return;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float of_output = *scales_of_weight[h];
-#pragma unroll
-      for (int j = 0; j < kRowBlocks; ++j) {
-        sums[4 * j + 2 * h] *= of_output;
-        sums[4 * j + 2 * h + 1] *= of_output;
-      }
-    }
-  }
-
-  // Adds a step's products, each times the scale that `scale_of(h, scale of its row)` gives.
-  template <class ScaleOf>
-  __device__ __forceinline__ void fold(const float (&products)[kRows / 2], uint32_t scales,
-                                       ScaleOf scale_of) {
-#pragma unroll
-    for (int j = 0; j < kRowBlocks; ++j) {
-      const float2 of_x = load_shared_pair(scales + static_cast<uint32_t>(j * 32));
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int i = 4 * j + 2 * h;
-        sums[i] = fmaf(products[i], scale_of(h, of_x.x), sums[i]);
-        sums[i + 1] = fmaf(products[i + 1], scale_of(h, of_x.y), sums[i + 1]);
-      }
-    }
-  }
-
   [[nodiscard]] __device__ __forceinline__ int first_output(Corner at) const {
     return at.output + warpgroup * kProductOutputs;
   }
@@ -452,11 +342,11 @@ struct Consumer {
   }
 };
 
-template <typename T, typename E, int kRows>
-__global__ void __launch_bounds__(kThreads<E>, 1)
+template <typename T, int kRows>
+__global__ void __launch_bounds__(kThreads, 1)
     gemm_kernel(const __grid_constant__ GemmArgs<T> args) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  const Layout<E, kRows> layout{shared_address(shared)};
+  const Layout<kRows> layout{shared_address(shared)};
   allow_next_kernel();
   const auto rank = static_cast<int>(cluster_rank());
   const int cluster = static_cast<int>(blockIdx.x) / kBlocks;
@@ -472,39 +362,16 @@ __global__ void __launch_bounds__(kThreads<E>, 1)
   arrive_at_cluster();
   wait_for_cluster();
   if (warp >= kConsumerThreads / 32) {
-    if constexpr (kIsFp8<E>) give_up_registers<kRegistersOfCopies>();
     if (warp == kConsumerThreads / 32 && elect_lane())
-      Producer<T, E, kRows>{args, layout, rank, cluster, num_clusters}.run();
+      Producer<T, kRows>{args, layout, rank, cluster, num_clusters}.run();
     __syncwarp();
   } else {
-    if constexpr (kIsFp8<E>) take_registers<kRegistersOfProducts>();
-    Consumer<T, E, kRows>{args,     layout,   rank,
-                          warp / 4, warp % 4, static_cast<int>(threadIdx.x % 32)}
+    Consumer<T, kRows>{args, layout, rank, warp / 4, warp % 4, static_cast<int>(threadIdx.x % 32)}
         .run(cluster, num_clusters);
   }
   // Neither block goes while the other may still copy to it or arrive at its barriers.
   arrive_at_cluster();
   wait_for_cluster();
 }
-
-constexpr int kMinTileRows = 128;
-constexpr int kTileRowsStep = 16;
-
-template <typename T>
-struct Variant {
-  int rows;
-  int shared_bytes;
-  void (*kernel)(GemmArgs<T>);
-};
-// Variants of the kernel for operands in E, from kMinTileRows rows on.
-template <typename T, typename E, int... kIndex>
-constexpr auto make_variants(std::integer_sequence<int, kIndex...> /*each*/) {
-  return std::array{Variant<T>{kMinTileRows + kIndex * kTileRowsStep,
-                               Layout<E, kMinTileRows + kIndex * kTileRowsStep>::kBytes,
-                               gemm_kernel<T, E, kMinTileRows + kIndex * kTileRowsStep>}...};
-}
-// Variants of the kernel for operands in codes (gemm_fp8.cu).
-template <typename T>
-std::span<const Variant<T>> code_variants();
 
 }  // namespace encore::cuda::gemm

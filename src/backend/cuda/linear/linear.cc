@@ -13,6 +13,7 @@
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/deciding.h"
 #include "backend/cuda/linear/gemm.h"
+#include "backend/cuda/linear/gemm_fp8.h"
 #include "backend/cuda/linear/gemv.h"
 #include "backend/cuda/linear/skinny_gemm.h"
 #include "backend/expand.h"
@@ -204,6 +205,32 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
   return fastest != nullptr ? fastest : bind("ours", args);
 }
 
+// Takes launches with so many rows of codes that both of our GEMMs take them, and runs the faster of
+// the two, as the tuner found.
+bool accepts_faster_fp8(const KernelArgs& args) {
+  return accepts_gemm_fp8(args) && args.inputs["x"].num_rows() <= kMaxSkinnyRows &&
+         accepts_skinny_gemm(args);
+}
+
+BoundLaunch bind_faster_fp8(Device& device, const KernelArgs& args) {
+  const KernelArgs decides = deciding_launch(args);
+  const std::vector<std::string> names = {"gemm_fp8", "skinny_gemm"};
+  const GemmFp8Tiling gemm = gemm_fp8_tiling(device, decides);
+  const SkinnyGemmTiling skinny = skinny_gemm_tiling(device, decides);
+  const auto bind = [&](const std::string& name, const KernelArgs& on) {
+    return name == "gemm_fp8" ? bind_gemm_fp8(device, on, gemm)
+                              : bind_skinny_gemm(device, on, skinny);
+  };
+  const std::string faster =
+      choose_way<std::string>(device.tuner(), {.launch = tuning_text("linear.faster_fp8", decides),
+                                               .args = decides,
+                                               .workspace = gemm_fp8_workspace(decides),
+                                               .ways = names,
+                                               .text = [](const std::string& name) { return name; },
+                                               .bind = bind});
+  return bind(faster, args);
+}
+
 // What `accepts` says of the launch that decides.
 template <bool (*accepts)(const KernelArgs&)>
 bool accepts_decided(const KernelArgs& args) {
@@ -216,12 +243,12 @@ KernelArgs deciding_launch(const KernelArgs& args) {
   if (args.attrs.find(kChosenWithSiluMul) == nullptr) return args;
   KernelArgs fused = with_silu_mul(args);
   const bool is_taken = accepts_gemv(fused) || accepts_fastest(fused) || accepts_gemm(fused) ||
-                        accepts_skinny_gemm(fused);
+                        accepts_gemm_fp8(fused) || accepts_skinny_gemm(fused);
   return is_taken ? fused : args;
 }
 
 std::span<const Kernel> linear_kernels() {
-  static constexpr std::array<Kernel, 6> kRows = {{
+  static constexpr std::array<Kernel, 8> kRows = {{
       {"linear",
        "linear.gemv",
        accepts_decided<accepts_gemv>,
@@ -234,11 +261,18 @@ std::span<const Kernel> linear_kernels() {
        fastest_workspace,
        bind_fastest,
        {"bias"}},
+      {"linear", "linear.gemm", accepts_decided<accepts_gemm>, nullptr, bind_gemm, {"bias"}},
       {"linear",
-       "linear.gemm",
-       accepts_decided<accepts_gemm>,
-       gemm_workspace,
-       bind_gemm,
+       "linear.faster_fp8",
+       accepts_decided<accepts_faster_fp8>,
+       gemm_fp8_workspace,
+       bind_faster_fp8,
+       {"scale", "bias"}},
+      {"linear",
+       "linear.gemm_fp8",
+       accepts_decided<accepts_gemm_fp8>,
+       gemm_fp8_workspace,
+       bind_gemm_fp8,
        {"scale", "bias"}},
       {"linear",
        "linear.skinny_gemm",
@@ -256,7 +290,7 @@ std::span<const Kernel> linear_kernels() {
 // a norm in front as far as that fits; other rows without a norm, and with silu_mul behind.
 // Anything else is launched as the ops it stands for.
 std::span<const Kernel> fused_linear_kernels() {
-  static constexpr std::array<Kernel, 4> kRows = {{
+  static constexpr std::array<Kernel, 6> kRows = {{
       {"fused_linear",
        "fused_linear.gemv",
        accepts_decided<accepts_gemv>,
@@ -272,8 +306,20 @@ std::span<const Kernel> fused_linear_kernels() {
       {"fused_linear",
        "fused_linear.gemm",
        accepts_decided<accepts_gemm>,
-       gemm_workspace,
+       nullptr,
        bind_gemm,
+       {"bias"}},
+      {"fused_linear",
+       "fused_linear.faster_fp8",
+       accepts_decided<accepts_faster_fp8>,
+       gemm_fp8_workspace,
+       bind_faster_fp8,
+       {"residual", "norm", "scale", "bias"}},
+      {"fused_linear",
+       "fused_linear.gemm_fp8",
+       accepts_decided<accepts_gemm_fp8>,
+       gemm_fp8_workspace,
+       bind_gemm_fp8,
        {"residual", "norm", "scale", "bias"}},
       {"fused_linear",
        "fused_linear.skinny_gemm",

@@ -123,12 +123,13 @@ TEST_F(CudaTest, LinearOfCodesAgreesWithThePlainKernelAndGivesTheSameBitsEveryTi
                             CodeCase{{5, 6144, 4096}, 1, "linear.skinny_gemm"},
                             CodeCase{{33, 6144, 4096}, 33, "linear.skinny_gemm"},
                             CodeCase{{64, 4096, 14336}, 33, "linear.skinny_gemm"},
+                            CodeCase{{100, 1008, 11008}, 33, "linear.faster_fp8"},
                             CodeCase{{100, 1000, 11008}, 33, "linear.skinny_gemm"},
-                            CodeCase{{200, 1024, 1040}, 33, "linear.gemm"},
-                            CodeCase{{256, 1024, 4096}, 33, "linear.gemm"},
-                            CodeCase{{257, 1024, 4096}, 33, "linear.gemm"},
-                            CodeCase{{512, 6144, 4096}, 33, "linear.gemm"},
-                            CodeCase{{1000, 1040, 1040}, 33, "linear.gemm"}}) {
+                            CodeCase{{200, 1024, 1040}, 33, "linear.faster_fp8"},
+                            CodeCase{{256, 1024, 4096}, 33, "linear.faster_fp8"},
+                            CodeCase{{257, 1024, 4096}, 33, "linear.gemm_fp8"},
+                            CodeCase{{512, 6144, 4096}, 33, "linear.gemm_fp8"},
+                            CodeCase{{1000, 1040, 1040}, 33, "linear.gemm_fp8"}}) {
     const auto [rows, outputs, columns] = c.shape;
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       for (const bool by_block : {false, true}) {

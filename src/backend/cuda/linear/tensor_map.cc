@@ -5,6 +5,7 @@
 
 #include "backend/cuda/device/driver.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/output_map.h"
 
 namespace encore::cuda {
 
@@ -28,7 +29,8 @@ CUtensorMapDataType map_type(DType dtype) {
   }
 }
 
-CUtensorMap map_of(const TensorView& tensor, const std::vector<Dimension>& dimensions) {
+CUtensorMap map_of(const TensorView& tensor, const std::vector<Dimension>& dimensions,
+                   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
   constexpr size_t kMostDimensions = 5;
   cuuint64_t sizes[kMostDimensions];
   cuuint64_t strides[kMostDimensions];
@@ -41,12 +43,11 @@ CUtensorMap map_of(const TensorView& tensor, const std::vector<Dimension>& dimen
     steps[i] = 1;
   }
   CUtensorMap map;
-  check(
-      driver().tensor_map_encode_tiled(
-          &map, map_type(tensor.dtype), static_cast<cuuint32_t>(dimensions.size()), tensor.data,
-          sizes, strides + 1, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-          CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-      "cuTensorMapEncodeTiled");
+  check(driver().tensor_map_encode_tiled(
+            &map, map_type(tensor.dtype), static_cast<cuuint32_t>(dimensions.size()), tensor.data,
+            sizes, strides + 1, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "cuTensorMapEncodeTiled");
   return map;
 }
 
@@ -69,6 +70,15 @@ CUtensorMap map_of_boxes(const TensorView& matrix, const Boxes& boxes) {
   }
   dimensions.push_back({has_several ? columns / width : 1, std::max(1, boxes.boxes), kBoxRowBytes});
   return map_of(matrix, dimensions);
+}
+
+CUtensorMap map_of_half_boxes(const TensorView& matrix, int64_t box_rows) {
+  const int64_t rows = matrix.num_rows();
+  const int64_t columns = matrix.row_elements();
+  const int64_t stride = 2 * (rows > 1 ? matrix.row_stride : round_up(columns, 8));
+  return map_of(matrix,
+                {{columns, kBoxColumns / 2, 2}, {rows, box_rows, stride}, {1, 1, kBoxRowBytes}},
+                CU_TENSOR_MAP_SWIZZLE_64B);
 }
 
 CUtensorMap map_of_heads(const TensorView& rows, int64_t head_size, int64_t box_heads,

@@ -1,0 +1,461 @@
+// The kernel of gemm_fp8.cu: what the threads of a block do.
+#pragma once
+
+#include "backend/cuda/fp8.h"
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/launch.h"
+#include "backend/cuda/linear/gemm.cuh"
+#include "backend/cuda/linear/tensor_map.h"
+#include "backend/cuda/linear/turns.cuh"
+#include "backend/cuda/wgmma.cuh"
+#include "base/scale_block.h"
+
+namespace encore::cuda::gemm_fp8 {
+
+using gemm::copy_box_to_cluster;
+using gemm::kBlocks;
+using gemm::kConsumers;
+using gemm::kConsumerThreads;
+using gemm::kPairRows;
+using gemm::kTurnRows;
+
+constexpr int kPartRows = 64;  // of a warpgroup's products
+constexpr int kTileRows = kConsumers * kPartRows;
+constexpr int kThreads = kConsumerThreads + 128;  // the last warpgroup copies
+// The warpgroup that copies leaves its registers to those that multiply.
+constexpr int kRegistersOfCopies = 40;
+constexpr int kRegistersOfProducts = 232;
+constexpr int kStepColumns = kBoxRowBytes;  // codes
+constexpr int kStoredColumns = 32;          // of a box of finished outputs
+
+template <typename T>
+struct GemmArgs {
+  int num_steps;  // of a box's columns
+  int num_tiles;  // of a cluster
+  int output_tiles;
+  int row_tiles;
+  int group_rows;  // row tiles that meet all outputs before the next do
+  int num_outputs;
+  bool silu_mul;  // stored is silu(gate) * up: half as many as the product's outputs
+  // Do a cluster's blocks work on neighbouring rows of the same outputs? Otherwise they do on
+  // neighbouring outputs of the same rows. Each copies half of what they share, for both.
+  bool shares_weight;
+  const T* bias;  // null: none
+  // The weight has a scale for each output, or, with scale_columns, one for each 128 outputs and
+  // 128 columns. Those of x are ordered by boxes of 128 columns, then by rows.
+  const float* weight_scale;
+  int scale_columns;
+  const float* x_scale;
+  int x_scale_stride;
+  CUtensorMap weight;
+  CUtensorMap x;
+  CUtensorMap out;
+};
+
+// Shared memory of a block: a ring of stages, each a box's columns of the tile's rows of x and of
+// its weights, with the rows' scales; finished outputs on their way out; barriers.
+template <int kOutputs>
+struct Layout {
+  static_assert(kOutputs % kStoredColumns == 0 && kOutputs <= 192);
+  static constexpr int kMostBytes = 227 * 1024;
+  static constexpr int kXBytes = kTileRows * kBoxRowBytes;
+  static constexpr int kWeightBytes = kOutputs * kBoxRowBytes;
+  static constexpr int kStageBytes = kXBytes + kWeightBytes;
+  static constexpr int kScalesBytes = kTileRows * 4;
+  static constexpr int kStagedBoxBytes = kPartRows * kStoredColumns * 2;
+  static constexpr int kStagedBytes = kOutputs / kStoredColumns * kStagedBoxBytes;  // a warpgroup's
+  static constexpr int kBarrierBytes = 1024;
+  static constexpr int kStages =
+      (kMostBytes - kConsumers * kStagedBytes - kBarrierBytes) / (kStageBytes + kScalesBytes);
+  static constexpr int kStagingAt = kStages * kStageBytes;
+  static constexpr int kScalesAt = kStagingAt + kConsumers * kStagedBytes;
+  static constexpr int kBarriersAt = kScalesAt + kStages * kScalesBytes;
+  static constexpr int kBytes = kBarriersAt + kBarrierBytes;
+
+  uint32_t base;
+
+  [[nodiscard]] __device__ uint32_t x(uint32_t stage) const { return base + stage * kStageBytes; }
+  [[nodiscard]] __device__ uint32_t weights(uint32_t stage) const { return x(stage) + kXBytes; }
+  [[nodiscard]] __device__ uint32_t scales(uint32_t stage) const {
+    return base + kScalesAt + stage * kScalesBytes;
+  }
+  [[nodiscard]] __device__ uint32_t staging(int warpgroup) const {
+    return base + kStagingAt + static_cast<uint32_t>(warpgroup * kStagedBytes);
+  }
+  [[nodiscard]] __device__ uint32_t full(uint32_t stage) const {
+    return base + kBarriersAt + stage * 8;
+  }
+  [[nodiscard]] __device__ uint32_t empty(uint32_t stage) const { return full(kStages + stage); }
+
+  // A stage is full when this block's copies and the other's have come, and empty when the warps
+  // that multiply have left it in both blocks, as a copy of what they share goes to both.
+  __device__ __forceinline__ void init() const {
+    for (uint32_t i = 0; i < kStages; ++i) {
+      init_barrier(full(i), 1);
+      init_barrier(empty(i), kBlocks * kConsumerThreads / 32);
+    }
+    publish_barriers();
+  }
+};
+
+// The corner of a block's part of a tile: its first row of x and its first output. With silu_mul
+// outputs are counted as they lie in a tile, by turns 8 gates and the 8 that they gate.
+struct Corner {
+  int row;
+  int output;
+};
+
+template <int kOutputs, class Args>
+__device__ __forceinline__ Corner corner(const Args& args, int tile, int rank) {
+  const int group_tiles = args.group_rows * args.output_tiles;
+  const int first_row = tile / group_tiles * args.group_rows;
+  const int in_group = tile % group_tiles;
+  const int rows = min(args.group_rows, args.row_tiles - first_row);
+  const int row_tile = first_row + in_group % rows;
+  const int output_tile = in_group / rows;
+  if (args.shares_weight) return {(row_tile * kBlocks + rank) * kTileRows, output_tile * kOutputs};
+  return {row_tile * kTileRows, (output_tile * kBlocks + rank) * kOutputs};
+}
+
+// A box of a map whose rows come by turns, to the same place in all blocks of the cluster.
+__device__ __forceinline__ void copy_pairs_to_cluster(uint32_t target, const CUtensorMap& map,
+                                                      int column, int output, uint32_t barrier) {
+  constexpr uint16_t kAll = (1U << kBlocks) - 1;
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+      "cluster"
+      " [%0], [%1, {%2, %3, %3, %4, %3}], [%5], %6;" ::"r"(target),
+      "l"(&map), "r"(column), "r"(0), "r"(output / kPairRows), "r"(barrier), "h"(kAll)
+      : "memory");
+}
+
+// The thread that fills the ring.
+template <typename T, int kOutputs>
+struct Producer {
+  using L = Layout<kOutputs>;
+
+  const GemmArgs<T>& args;
+  L layout;
+  int rank;
+  int first_tile;
+  int num_clusters;
+
+  __device__ __forceinline__ void copy_weights(uint32_t stage, Corner at, int step) const {
+    const uint32_t full = layout.full(stage);
+    arrive_expecting(full, L::kStageBytes + scales_bytes(at));
+    const int column = step * kStepColumns;
+    if (!args.shares_weight) {
+      if (args.silu_mul) {
+        gemm::copy_pairs(layout.weights(stage), args.weight, column, at.output, full);
+      } else {
+        copy_box(layout.weights(stage), args.weight, make_int3(column, at.output, 0), full);
+      }
+      return;
+    }
+    const int first = rank * (kOutputs / kBlocks);
+    const uint32_t target = layout.weights(stage) + static_cast<uint32_t>(first * kBoxRowBytes);
+    if (args.silu_mul) {
+      copy_pairs_to_cluster(target, args.weight, column, at.output + first, full);
+    } else {
+      copy_box_to_cluster(target, args.weight, make_int3(column, at.output + first, 0), full);
+    }
+  }
+  __device__ __forceinline__ void copy_x(uint32_t stage, Corner at, int step) const {
+    const uint32_t full = layout.full(stage);
+    const int column = step * kStepColumns;
+    if (args.shares_weight) {
+      copy_box(layout.x(stage), args.x, make_int3(column, at.row, 0), full);
+    } else {
+      const int first = rank * (kTileRows / kBlocks);
+      copy_box_to_cluster(layout.x(stage) + static_cast<uint32_t>(first * kBoxRowBytes), args.x,
+                          make_int3(column, at.row + first, 0), full);
+    }
+    if (const uint32_t bytes = scales_bytes(at); bytes > 0)
+      copy_bytes(layout.scales(stage), args.x_scale + int64_t{step} * args.x_scale_stride + at.row,
+                 bytes, full);
+  }
+  // The bytes of the scales of the tile's rows, without rows behind the last.
+  [[nodiscard]] __device__ __forceinline__ uint32_t scales_bytes(Corner at) const {
+    return static_cast<uint32_t>(max(0, min(kTileRows, args.x_scale_stride - at.row)) * 4);
+  }
+  // Runs the copies. Weights are constants, so the first stages' weights are copied while the
+  // launch before still runs.
+  __device__ __forceinline__ void run() const {
+    const Corner first = corner<kOutputs>(args, first_tile, rank);
+    const int ahead = min(args.num_steps, L::kStages);
+    for (int step = 0; step < ahead; ++step)
+      copy_weights(static_cast<uint32_t>(step), first, step);
+    wait_for_inputs();
+    Slot slot;
+    for (; slot.number < static_cast<uint32_t>(ahead); ++slot.number)
+      copy_x(slot.number, first, static_cast<int>(slot.number));
+    if (slot.number == L::kStages) slot = {0, 1};
+    int step = ahead;
+    for (int tile = first_tile; tile < args.num_tiles; tile += num_clusters) {
+      const Corner at = corner<kOutputs>(args, tile, rank);
+      for (; step < args.num_steps; ++step) {
+        wait_for_phase(layout.empty(slot.number), slot.parity ^ 1U);
+        copy_weights(slot.number, at, step);
+        copy_x(slot.number, at, step);
+        slot.advance(L::kStages);
+      }
+      step = 0;
+    }
+  }
+};
+
+// Stores four 8 x 8 matrices of 16-bit elements, of which each lane has two neighbours in a row of
+// each. Lanes 0 to 7 say where each row of the first goes, the next 8 those of the second, and so on.
+__device__ __forceinline__ void store_four(uint32_t address, uint4 pairs) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(pairs.x), "r"(pairs.y), "r"(pairs.z), "r"(pairs.w)
+               : "memory");
+}
+
+// The scales of the blocks of 128 x 128 of a weight that a tile's outputs lie in. The outputs come in
+// groups of 8. Those of even groups lie in two blocks of the weight's rows at most, and those of odd
+// ones, which with silu_mul are of the other half of the weight, in two as well.
+struct BlockScales {
+  const float* of_blocks[2][2];  // by parity of the group, then first and second block
+  int second[2];                 // the groups from this one on lie in the second block
+
+  template <int kOutputs, class Args>
+  __device__ __forceinline__ static BlockScales of(const Args& args, Corner at) {
+    constexpr auto kBlock = static_cast<int>(kScaleBlock);
+    const int most_rows = args.num_outputs / kBlock + (args.num_outputs % kBlock > 0 ? 1 : 0);
+    BlockScales result;
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      const int row = args.silu_mul ? at.output / 2 + odd * (args.num_outputs / 2) : at.output;
+      const int left = (kBlock - row % kBlock) / kTurnRows;  // groups of the first block
+      result.second[odd] = args.silu_mul ? 2 * left : left;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        result.of_blocks[odd][i] =
+            args.weight_scale + int64_t{min(row / kBlock + i, most_rows - 1)} * args.scale_columns;
+      }
+    }
+    return result;
+  }
+};
+
+// A warpgroup that multiplies: 64 rows of the tile, all of its outputs. In lane l of warp w,
+// sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and output 8 j + 2 (l % 4) + i.
+template <typename T, int kOutputs>
+struct Consumer {
+  using L = Layout<kOutputs>;
+  static constexpr int kGroups = kOutputs / 8;
+
+  const GemmArgs<T>& args;
+  L layout;
+  int rank;
+  int warpgroup;
+  int warp;  // of the warpgroup
+  int lane;
+  float sums[kOutputs / 2];
+
+  __device__ __forceinline__ void release(uint32_t stage, uint32_t other_empty) const {
+    if (lane != 0) return;
+    arrive(layout.empty(stage));
+    arrive_remote_relaxed(other_empty + stage * 8);
+  }
+  // The warpgroups start their products in turn, so that the tensor cores have those of one while
+  // the other adds up what it has.
+  __device__ __forceinline__ void wait_for_turn() const {
+    meet_at<kConsumerThreads>(kTurnBarrier + warpgroup);
+  }
+  __device__ __forceinline__ void pass_turn() const {
+    announce_at<kConsumerThreads>(kTurnBarrier + (1 - warpgroup));
+  }
+  static constexpr int kTurnBarrier = 1 + kConsumers;  // and the next; those before are store()'s
+
+  __device__ __forceinline__ void run(int first_tile, int num_clusters) {
+    const uint32_t other_empty = address_at(layout.empty(0), static_cast<uint32_t>(1 - rank));
+    if (warpgroup == 1) pass_turn();
+    Slot slot;
+    for (int tile = first_tile; tile < args.num_tiles; tile += num_clusters) {
+      const Corner at = corner<kOutputs>(args, tile, rank);
+      if (args.scale_columns > 0) {
+        add_blocks(at, slot, other_empty);
+      } else {
+        add_rows(at, slot, other_empty);
+      }
+      if (args.bias != nullptr) {
+        for_each_output(at, [&](float& sum, int row) { sum += to_float(args.bias[row]); });
+      }
+      store(at);
+    }
+    if (warpgroup == 0) wait_for_turn();  // the other's last
+    if (threadIdx.x % 128 == 0) gemm::wait_for_stores();
+  }
+
+  // Sets the sums to those of all steps of a tile. The tensor cores sum a step's 128 columns;
+  // `fold(products, step, scales of this lane's two rows)` adds those up in float.
+  template <class Fold>
+  __device__ __forceinline__ void add(Slot& slot, uint32_t other_empty, Fold fold) {
+#pragma unroll
+    for (float& sum : sums)
+      sum = 0;
+    const auto row = static_cast<uint32_t>(warpgroup * kPartRows + 16 * warp + lane / 4);
+    int step = 0;
+    do {
+      float products[kOutputs / 2];
+      wait_for_phase(layout.full(slot.number), slot.parity);
+      const uint32_t a = describe_rows(layout.x(slot.number) +
+                                       static_cast<uint32_t>(warpgroup) * kPartRows * kBoxRowBytes);
+      const uint32_t b = describe_rows(layout.weights(slot.number));
+      wait_for_turn();
+      begin_products();
+#pragma unroll
+      for (int k = 0; k < kStepColumns / 32; ++k)
+        start_fp8_product<kOutputs>(products, a + k * kNextColumns, b + k * kNextColumns,
+                                    k == 0 ? 0 : 1);
+      commit_products();
+      pass_turn();
+      const uint32_t scales = layout.scales(slot.number) + row * 4;
+      const float of_rows[2] = {load_shared_float(scales), load_shared_float(scales + 8 * 4)};
+      wait_for_products<0>();
+      settle(products);
+      fold(products, step, of_rows);
+      __syncwarp();
+      release(slot.number, other_empty);
+      slot.advance(L::kStages);
+    } while (++step < args.num_steps);
+  }
+  // Adds up the steps of a weight with a scale for each output.
+  __device__ __forceinline__ void add_rows(Corner at, Slot& slot, uint32_t other_empty) {
+    add(slot, other_empty,
+        [&](const float(&products)[kOutputs / 2], int /*step*/, const float(&of_rows)[2]) {
+#pragma unroll
+          for (int i = 0; i < kOutputs / 2; ++i)
+            sums[i] = fmaf(products[i], of_rows[i / 2 % 2], sums[i]);
+        });
+    for_each_output(at, [&](float& sum, int row) { sum *= args.weight_scale[row]; });
+  }
+  // Adds up the steps of a weight of which blocks have scales.
+  __device__ __forceinline__ void add_blocks(Corner at, Slot& slot, uint32_t other_empty) {
+    const auto scales = BlockScales::of<kOutputs>(args, at);
+    add(slot, other_empty,
+        [&](const float(&products)[kOutputs / 2], int step, const float(&of_rows)[2]) {
+          float scale[2][2][2];  // by parity of the group, block, row
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            const int block = i / 2 % 2;
+            scale[i / 4][block][i % 2] =
+                of_rows[i % 2] * __ldg(scales.of_blocks[i / 4][block] + step);
+          }
+#pragma unroll
+          for (int j = 0; j < kGroups; ++j) {
+            const bool is_second = j >= scales.second[j % 2];
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              const float of_group = is_second ? scale[j % 2][1][h] : scale[j % 2][0][h];
+              float* const two = &sums[4 * j + 2 * h];
+              two[0] = fmaf(products[4 * j + 2 * h], of_group, two[0]);
+              two[1] = fmaf(products[4 * j + 2 * h + 1], of_group, two[1]);
+            }
+          }
+        });
+  }
+
+  // Calls `visit(sum, row of the weight)` for each sum; behind the last, with the last row.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_output(Corner at, Visit visit) {
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      const int first = args.silu_mul
+                            ? at.output / 2 + j / 2 * kTurnRows + j % 2 * (args.num_outputs / 2)
+                            : at.output + j * kTurnRows;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = min(first + 2 * (lane % 4) + i, args.num_outputs - 1);
+        visit(sums[4 * j + i], row);
+        visit(sums[4 * j + 2 + i], row);
+      }
+    }
+  }
+
+  // Stores the warpgroup's outputs.
+  __device__ __forceinline__ void store(Corner at) {
+    const int barrier = 1 + warpgroup;
+    const bool stores = threadIdx.x % 128 == 0;
+    if (stores) gemm::wait_for_stores_to_read();
+    meet_at<128>(barrier);
+    if (args.silu_mul) {
+#pragma unroll
+      for (int g = 0; g < kGroups / 2; g += 2)
+        stage(g, {gated(2 * g, 0), gated(2 * g, 1), gated(2 * g + 2, 0), gated(2 * g + 2, 1)});
+    } else {
+#pragma unroll
+      for (int g = 0; g < kGroups; g += 2)
+        stage(g, {pair(g, 0), pair(g, 1), pair(g + 1, 0), pair(g + 1, 1)});
+    }
+    publish_to_copies();
+    meet_at<128>(barrier);
+    if (!stores) return;
+    const int halved = args.silu_mul ? 1 : 0;
+    const int row = at.row + warpgroup * kPartRows;
+#pragma unroll 1
+    for (int i = 0; i < (kOutputs / kStoredColumns) >> halved; ++i) {
+      gemm::store_box(args.out, make_int3((at.output >> halved) + i * kStoredColumns, row, 0),
+                      layout.staging(warpgroup) + static_cast<uint32_t>(i * L::kStagedBoxBytes));
+    }
+  }
+  // Puts two groups of 8 outputs, from `group` on, where a box has them: rows of 64 bytes, whose
+  // pieces of 16 are permuted by the number of their pair of rows.
+  __device__ __forceinline__ void stage(int group, uint4 pairs) const {
+    constexpr int kBoxGroups = kStoredColumns / 8;
+    const int row = 16 * warp + lane % 16;
+    const int piece = group % kBoxGroups + lane / 16;
+    store_four(layout.staging(warpgroup) +
+                   static_cast<uint32_t>(group / kBoxGroups * L::kStagedBoxBytes +
+                                         row * kStoredColumns * 2 + (piece ^ row / 2 % 4) * 16),
+               pairs);
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t pair(int j, int h) const {
+    return pack_pair<T>(sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
+  }
+  // The product is rounded before silu, as that of a launch of its own would be.
+  [[nodiscard]] __device__ __forceinline__ uint32_t gated(int j, int h) const {
+    const float2 gates = unpack_pair<T>(pair(j, h));
+    const float2 ups = unpack_pair<T>(pair(j + 1, h));
+    return pack_pair<T>(silu<T>(gates.x) * ups.x, silu<T>(gates.y) * ups.y);
+  }
+};
+
+template <typename T, int kOutputs>
+__global__ void __launch_bounds__(kThreads, 1)
+    gemm_fp8_kernel(const __grid_constant__ GemmArgs<T> args) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const Layout<kOutputs> layout{shared_address(shared)};
+  allow_next_kernel();
+  const auto rank = static_cast<int>(cluster_rank());
+  const int cluster = static_cast<int>(blockIdx.x) / kBlocks;
+  const int num_clusters = static_cast<int>(gridDim.x) / kBlocks;
+  // The warp's number, equal in all lanes in a way that the compiler knows: tensor cores take
+  // uniform registers.
+  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
+  if (threadIdx.x == 0) {
+    layout.init();
+    prefetch_map(args.out);
+  }
+  __syncwarp();
+  arrive_at_cluster();
+  wait_for_cluster();
+  if (warp >= kConsumerThreads / 32) {
+    give_up_registers<kRegistersOfCopies>();
+    if (warp == kConsumerThreads / 32 && elect_lane())
+      Producer<T, kOutputs>{args, layout, rank, cluster, num_clusters}.run();
+    __syncwarp();
+  } else {
+    take_registers<kRegistersOfProducts>();
+    Consumer<T, kOutputs>{args,     layout,   rank,
+                          warp / 4, warp % 4, static_cast<int>(threadIdx.x % 32)}
+        .run(cluster, num_clusters);
+  }
+  // Neither block goes while the other may still copy to it or arrive at its barriers.
+  arrive_at_cluster();
+  wait_for_cluster();
+}
+
+}  // namespace encore::cuda::gemm_fp8
