@@ -36,6 +36,8 @@
 // - silu_mul as a launch of its own costs 0.4 to 2 us a layer. Here the rows of a tile are by turns
 //   8 of the gates and the 8 that they gate, so that both lie side by side on their way out; one
 //   copy fetches them from both halves of the weight.
+// - Where codes are widened, or their sums scaled, a warpgroup's tensor cores wait for it. So tiles
+//   of 64 outputs have two, which take turns with the columns and add up their sums at last.
 // - Full rings are a head start: they fill while the launches before end. But a block that leaves
 //   room for one of attention beside it, which can read K and V meanwhile, is worth more where
 //   attention is short or the block's part of the weight is. (Steps of 8 sequences: 1.3 % of an
@@ -65,7 +67,8 @@ using namespace skinny_gemm;
 
 constexpr int64_t kMinTileOutputs = 16;  // unless there are fewer
 constexpr int64_t kMostSharedBytes = 216 * 1024;
-// Smaller stages are passed on too often; with many rows, larger ones leave rings of too few.
+// Smaller stages are passed on too often; with many rows, or codes beside which x takes twice their
+// bytes, larger ones leave rings of too few.
 constexpr int64_t kMinStageBytes = 28 * 1024;
 constexpr int64_t kMinStageBytesOfManyRows = 24 * 1024;
 constexpr int64_t kManyRows = 96;
@@ -148,11 +151,25 @@ const Variant<T>& variant_for(const Product& product, const SkinnyGemmTiling& t)
   const auto variants = variants_of<T>(product.operands);
   const int height = tile_rows(product.rows, t, product.operands);
   const auto found = std::find_if(variants.begin(), variants.end(), [&](const Variant<T>& v) {
-    return v.rows == height && v.outputs >= t.tile_outputs;
+    const bool in_order = !t.in_order || v.turns == 1;
+    return v.rows == height && v.outputs >= t.tile_outputs && in_order;
   });
   ENCORE_CHECK(found != variants.end(), "a tile of {} rows, {} outputs", product.rows,
                t.tile_outputs);
   return *found;
+}
+
+// The cycles that a warpgroup spends beside the products of 16 columns, or 32 of codes, while which its
+// tensor cores have nothing to do: widening codes, or scaling sums of 128 columns. A guess.
+double cycles_beside(SkinnyOperands operands, int height) {
+  switch (operands) {
+    case SkinnyOperands::kWidenedCodes:
+      return 20;
+    case SkinnyOperands::kCodes:
+      return 25 + 0.25 * height;
+    default:
+      return 0;
+  }
 }
 
 // How long a product takes on so many multiprocessors, a block on each, cut so, in microseconds at
@@ -164,7 +181,7 @@ double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multi
   constexpr double kReadBytesPerUs = 4.6e6;
   constexpr double kCopiedBytesPerUs = 115e3;  // by a block
   constexpr double kCyclesPerUs = 1700;
-  constexpr double kMinCycles = 49;  // of the products of 16 columns
+  constexpr double kMinCycles = 49;  // of a tensor core's products, of 16 columns or 32 of codes
   constexpr double kProductCyclesPerRow = 0.645;
   constexpr double kOverlapLoss = 0.042;
   constexpr double kExchangeUs = 0.32;
@@ -177,11 +194,15 @@ double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multi
   const auto column_bytes =
       static_cast<double>(t.tile_outputs * product.weight_bytes() + height * product.x_bytes());
   const double copies = block_columns * column_bytes / kCopiedBytesPerUs;
-  const auto products = static_cast<double>(div_up(t.tile_outputs, kProductOutputs));
-  // Products of codes are twice as fast.
+  const int64_t products = div_up(t.tile_outputs, kProductOutputs);
+  // Products of codes are twice as fast. A tile of one product has two warpgroups then, for what is
+  // done beside products.
   const double speed = operands == SkinnyOperands::kCodes ? 2 : 1;
-  const double cycles = std::max(kMinCycles, products * kProductCyclesPerRow * height / speed);
-  const double sums = block_columns / 16 * cycles / kCyclesPerUs;
+  const bool takes_turns = operands != SkinnyOperands::k16Bit && products == 1;
+  const double least = (kMinCycles + cycles_beside(operands, height)) / (takes_turns ? 2 : 1);
+  const double cycles =
+      std::max(least, static_cast<double>(products) * kProductCyclesPerRow * height);
+  const double sums = block_columns / 16 * cycles / speed / kCyclesPerUs;
   const double reads =
       static_cast<double>(outputs * columns * product.weight_bytes()) / kReadBytesPerUs;
   return std::max({copies, sums, reads}) + kOverlapLoss * (copies + sums + reads) +
@@ -274,8 +295,11 @@ Cut cut(const Product& product, const SkinnyGemmTiling& t, const Variant<T>& var
   const int64_t scale_box = product.scale_bytes(variant.rows);
   const int64_t x_rows_box = int64_t{variant.rows} * kBoxRowBytes * product.x_boxes();
   const int64_t x_box = x_rows_box + scale_box;
+  result.stage_boxes = variant.turns;
   const int64_t min_stage_bytes =
-      variant.rows >= kManyRows ? kMinStageBytesOfManyRows : kMinStageBytes;
+      variant.rows >= kManyRows || product.operands == SkinnyOperands::kWidenedCodes
+          ? kMinStageBytesOfManyRows
+          : kMinStageBytes;
   while (result.stage_boxes * (weight_box + x_box) < min_stage_bytes &&
          2 * result.stage_boxes * cluster <= boxes) {
     result.stage_boxes *= 2;
@@ -419,9 +443,12 @@ std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs,
   std::vector<SkinnyGemmTiling> tilings;
   const auto add = [&](int64_t tile_outputs, bool split, int row_tiles) {
     const auto tile = static_cast<int>(round_up(std::min(tile_outputs, outputs), multiple));
-    // A cluster works on one tile, and each of its blocks takes a step at least.
-    const bool splits = div_up(outputs, tile) * row_tiles <= num_multiprocessors / 2 &&
-                        columns > product.box_columns();
+    // A cluster works on one tile, and each of its blocks takes a step at least, which may have two
+    // boxes of codes.
+    const int64_t step_columns =
+        product.box_columns() * (operands == SkinnyOperands::k16Bit ? 1 : 2);
+    const bool splits =
+        div_up(outputs, tile) * row_tiles <= num_multiprocessors / 2 && columns > step_columns;
     const SkinnyGemmTiling tiling{.tile_outputs = tile, .split = split, .row_tiles = row_tiles};
     const bool is_new = std::find(tilings.begin(), tilings.end(), tiling) == tilings.end();
     if (tile <= max_tile_outputs(product, row_tiles) && (!split || splits) && is_new)
@@ -447,8 +474,9 @@ std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs,
 }
 
 int64_t skinny_gemm_shared_bytes(int64_t rows, int64_t outputs, int64_t columns,
-                                 int num_multiprocessors, const SkinnyGemmTiling& tiling) {
-  const Product product{rows, outputs, columns};
+                                 int num_multiprocessors, const SkinnyGemmTiling& tiling,
+                                 SkinnyOperands operands) {
+  const Product product{rows, outputs, columns, operands};
   const auto& variant = variant_for<__half>(product, tiling);
   return cut(product, tiling, variant, num_multiprocessors).shared_bytes;
 }

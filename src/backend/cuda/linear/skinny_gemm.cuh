@@ -8,6 +8,7 @@
 #include "backend/cuda/linear/skinny_gemm_codes.cuh"
 #include "backend/cuda/linear/skinny_gemm_ring.cuh"
 #include "backend/cuda/linear/skinny_gemm_tile.cuh"
+#include "backend/cuda/linear/turns.cuh"
 
 namespace encore::cuda::skinny_gemm {
 
@@ -32,18 +33,25 @@ struct Consumer {
   static constexpr int kRows = TilePart::kRows;
   static constexpr int kProducts = TilePart::kProducts;
   static constexpr bool kOverlaps = TilePart::kOverlaps;
+  // Warpgroups have each their part of the tile's outputs, or take turns with its columns, after
+  // which the first has all sums.
+  static constexpr int kTurns = TilePart::kTurns;
+  static constexpr int kParts = kWarpgroups / kTurns;
+  static_assert(kTurns == 1 || (kTurns == 2 && kParts == 1));
   static constexpr bool kOfCodes = kIsFp8<typename TilePart::Weight>;
   static constexpr int kOutputs = kProducts * kProductOutputs;  // of the warpgroup's part of a tile
   // In the staging memory a row is longer than its outputs: no conflicts of banks.
   static constexpr int kStagedRowBytes = kOutputs * 2 + 16;
   // A large tile is staged in two halves, one after the other.
   static constexpr int kMostStagedBytes = 56 * 1024;
-  static constexpr bool kStagesHalves = kWarpgroups * kRows * kStagedRowBytes > kMostStagedBytes;
+  static constexpr bool kStagesHalves = kParts * kRows * kStagedRowBytes > kMostStagedBytes;
   // Half of a tile's blocks of rows; of an odd number the lower half has the one that is left over.
   static constexpr int kHalf = (TilePart::kRowBlocks + 1) / 2;
   static constexpr int kHalfRows = kHalf * 8;
   // Memory for the partial sums that a block of a cluster gets, those of a half.
-  static constexpr int kPartialBytes = kWarpgroups * kOutputs * kHalfRows * 4;
+  static constexpr int kPartialBytes = kParts * kOutputs * kHalfRows * 4;
+  // Memory where the second of two that take turns leaves its sums.
+  static constexpr int kTurnBytes = kTurns == 1 ? 0 : kOutputs * kRows * 4;
 
   const SkinnyGemmArgs<T>& args;
   const Layout& layout;
@@ -58,11 +66,12 @@ struct Consumer {
       arrive(layout.weights.empty(weights.number));
       arrive(layout.x.empty(x.number));
     };
-    const uint32_t part_offset = static_cast<uint32_t>(warpgroup) * kOutputs * kBoxRowBytes;
+    const uint32_t part_offset = static_cast<uint32_t>(part()) * kOutputs * kBoxRowBytes;
     const Peer peer(*this);
     Work work(args, rank);
     Slot weights;
     Slot x;
+    [[maybe_unused]] bool is_first_tile = true;
     while (!work.done()) {
       const Corner corner = work.corner(args);
       load_bias(corner);
@@ -85,7 +94,8 @@ struct Consumer {
                   .x_scales = layout.x_scales +
                               x.number * static_cast<uint32_t>(args.stage_boxes * args.x_rows * 4),
                   .count = args.stage_boxes,
-                  .first = work.step * args.stage_boxes},
+                  .first = work.step * args.stage_boxes,
+                  .turn = warpgroup},
                  scales);
         wait_for_products<kOverlaps ? 1 : 0>();
         if (!kOverlaps) {
@@ -105,10 +115,61 @@ struct Consumer {
         let_go(last_weights, last_x);
       }
       part.settle_all();
+      if constexpr (kTurns > 1) {
+        if (warpgroup > 0) {
+          if (!is_first_tile) meet_at<kTurns * 128>(kTurnsFree);
+          leave_sums(part);
+          is_first_tile = false;
+          continue;
+        }
+        take_sums(part);
+      }
       if (args.cluster > 1) exchange(part, peer);  // its only tile
       finish(part, corner, epilogue, scales);
-      if (!work.done()) synchronize_warpgroup(warpgroup);  // the staging memory is free again
+      if (!work.done()) free_staging();
     }
+    if constexpr (kTurns > 1) {
+      __syncwarp();
+      if (warpgroup > 0 && args.cluster > 1) wait_for_cluster();
+    }
+  }
+
+  // The part of the tile's outputs that this warpgroup has.
+  [[nodiscard]] __device__ __forceinline__ int part() const { return kTurns == 1 ? warpgroup : 0; }
+
+  // Says that the staging memory may be written again.
+  __device__ __forceinline__ void free_staging() const {
+    if constexpr (kTurns > 1) {
+      announce_at<kTurns * 128>(kTurnsFree);
+    } else {
+      synchronize_warpgroup(warpgroup);
+    }
+  }
+
+  // Barriers of warpgroups that take turns: the second has left its sums in the staging memory; that
+  // is free again.
+  static constexpr int kTurnsLeft = 3;
+  static constexpr int kTurnsFree = 4;
+
+  __device__ __forceinline__ void leave_sums(TilePart& part) const {
+    uint32_t at = layout.staging + threadIdx.x % 128 * 8;
+    part.for_each_block([&](int /*p*/, int /*j*/, int /*h*/, float first, float second) {
+      store_shared_pair(at, {first, second});
+      at += 128 * 8;
+    });
+    __syncwarp();
+    announce_at<kTurns * 128>(kTurnsLeft);
+  }
+  __device__ __forceinline__ void take_sums(TilePart& part) const {
+    meet_at<kTurns * 128>(kTurnsLeft);
+    uint32_t at = layout.staging + threadIdx.x % 128 * 8;
+    part.for_each_block([&](int /*p*/, int /*j*/, int /*h*/, float& first, float& second) {
+      const float2 other = load_shared_pair(at);
+      first += other.x;
+      second += other.y;
+      at += 128 * 8;
+    });
+    synchronize_warpgroup(warpgroup);  // outputs are staged in the same memory
   }
 
   // This block finishes a half of the rows, or all: in a cluster the first the lower half. After an
@@ -134,10 +195,10 @@ struct Consumer {
   // The first output of this warpgroup's part of a tile, and its number of outputs. With silu_mul
   // they are counted as they lie in the tile: 8 gates, the 8 that they gate, the next 8 gates.
   [[nodiscard]] __device__ __forceinline__ int first_output(Corner corner) const {
-    return corner.output + warpgroup * kOutputs;
+    return corner.output + part() * kOutputs;
   }
   [[nodiscard]] __device__ __forceinline__ int num_outputs(Corner corner) const {
-    return min(min(kOutputs, args.tile_outputs - warpgroup * kOutputs),
+    return min(min(kOutputs, args.tile_outputs - part() * kOutputs),
                args.out.num_outputs - first_output(corner));
   }
   // The row of the weight that makes such an output.
@@ -183,7 +244,7 @@ struct Consumer {
       compute_now(own_sums);
     }
     static constexpr int offset(int p, int j, int h) {
-      return ((p * kHalf + j % kHalf) * 2 + h) * 128 * kWarpgroups * 8;
+      return ((p * kHalf + j % kHalf) * 2 + h) * 128 * kParts * 8;
     }
   };
 
@@ -233,9 +294,8 @@ struct Consumer {
       const int halved = args.silu_mul ? 1 : 0;  // so many times; of two outputs one is stored
       const uint32_t thread = threadIdx.x % 128;
       const uint32_t pack = thread & ((kRowPacks >> halved) - 1);
-      const uint32_t memory =
-          consumer.layout.staging +
-          static_cast<uint32_t>(consumer.warpgroup * staged_bytes(args.cluster));
+      const uint32_t memory = consumer.layout.staging +
+                              static_cast<uint32_t>(consumer.part() * staged_bytes(args.cluster));
       const auto output = static_cast<int>(pack * 8);
       row = static_cast<int>(thread >> (std::countr_zero(kRowPacks) - halved));
       staged = memory + thread % 8 * kStagedRowBytes + thread / 32 * 32;

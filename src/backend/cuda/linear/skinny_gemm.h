@@ -50,6 +50,7 @@ BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args,
                              const SkinnyGemmTiling& tiling);
 // Shared memory of a block of such a launch: rings of two stages at least. Units: bytes.
 int64_t skinny_gemm_shared_bytes(int64_t rows, int64_t outputs, int64_t columns,
-                                 int num_multiprocessors, const SkinnyGemmTiling& tiling);
+                                 int num_multiprocessors, const SkinnyGemmTiling& tiling,
+                                 SkinnyOperands operands = SkinnyOperands::k16Bit);
 
 }  // namespace encore::cuda

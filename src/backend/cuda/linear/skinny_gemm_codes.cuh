@@ -47,13 +47,15 @@ struct Scales {
 
 // Does what Tile does, for a weight of codes, with x in XType: T, for which codes are widened on
 // their way to the tensor cores, or codes as well. Where a box of 128 columns has scales, its sums
-// are multiplied by them before they are added to those of the others.
-template <typename T, typename XType, int kRowsOfTile, int kProductsOfTile>
+// are multiplied by them before they are added to those of the others. With kTurnsOfTile the boxes of
+// a stage are dealt to so many warpgroups: a stage has that many boxes at least.
+template <typename T, typename XType, int kRowsOfTile, int kProductsOfTile, int kTurnsOfTile>
 struct CodesTile {
   using Weight = Float8;
   using X = XType;
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kProducts = kProductsOfTile;
+  static constexpr int kTurns = kTurnsOfTile;
   static constexpr bool kOverlaps = false;
   static constexpr int kRowBlocks = kRows / 8;
 
@@ -68,7 +70,7 @@ struct CodesTile {
     if (!adds) clear();
     uint32_t old = adds ? 1 : 0;
 #pragma unroll 1
-    for (int box = 0; box < boxes.count; ++box) {
+    for (int box = kTurns == 1 ? 0 : boxes.turn; box < boxes.count; box += kTurns) {
       multiply(box_sums, boxes, static_cast<uint32_t>(box), folds_ ? 0 : old);
       old = 1;
       if (!folds_) continue;

@@ -104,6 +104,57 @@ TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelHoweverItIsCut) {
   }
 }
 
+// Codes with x in 16 bits, and with x rounded to codes, of which the tensor cores keep some 14 bits of
+// the sums of 128 columns.
+TEST_F(CudaTest, SkinnyGemmOfCodesAgreesWithThePlainKernelHoweverItIsCut) {
+  constexpr int64_t kOutputs = 1008;
+  for (const int64_t columns : {80, 400, 1104}) {
+    const TensorView weight = random({kOutputs, columns}, DType::kFP8, 2);
+    for (const bool by_block : {false, true}) {
+      const TensorView scale = random(
+          by_block ? Shape{8, div_up(columns, int64_t{128})} : Shape{kOutputs}, DType::kF32, 4);
+      for (const int64_t rows : {3, 16, 30, 64, 65, 100, 128, 177, 256}) {
+        for (const auto operands :
+             {cuda::SkinnyOperands::kWidenedCodes, cuda::SkinnyOperands::kCodes}) {
+          const bool is_rounded = operands == cuda::SkinnyOperands::kCodes;
+          if (!is_rounded && rows > 128) continue;
+          KernelArgs args{.inputs = {{"x", random({rows, columns}, DType::kBF16, 1)},
+                                     {"weight", weight},
+                                     {"scale", scale}},
+                          .outputs = {{"y", allocate({rows, kOutputs})}}};
+          if (is_rounded) args.attrs.set("fp8_rows", int64_t{1});
+          args = with_workspace(cuda::skinny_gemm_workspace(args), std::move(args));
+          const TensorView out = args.outputs["y"];
+          stream_->synchronize();
+          launch("linear", bind("linear", args, "linear.plain"));
+          const std::vector<float> want = read(out);
+          double squares = 0;
+          for (const float value : want)
+            squares += value * value;
+          for (const cuda::SkinnyGemmTiling& tiling : cuda::skinny_gemm_tilings(
+                   rows, kOutputs, columns, kH200, /*silu_mul=*/false, operands)) {
+            std::vector<float> first;
+            for (int repeat = 0; repeat < 2; ++repeat) {
+              fill(out, NAN);
+              launch("linear", cuda::bind_skinny_gemm(*device_, args, tiling));
+              const std::vector<float> got = read(out);
+              if (first.empty()) first = got;
+              double errors = 0;
+              for (size_t i = 0; i < want.size(); ++i)
+                errors += std::pow(got[i] - want[i], 2);
+              ASSERT_LT(std::sqrt(errors / squares), 4e-3)
+                  << rows << " rows, " << columns << " columns, cut " << to_text(tiling)
+                  << (is_rounded ? ", x in codes" : "") << (by_block ? ", by block" : "");
+              ASSERT_EQ(got, first);
+            }
+          }
+        }
+      }
+    }
+    memory_.clear();
+  }
+}
+
 TEST_F(CudaTest, SkinnyGemmWithSiluMulHasTheBitsOfItsPartsHoweverItIsCut) {
   struct Case {
     int64_t outputs;
@@ -350,6 +401,29 @@ TEST(SkinnyGemm, HasRoomForItsRingsHoweverAnyShapeIsCut) {
             const int64_t bytes =
                 cuda::skinny_gemm_shared_bytes(rows, outputs, columns, chip, tiling);
             ASSERT_LE(bytes, kMostOfABlock) << rows << " rows, " << outputs << " x " << columns;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SkinnyGemm, HasRoomForItsRingsOfCodes) {
+  constexpr int64_t kMostOfABlock = 227 << 10;
+  for (const auto operands : {cuda::SkinnyOperands::kWidenedCodes, cuda::SkinnyOperands::kCodes}) {
+    const int64_t most = operands == cuda::SkinnyOperands::kCodes ? cuda::kMaxSkinnyRows : 128;
+    for (int64_t rows = 1; rows <= most; rows += 5) {
+      for (const int64_t columns : {16, 128, 256, 272, 400, 512, 1024, 4096, 14336}) {
+        for (int64_t outputs = 16; outputs < 40'000; outputs += outputs / 32 * 8 + 16) {
+          for (cuda::SkinnyGemmTiling tiling :
+               cuda::skinny_gemm_tilings(rows, outputs, columns, kH200, false, operands)) {
+            for (const bool in_order : {false, !tiling.split}) {
+              tiling.in_order = in_order;
+              const int64_t bytes =
+                  cuda::skinny_gemm_shared_bytes(rows, outputs, columns, kH200, tiling, operands);
+              ASSERT_LE(bytes, kMostOfABlock)
+                  << rows << " rows, " << outputs << " x " << columns << ", " << to_text(tiling);
+            }
           }
         }
       }

@@ -72,6 +72,7 @@ struct StageBoxes {
   uint32_t x_scales;  // of x in codes
   int count;          // of the weight
   int first;          // its number
+  int turn;           // the warpgroup's first box, where warpgroups take turns
 };
 
 // The sums of a warpgroup's part of a tile: kProducts x 64 outputs, kRows rows. They come in blocks
@@ -83,6 +84,7 @@ struct Tile {
   using X = T;
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kProducts = kProductsOfTile;
+  static constexpr int kTurns = 1;
   // With many rows a stage's products start before those of the stage before have ended. With few,
   // copies are what takes time, so a stage is let go as soon as it can be.
   static constexpr bool kOverlaps = kRows >= 96;

@@ -1,6 +1,7 @@
 // The kernels of skinny_gemm.cu, one for each height and width of a tile, made in files of their own.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -14,6 +15,7 @@ struct Variant {
   int rows;
   int outputs;  // of a tile, at most
   int warpgroups;
+  int turns;            // warpgroups that take the boxes of a stage in turn; 1: no two do
   int staged_bytes[2];  // by blocks in a cluster, less one
   int partial_bytes;
   void (*kernel)(SkinnyGemmArgs<T>);
@@ -28,12 +30,16 @@ constexpr int products_for(int outputs) {
 
 template <typename T, int kOutputs, class TilePart>
 constexpr Variant<T> variant() {
-  constexpr int kWarpgroups = warpgroups_for(kOutputs);
+  constexpr int kWarpgroups = warpgroups_for(kOutputs) * TilePart::kTurns;
   using Consumers = Consumer<T, TilePart, kWarpgroups>;
+  constexpr auto kStagedBytes = [](int cluster) {
+    return std::max(Consumers::kTurnBytes, Consumers::kParts * Consumers::staged_bytes(cluster));
+  };
   return {TilePart::kRows,
           kOutputs,
           kWarpgroups,
-          {kWarpgroups * Consumers::staged_bytes(1), kWarpgroups * Consumers::staged_bytes(2)},
+          TilePart::kTurns,
+          {kStagedBytes(1), kStagedBytes(2)},
           Consumers::kPartialBytes,
           skinny_gemm_kernel<T, TilePart, kWarpgroups>};
 }
@@ -65,12 +71,13 @@ constexpr auto all_plain_variants() {
                            std::make_integer_sequence<int, 24 * 2>());
 }
 
-// Variants with 64 and with 128 outputs.
+// Variants with 64 outputs, for which two warpgroups take turns, and with 128. Codes leave the tensor
+// cores waiting where one warpgroup is all that widens them, or scales their sums.
 template <typename T, typename X, int... kIndex>
 constexpr auto variants_of_codes(std::integer_sequence<int, kIndex...> /*each*/) {
-  return std::array{
-      variant<T, (64 << kIndex % 2),
-              CodesTile<T, X, 16 + kIndex / 2 * 16, products_for(64 << kIndex % 2)>>()...};
+  return std::array{variant<T, (64 << kIndex % 2),
+                            CodesTile<T, X, 16 + kIndex / 2 * 16, products_for(64 << kIndex % 2),
+                                      kIndex % 2 == 0 ? 2 : 1>>()...};
 }
 
 }  // namespace encore::cuda::skinny_gemm
