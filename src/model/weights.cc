@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 
@@ -27,6 +28,7 @@ using Range = ir::WeightPiece::Range;
 
 // One checkpoint tensor as a recipe asks for it: transformed, cut, times the factor.
 struct Piece {
+  std::string_view name;  // of the tensor
   StoredTensor tensor;
   const Transform* transform = nullptr;  // null: as it is stored
   TransformNumbers numbers;
@@ -93,7 +95,49 @@ void write_rows(const Piece& piece, int64_t first, int64_t count, std::byte* to,
   }
 }
 
+// Returns the index of the first NaN among codes in FP8; `count` where there is none.
+int64_t find_nan(const std::byte* codes, int64_t count) {
+  constexpr int64_t kChunk = 1024;  // looked through whole, so that the compiler can use vectors
+  constexpr std::byte kNan{0x7f};   // with either sign
+  const auto is_nan = [](std::byte code) { return (code & kNan) == kNan; };
+  for (int64_t first = 0; first < count; first += kChunk) {
+    const int64_t last = std::min(first + kChunk, count);
+    uint8_t has_nan = 0;
+    for (int64_t i = first; i < last; ++i)
+      has_nan |= static_cast<uint8_t>(is_nan(codes[i]));
+    if (has_nan != 0) return std::find_if(codes + first, codes + last, is_nan) - codes;
+  }
+  return count;
+}
+
+// Sends codes in FP8. Errors: kModel naming the first NaN among them.
+void send_codes(StagedCopy& copy, const Piece& piece, void* to) {
+  const std::byte* stored =
+      piece.is_contiguous() && piece.tensor.dtype == DType::kFP8 ? piece.stored().data() : nullptr;
+  std::atomic<int64_t> first_nan = piece.count();
+  copy.to_device(to, piece.count(), [&](std::byte* staged, int64_t first, int64_t bytes) {
+    if (stored != nullptr) {
+      std::memcpy(staged, stored + first, static_cast<size_t>(bytes));
+    } else {
+      write_rows(piece, first, bytes, staged, DType::kFP8);
+    }
+    const int64_t found = find_nan(stored != nullptr ? stored + first : staged, bytes);
+    if (found == bytes) return;
+    int64_t known = first_nan;
+    while (first + found < known && !first_nan.compare_exchange_weak(known, first + found)) {
+    }
+  });
+  if (first_nan == piece.count()) return;
+  const int64_t row = piece.rows.first + first_nan / piece.num_columns();
+  const int64_t column = piece.columns.first + first_nan % piece.num_columns();
+  fail(ErrorKind::kModel,
+       "tensor '{}' has NaN at index {} (row {}, column {}): the checkpoint is "
+       "damaged, or its FP8 is of another kind than e4m3",
+       piece.name, row * piece.row_elements() + column, row, column);
+}
+
 void send(StagedCopy& copy, const Piece& piece, void* to, DType to_dtype) {
+  if (to_dtype == DType::kFP8 && piece.factor == 1) return send_codes(copy, piece, to);
   const int64_t size = size_of(to_dtype);
   const std::byte* from = piece.stored().data();
   const bool is_contiguous = piece.is_contiguous();
@@ -147,6 +191,7 @@ Range cut(const std::optional<Range>& wanted, int64_t size, const std::string& t
 Piece resolve(const ir::WeightPiece& wanted, const Checkpoint& checkpoint,
               std::string_view prefix) {
   Piece piece;
+  piece.name = wanted.tensor;
   piece.tensor = checkpoint.tensor(wanted.tensor.substr(prefix.size()));
   piece.shape = piece.tensor.shape;
   piece.factor = static_cast<float>(wanted.factor);
@@ -201,6 +246,12 @@ std::vector<Piece> resolve(const ir::Value& value, const Shape& shape, const Che
          recipe[0].tensor, rows, wanted_rows);
   }
   return pieces;
+}
+
+// Is the piece a scale of codes: a tensor of them, or what is made of the weight at load?
+bool is_scale(const ir::WeightPiece& piece) {
+  return piece.tensor.find("scale") != std::string::npos ||
+         (piece.transform && piece.transform->name == "fp8_scales");
 }
 
 void check_unchanged(const std::vector<FileStamp>& loaded) {
@@ -321,7 +372,7 @@ void Weights::fill_from(const RandomWeights& random, Model& model, StagedCopy& c
       send(copy, recipe.constant, view);
     } else if (recipe.pieces[0].tensor.find("norm") != std::string::npos) {
       send(copy, std::vector<float>(view.shape.num_elements(), 1.0F), view);
-    } else if (recipe.pieces[0].tensor.find("scale") != std::string::npos) {
+    } else if (is_scale(recipe.pieces[0])) {
       send(copy, std::vector<float>(view.shape.num_elements(), kRandomStddev / kRandomCodeStddev),
            view);
     } else {

@@ -217,6 +217,27 @@ TEST_F(WeightsTest, QuantizesRowsToFp8) {
   EXPECT_EQ(codes, (std::vector<float>{448, -1, 0, 0, 448, 176}));
 }
 
+TEST_F(WeightsTest, NamesACodeThatIsNaNAndItsIndex) {
+  const char* const kHeader =
+      R"({"codes":{"dtype":"F8_E4M3","shape":[40,100],"data_offsets":[0,4000]}})";
+  for (const char nan : {'\x7f', '\xff'}) {
+    std::string codes(4000, '\x7e');
+    codes[3999] = '\xfe';
+    (void)dir_.write("model.safetensors", safetensors(kHeader, codes));
+    EXPECT_NO_THROW(load("  weight %w: fp8[40,100] = \"codes\"\n"));
+    codes[1234] = codes[3000] = nan;
+    (void)dir_.write("model.safetensors", safetensors(kHeader, codes));
+    for (const char* recipe :
+         {"  weight %w: fp8[40,100] = \"codes\"\n", "  weight %w: fp8[30,100] = \"codes\"[10:40]\n",
+          "  weight %w: fp8[40,70] = \"codes\"[0:40,30:100]\n"}) {
+      EXPECT_NE(error_of(recipe).find("'codes' has NaN at index 1234 (row 12, column 34)"),
+                std::string::npos)
+          << recipe << error_of(recipe);
+    }
+    EXPECT_NO_THROW(load("  weight %w: fp8[17,100] = \"codes\"[13:30]\n"));
+  }
+}
+
 TEST_F(WeightsTest, NamesATransformThatIsNotThere) {
   EXPECT_NE(
       message_of(ErrorKind::kCompile,
@@ -246,6 +267,18 @@ TEST_F(WeightsTest, MakesTheSameRandomWeightsFromTheSameSeed) {
   EXPECT_NE(std::memcmp(view(a, "w").data, view(c, "w").data, bytes), 0);
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(view(a, "n").as<float>()[i], 1.0F);
+}
+
+TEST_F(WeightsTest, MakesRandomScalesOfCodesPositive) {
+  graph_ = listing::parse(
+      "graph g {\n  weight %stored: f32[8] = \"a.weight_scale\"\n"
+      "  weight %made: f32[8] = \"a.weight\" | fp8_scales()\n}\n",
+      ops::standard());
+  const Weights weights(*graph_, RandomWeights{1}, *device_);
+  for (const char* name : {"stored", "made"}) {
+    for (int i = 0; i < 8; ++i)
+      EXPECT_GT(view(weights, name).as<float>()[i], 0.0F) << name;
+  }
 }
 
 TEST_F(WeightsTest, SayHowFarTheyAreWhereverTheyComeFrom) {
