@@ -37,12 +37,23 @@ bool has_ranks(std::string_view name) {
   return name.ends_with(kRanks);
 }
 
+// "LlamaFp8" has weights in FP8 with a scale for each row, "LlamaFp8Blocks" with one for each block.
+constexpr std::string_view kFp8 = "Fp8";
+constexpr std::string_view kFp8Blocks = "Fp8Blocks";
+
 // Two layers, so that the border between them shows.
 model::ModelConfig config_of(std::string architecture) {
-  for (const std::string_view end : {kDrafts, kDraftModel, kRanks}) {
+  std::optional<model::ScaleLayout> fp8;
+  if (architecture.ends_with(kFp8)) fp8 = model::ScaleLayout::kRow;
+  if (architecture.ends_with(kFp8Blocks)) fp8 = model::ScaleLayout::kBlock;
+  for (const std::string_view end : {kDrafts, kDraftModel, kRanks, kFp8, kFp8Blocks}) {
     if (architecture.ends_with(end)) architecture.resize(architecture.size() - end.size());
   }
   model::ModelConfig config = model::small_config(architecture + "ForCausalLM", 2);
+  if (fp8) {
+    config.quantization = model::quantized_at_load();
+    config.quantization->groups[0].scheme.scales = *fp8;
+  }
   config.vocab_size = 128;
   config.qkv_bias = architecture == "Qwen2";
   config.qk_norm = architecture == "Qwen3";
@@ -157,8 +168,8 @@ TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
                          ::testing::Values("Llama", "LlamaDrafts", "LlamaDraftModel", "LlamaRanks",
-                                           "Mistral", "Qwen2", "Qwen3", "Qwen3Moe", "Phi3",
-                                           "Gemma3"),
+                                           "LlamaFp8", "LlamaFp8Blocks", "Mistral", "Qwen2",
+                                           "Qwen3", "Qwen3Moe", "Phi3", "Gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
