@@ -89,7 +89,7 @@ enum class Shots : uint8_t { kOne, kTwo };
 // The longest input that is summed in one shot. Units: bytes. Source: measured on H200s with NVLink.
 constexpr int64_t longest_one_shot(int num_ranks) {
   if (num_ranks <= 2) return 512 * 1024;
-  return num_ranks <= 4 ? 128 * 1024 : 64 * 1024;
+  return num_ranks <= 4 ? 256 * 1024 : 64 * 1024;
 }
 
 // One part of a call, as all its threads see it. Units: vectors.
@@ -210,6 +210,7 @@ ENCORE_DEVICE_OR_TWIN Vector sum_of(const Part& part, const Vector (&vectors)[kM
 //
 //   Vector input(int64_t vector)                      of the whole call, padded with 0
 //   void output(int rank, int64_t vector, Vector)     of that rank's columns; all_reduce writes rank 0's
+//   void has_sent()                                   the thread sends nothing any more, but waits
 //
 // The output may lie where the input does.
 template <typename Numbers, int kMost, typename Port>
@@ -220,6 +221,7 @@ ENCORE_DEVICE_OR_TWIN void all_reduce_in_one_shot(Port& port, const Part& part, 
   };
   for (int64_t v = thread; v < part.count; v += num_threads)
     send<kMost>(port, part, part.places + v, own(v));
+  port.has_sent();
   for (int64_t v = thread; v < part.count; v += num_threads) {
     Vector vectors[kMost] = {};
     take<kMost>(port, part, part.places + v, others(part), vectors);
@@ -254,6 +256,7 @@ ENCORE_DEVICE_OR_TWIN void all_reduce_in_two_shots(Port& port, const Part& part,
     send<kMost>(port, part, part.sums + v, sum);
     port.output(0, part.first + at, sum);
   }
+  port.has_sent();
   for (int64_t v = thread; v < chunk; v += num_threads) {
     uint32_t from = 0;
     ENCORE_UNROLL
@@ -276,6 +279,7 @@ ENCORE_DEVICE_OR_TWIN void all_gather(Port& port, const Part& part, int64_t thre
   const auto own = [&](int64_t v) { return sendable<kElementBytes>(port.input(part.first + v)); };
   for (int64_t v = thread; v < part.count; v += num_threads)
     send<kMost>(port, part, part.places + v, own(v));
+  port.has_sent();
   for (int64_t v = thread; v < part.count; v += num_threads) {
     Vector vectors[kMost] = {};
     take<kMost>(port, part, part.places + v, others(part), vectors);

@@ -87,6 +87,7 @@ struct TwinPort {
   }
   // In any order, and a word now and a word then.
   void store(int rank, int64_t place, const Vector& vector) {
+    EXPECT_TRUE(rank == self || !sends_no_more);
     const size_t first = random() % 4;
     for (size_t i = first; i < first + 4; ++i) {
       if (random() % 64 == 0) std::this_thread::yield();
@@ -95,6 +96,7 @@ struct TwinPort {
     }
   }
   void clear(int64_t place) { store(self, place, empty_vector()); }
+  void has_sent() { sends_no_more = true; }
   // A peer may be a call ahead by now.
   void starts_waiting() {
     if (random() % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -118,6 +120,7 @@ struct TwinPort {
   int64_t num_vectors;
   std::minstd_rand random;
   std::chrono::steady_clock::time_point since = {};
+  bool sends_no_more = false;
 };
 
 enum class Form { kOneShot, kTwoShots, kGather };
@@ -193,6 +196,7 @@ bool are_equal(const std::vector<Vector>& a, const std::vector<Vector>& b) {
 
 template <typename Numbers>
 void run_part(TwinPort& port, const Part& part, Form form, int thread) {
+  port.sends_no_more = false;
   switch (form) {
     case Form::kOneShot:
       return all_reduce_in_one_shot<Numbers, kMostRanks>(port, part, thread, kThreadsOfRank);

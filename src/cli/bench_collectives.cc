@@ -83,7 +83,9 @@ class CollectiveTimer {
   }
   BoundLaunch bind(Collective what, int buffer) {
     KernelArgs args;
-    args.attrs = {{"of", std::string("bench collectives")}, {"eps", 1e-5}};
+    args.attrs = {{"of", std::string("bench collectives")},
+                  {"ranks", int64_t{device_.rank().size}},
+                  {"eps", 1e-5}};
     args.step = StepKey::mixed(rows_[0], 1);
     args.exchange_buffer = buffer;
     args.inputs = {{"x", view(0)}};

@@ -124,8 +124,8 @@ ValueId Builder::expert_mlp(ValueId x, const Routed& routed, const Matrix& gate_
   return call("expert_mlp", inputs, {}, "m")["y"];
 }
 
-ValueId Builder::all_reduce(ValueId x, const std::string& of) {
-  return call("all_reduce", {{"x", x}}, {{"of", of}}, "sum")["y"];
+ValueId Builder::all_reduce(ValueId x, const std::string& of, int64_t ranks) {
+  return call("all_reduce", {{"x", x}}, {{"of", of}, {"ranks", ranks}}, "sum")["y"];
 }
 ValueId Builder::all_gather(ValueId x, const std::string& of, int64_t ranks) {
   return call("all_gather", {{"x", x}}, {{"of", of}, {"ranks", ranks}}, "all")["y"];

@@ -91,7 +91,7 @@ class Builder {
   ValueId expert_mlp(ValueId x, const Routed& routed, const Matrix& gate_up, const Matrix& down);
   // all_reduce adds up what all ranks have in x; all_gather puts their columns side by side. `of` names
   // the result in messages.
-  ValueId all_reduce(ValueId x, const std::string& of);
+  ValueId all_reduce(ValueId x, const std::string& of, int64_t ranks);
   ValueId all_gather(ValueId x, const std::string& of, int64_t ranks);
   // Takes the same rows of both.
   std::pair<ValueId, ValueId> gather_rows(ValueId x, ValueId residual, ValueId rows);

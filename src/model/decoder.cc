@@ -97,7 +97,7 @@ ValueId embed(Trace& trace, ValueId ids, ValueId table, ValueId fill,
   if (trace.options.rank.size == 1) return trace.b.embedding(ids, table, fill, last_tokens, scale);
   const ValueId own =
       trace.b.embedding(ids, table, fill, last_tokens, scale, trace.own_vocabulary().first);
-  return trace.b.all_reduce(own, "model.embed_tokens");
+  return trace.b.all_reduce(own, "model.embed_tokens", trace.options.rank.size);
 }
 
 Attended trace_layers(Trace& trace, ValueId x) {

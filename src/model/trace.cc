@@ -144,7 +144,7 @@ ValueId Trace::project_and_sum(ValueId x, const std::string& prefix, bool bias) 
   if (rank.index > 0) pieces[0].factor = 0;
   const Builder::Matrix w = matrix(prefix, out, in, own);
   const ValueId y = bias ? b.linear(x, w, weight(prefix, ".bias", {out}, pieces)) : b.linear(x, w);
-  return b.all_reduce(y, prefix);
+  return b.all_reduce(y, prefix, rank.size);
 }
 
 ir::WeightPiece::Range Trace::own_vocabulary() const {
@@ -271,7 +271,7 @@ ValueId Trace::expert_mlp(ValueId x, const LiveRows& live, const Layer& layer) {
   const Builder::Matrix down = expert_matrices(prefix, {e.names.down}, config.hidden_size, size,
                                                {.factor = config.residual_scale, .columns = own});
   ValueId y = b.expert_mlp(x, routed, gate_up, down);
-  if (rank.size > 1) y = b.all_reduce(y, prefix + ".experts");
+  if (rank.size > 1) y = b.all_reduce(y, prefix + ".experts", rank.size);
   if (e.shared_size == 0) return y;
   return b.add(y, gated_mlp(x, prefix + ".shared_experts", e.shared_size));
 }

@@ -387,7 +387,8 @@ std::vector<Op> rows() {
        .attrs = {{"layer", int64_t{0}}},
        .infer = infer_count_experts},
       // y is the sum of the x of all ranks, added in float in the order of the ranks and rounded once, so
-      // that every rank has equal bits. `of` names what the sum completes, for messages.
+      // that every rank has equal bits. `of` names what the sum completes, for messages. The attribute
+      // `ranks`, which is the number of the ranks, may be left out: kernels choose their way by it.
       {.name = "all_reduce",
        .inputs = "x float[R,N]",
        .outputs = "y = x",

@@ -244,7 +244,8 @@ void run_normed(Device& device, int rank, const Exchanged& shape) {
     args.inputs = {
         {"x", view(0, rows)}, {"residual", view(1, rows)}, {"weight", view(2, {shape.columns})}};
     args.outputs = {{"sum", view(sum, rows)}, {"y", view(y, rows)}};
-    args.attrs = {{"of", std::string("layer 5")}, {"eps", 1e-5}};
+    args.attrs = {
+        {"of", std::string("layer 5")}, {"ranks", int64_t{device.rank().size}}, {"eps", 1e-5}};
     args.step = StepKey::mixed(shape.rows, 1);
     args.exchange_buffer = buffer;
     const auto launches = expand(table, "all_reduce_add_rms_norm", args);
@@ -266,9 +267,10 @@ void run_normed(Device& device, int rank, const Exchanged& shape) {
 }
 
 TEST_P(Ranks, SumAndNormalizeAsTheOpsApart) {
+  std::vector<Exchanged> shapes{{1, 64}, {5, 72}, {3, 1001}, {2, 4096}, {31, 8192}, {300, 1024}};
+  if (std::get<0>(GetParam()) == Target::kCuda) shapes.push_back({128, 4096});
   on_all([&](Device& device, int rank) {
-    for (const Exchanged& shape : {Exchanged{1, 64}, Exchanged{5, 72}, Exchanged{3, 1001},
-                                   Exchanged{2, 4096}, Exchanged{31, 8192}, Exchanged{300, 1024}}) {
+    for (const Exchanged& shape : shapes) {
       run_normed<float>(device, rank, shape);
       run_normed<Float16>(device, rank, shape);
       run_normed<BFloat16>(device, rank, shape);

@@ -1,4 +1,4 @@
-// all_reduce_add_rms_norm in one launch, a block a row: it sends the row's vectors, adds up those of all
+// all_reduce_add_rms_norm of two ranks in one launch, a block a row: it sends the row's vectors, adds up those of all
 // ranks in registers, adds the residual and normalizes. Bits are those of the ops apart.
 #include <array>
 
@@ -9,10 +9,9 @@
 namespace encore::cuda {
 namespace {
 
-// Longer inputs are faster in two shots, and apart. Units: bytes.
-constexpr int64_t kLongest = 512 * 1024;
+constexpr int kNumRanks = 2;
 
-template <typename T, int kMost, int kPacks>
+template <typename T, int kPacks>
 __global__ void __launch_bounds__(kMaxNormThreads)
     all_reduce_norm_kernel(const __grid_constant__ ExchangeArgs<T> exchange,
                            const __grid_constant__ NormArgs<T> norm) {
@@ -35,7 +34,7 @@ __global__ void __launch_bounds__(kMaxNormThreads)
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     if (index(p) < num_packs)
-      push::send<kMost>(port, part, part.places + row * num_packs + index(p), own(p));
+      push::send<kNumRanks>(port, part, part.places + row * num_packs + index(p), own(p));
   }
   const Packs<kPacks> residual(norm.residual + row * norm.residual_stride, norm.group_size);
   const Packs<kPacks> sum(norm.sum + row * norm.sum_stride, norm.group_size);
@@ -48,11 +47,11 @@ __global__ void __launch_bounds__(kMaxNormThreads)
   for (int p = 0; p < kPacks; ++p) {
     push::Vector reduced{};
     if (index(p) < num_packs) {
-      push::Vector vectors[kMost] = {};
-      push::take<kMost>(port, part, part.places + row * num_packs + index(p), push::others(part),
-                        vectors);
-      push::put_own<kMost>(part, own(p), vectors);
-      reduced = push::sum_of<Numbers<T>, kMost>(part, vectors);
+      push::Vector vectors[kNumRanks] = {};
+      push::take<kNumRanks>(port, part, part.places + row * num_packs + index(p),
+                            push::others(part), vectors);
+      push::put_own<kNumRanks>(part, own(p), vectors);
+      reduced = push::sum_of<Numbers<T>, kNumRanks>(part, vectors);
     }
     packs[p] = add_packs(reinterpret_cast<const Pack<T>&>(reduced), packs[p]);
     sum.store(p, packs[p]);
@@ -73,6 +72,15 @@ __global__ void __launch_bounds__(kMaxNormThreads)
   }
 }
 
+// Is it faster than the ops apart? Not where one block has much to send: a long row alone, or to several
+// ranks. Source: measured on H200s with NVLink.
+bool pays(const ir::Attrs& attrs, int64_t num_rows, int64_t row_bytes) {
+  constexpr int64_t kLongest = 2 * 1024 * 1024;  // then two shots are faster
+  constexpr int64_t kLongRow = 16 * 1024;
+  const bool are_two = attrs.find("ranks") != nullptr && attrs.get_int("ranks") == kNumRanks;
+  return are_two && num_rows * row_bytes <= kLongest && (num_rows > 1 || row_bytes < kLongRow);
+}
+
 bool accepts(const KernelArgs& args) {
   const auto aligned = [](const TensorView& view) { return is_aligned(view); };
   const TensorView& x = args.inputs["x"];
@@ -80,14 +88,7 @@ bool accepts(const KernelArgs& args) {
   return std::all_of(args.inputs.begin(), args.inputs.end(), aligned) &&
          std::all_of(args.outputs.begin(), args.outputs.end(), aligned) &&
          args.inputs["weight"].num_bytes() == row_bytes && row_bytes % 16 == 0 &&
-         row_bytes / 16 <= kMaxPacks * kMaxNormThreads && x.num_rows() * row_bytes <= kLongest;
-}
-
-template <typename T, int kPacks>
-auto kernel_of(int num_ranks) {
-  if (num_ranks <= 2) return all_reduce_norm_kernel<T, 2, kPacks>;
-  return num_ranks <= 4 ? all_reduce_norm_kernel<T, 4, kPacks>
-                        : all_reduce_norm_kernel<T, 8, kPacks>;
+         row_bytes / 16 <= kMaxPacks * kMaxNormThreads && pays(args.attrs, x.num_rows(), row_bytes);
 }
 
 template <typename T>
@@ -103,8 +104,8 @@ BoundLaunch bind_typed(CudaDevice& device, const KernelArgs& args) {
                         .num_vectors = args.inputs["x"].num_rows() * num_packs};
   ENCORE_CHECK(plan.num_parts() <= 1);
   if (plan.num_vectors > 0) exchange.part = plan.part(args.exchange_buffer, 0);
-  const auto kernel = num_packs <= kMaxNormThreads ? kernel_of<T, 1>(rank.size)
-                                                   : kernel_of<T, kMaxPacks>(rank.size);
+  const auto kernel = num_packs <= kMaxNormThreads ? all_reduce_norm_kernel<T, 1>
+                                                   : all_reduce_norm_kernel<T, kMaxPacks>;
   load_code(kernel);
   const Grid grid{
       .blocks = static_cast<unsigned>(args.inputs["x"].num_rows()),

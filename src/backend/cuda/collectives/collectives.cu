@@ -10,13 +10,15 @@ namespace encore::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int64_t kBlocksOfOneShot =
+    4 * kMultiprocessors;  // for long inputs; they fit a chip at once
 
 enum class Form : uint8_t { kOneShot, kTwoShots, kGather };
 
 template <typename T, Form kForm, int kMost, bool kPacked>
 __global__ void __launch_bounds__(kThreads)
     exchange_kernel(const __grid_constant__ ExchangeArgs<T> args) {
-  begin_kernel();
+  wait_for_inputs();
   ExchangePort<T, kPacked> port(args);
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t num_threads = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -86,10 +88,10 @@ BoundLaunch bind_typed(CudaDevice& device, const KernelArgs& args, std::string_v
     for (int64_t index = 0; index < plan.num_parts(); ++index) {
       ExchangeArgs<T> own = common;
       own.part = plan.part(buffer, index);
-      const int64_t items =
-          form == Form::kTwoShots ? div_up(own.part.count, plan.num_ranks) : own.part.count;
-      const Grid grid{.blocks = static_cast<unsigned>(
-                          std::min<int64_t>(div_up(items, kThreads), kMultiprocessors)),
+      const bool is_cut = form == Form::kTwoShots;
+      const int64_t items = is_cut ? div_up(own.part.count, plan.num_ranks) : own.part.count;
+      const int64_t most = is_cut ? kMultiprocessors : kBlocksOfOneShot;
+      const Grid grid{.blocks = static_cast<unsigned>(std::min(div_up(items, kThreads), most)),
                       .threads = kThreads};
       launch(stream, grid, kernel, own);
     }

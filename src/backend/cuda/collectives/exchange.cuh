@@ -107,6 +107,10 @@ class ExchangePort {
     return gave_up_;
   }
 
+  // Launches behind this one start no sooner: those that wait on its multiprocessors slow it down. (Of 256 KB
+  // and more, a sum with a norm behind it takes 1 us less for it on H200s; shorter ones none more.)
+  __device__ void has_sent() const { allow_next_kernel(); }
+
   __device__ Vector input(int64_t vector) const {
     const uint32_t first = static_cast<uint32_t>(vector) * kSize;
     if constexpr (kPacked) {
