@@ -19,7 +19,8 @@ BoundLaunch bind(Device& device, const ir::Node& node, const OpLaunch& launch) {
   }
 }
 
-// The exchange buffer of a collective of the program.
+// The exchange buffer of a collective of the program. Where it is the only one, two runs in a row would use
+// one buffer, and a rank that is ahead would store where a slower one has not read yet (push.h).
 int exchange_buffer(const Program& program, const ir::Node& node) {
   int64_t index = 0;
   int64_t count = 0;
@@ -27,6 +28,13 @@ int exchange_buffer(const Program& program, const ir::Node& node) {
     if (!other.op->is_collective) continue;
     if (&other == &node) index = count;
     ++count;
+  }
+  if (count == 1) {
+    fail(
+        ErrorKind::kUnsupported,
+        "op '{}' of {} is the program's only exchange between ranks, and runs of it in a row would "
+        "overwrite each other's data: a program needs two",
+        node.op->name, node.attrs.get_string("of"));
   }
   return push::buffer_of(index, count);
 }

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/testing/message_of.h"
 #include "listing/listing.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
@@ -94,6 +95,32 @@ TEST(SeveralPrograms, AreRecordedFirstAndThenMappedOnceAndRunByTurns) {
     for (Loaded* program : {&draft, &target})
       EXPECT_TRUE(program->has_written(slot)) << program->columns << " at " << slot;
   }
+}
+
+TEST(SeveralPrograms, ExchangeDataTwiceOrNever) {
+  const auto compile = [](int num_sums) {
+    std::string text = "graph g {\n  input %x0: f32[T,8]\n";
+    for (int i = 0; i < num_sums; ++i) {
+      text += fmt::format("  %x{}: f32[T,8] = all_reduce(%x{}) {{of=o_proj}}\n", i + 1, i);
+    }
+    text += fmt::format("  output %x{}\n}}\n", num_sums);
+    return passes::compile(listing::parse(text, ops::standard()), ops::standard(),
+                           {.max_sizes = {8, 4}});
+  };
+  const auto message = [&](int num_sums) {
+    const auto device = create_cpu_device({.num_threads = 1});
+    const auto stream = device->create_stream();
+    const passes::Program program = compile(num_sums);
+    return message_of(ErrorKind::kUnsupported, [&] {
+      const Executor executor(*device, *stream, program,
+                              std::vector<TensorView>(program.graph.num_values()), kOptions);
+    });
+  };
+  EXPECT_EQ(message(2), "");
+  EXPECT_EQ(
+      message(1),
+      "op 'all_reduce' of o_proj is the program's only exchange between ranks, and runs of it "
+      "in a row would overwrite each other's data: a program needs two");
 }
 
 }  // namespace
