@@ -379,6 +379,7 @@ void add_graphs(Command& app) {
   take_options(*verb, options->settings,
                {.groups = {Group::kModel, Group::kDevice, Group::kGraphs, Group::kLadders,
                            Group::kSizes, Group::kCompiler},
+                .also = {"tensor_parallel"},
                 .but = {"kv_tokens", "free_gpu_memory_fraction", "memory_reserve"}});
   verb->footer(footer());
   verb->callback([options] { graphs(*options); });

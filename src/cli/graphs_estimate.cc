@@ -10,6 +10,7 @@
 #include "base/table.h"
 #include "cli/output.h"
 #include "model/graph.h"
+#include "model/shard.h"
 #include "planning/cost_model.h"
 #include "planning/coverage_report.h"
 #include "setup/open.h"
@@ -33,7 +34,9 @@ struct Estimated {
   }
 };
 
-int64_t kv_bytes_per_token(const model::ModelConfig& config, const loader::LoadOptions& load) {
+// Of a rank's share.
+int64_t kv_bytes_per_token(const model::ModelConfig& whole, const loader::LoadOptions& load) {
+  const model::ModelConfig config = model::share_of(whole, load.rank);
   const DType dtype = load.dtype.value_or(config.dtype);
   return model::kv_bytes_per_token(config, load.kv_dtype.value_or(dtype));
 }
@@ -100,6 +103,7 @@ json::object cost_json(const Estimated& estimated, const planning::BucketCost& c
 json::object estimate_json(const GraphsOptions& options, const Estimated& estimated) {
   json::object out;
   out["kernels"] = counts_gpu_kernels(options.settings) ? "cuda" : "cpu";
+  out["ranks"] = options.settings.load.rank.size;
   for (const GraphsEstimatePart& part : parts(estimated.estimate)) {
     json::array buckets;
     for (const planning::BucketCost& cost : *part.buckets) {
@@ -139,14 +143,16 @@ std::string estimate_text(const GraphsOptions& options, const Estimated& estimat
     totals.add(row(estimated, part.what, std::to_string(part.buckets->size()), sum(*part.buckets)));
   }
   totals.add(row(estimated, "all", "-", estimated.estimate.total()));
+  const int num_ranks = options.settings.load.rank.size;
   return fmt::format(
-      "{}: recordings up to {} sequences and {} tokens, estimated for kernels of {}\n{}\n{}\n"
+      "{}: recordings up to {} sequences and {} tokens, estimated for kernels of {}{}\n{}\n{}\n"
       "  KV tokens: whose K and V would lie in that memory\n"
       "  arena beside them: {}, the same for any number of sizes\n\n{}",
       model_text(options.settings), estimated.planned.limits.max_batch_size,
       estimated.planned.limits.max_num_tokens,
-      counts_gpu_kernels(options.settings) ? "a GPU" : "the CPU", sizes.text(), totals.text(),
-      bytes_text(estimated.arena_bytes), planning::coverage_text(estimated.planned));
+      counts_gpu_kernels(options.settings) ? "a GPU" : "the CPU",
+      num_ranks == 1 ? "" : fmt::format(", of each of {} ranks", num_ranks), sizes.text(),
+      totals.text(), bytes_text(estimated.arena_bytes), planning::coverage_text(estimated.planned));
 }
 
 }  // namespace

@@ -288,7 +288,8 @@ void add_profile(Command& app) {
   auto options =
       std::make_shared<ProfileOptions>();  // shared by the parser's options and the callback
   add_batch_option(*verb, options->bench);
-  add_bench_model_options(*verb, options->bench, {config::Group::kGraphs});
+  add_bench_model_options(*verb, options->bench,
+                          {config::Group::kParallel, config::Group::kGraphs});
   verb->add_option("--step", options->step,
                    "decode; mixed: a prompt is read beside BATCH sequences that decode; prompt: it "
                    "is alone")
