@@ -11,6 +11,7 @@
 #include "cli/verbs.h"
 #include "cli/workload.h"
 #include "measure/timing.h"
+#include "model/shard.h"
 #include "planning/coverage_report.h"
 #include "planning/step_log_reader.h"
 #include "replay/simulation.h"
@@ -33,6 +34,10 @@ in microseconds, terms that are left out being 0. us_per_token_above has the pri
 is what the host takes to plan and launch a step: beside the step before, or between the two with --overlap off, as on
 the CPU.
 
+--tensor-parallel N simulates N devices that compute the model together. Their cost is given as that of one is; or, with
+--collectives FILE, what `encore bench collectives --tensor-parallel N --json` printed, the cost is that of one device, and
+becomes theirs: each has an N-th of what a step costs, and all of them the sums between them besides.
+
 Give the sizes that the server has (--kv-tokens above all): without --kv-tokens there is KV for every sequence at its
 longest.
 
@@ -47,6 +52,7 @@ struct SimOptions {
   std::string fit;
   std::string cost;
   std::string save_cost;
+  std::string collectives;
 };
 
 struct Cost {
@@ -74,6 +80,29 @@ Cost open_cost(const SimOptions& options, const model::ModelConfig& model) {
           quality};
 }
 
+// The step's sums: two in each layer and that of the embedding; the gathering of the logits counts as one.
+replay::StepExchanges exchanges_of(const model::ModelConfig& model,
+                                   const loader::LoadOptions& load) {
+  const int64_t size = size_of(load.dtype.value_or(model.dtype));
+  return {.count = 2 * model.num_layers() + 2, .bytes_per_token = model.hidden_size * size};
+}
+
+// Makes it the cost of the ranks, where there are several.
+void share_cost(const SimOptions& options, const model::ModelConfig& model,
+                const loader::LoadOptions& load, Cost& cost) {
+  (void)model::share_of(model, load.rank);
+  if (options.collectives.empty()) return;
+  const replay::ExchangeCost exchange = replay::read_exchange_cost(options.collectives);
+  if (exchange.ranks != load.rank.size) {
+    fail(ErrorKind::kUsage,
+         "--collectives {}: was measured between {} ranks, and --tensor-parallel is {}",
+         options.collectives, exchange.ranks, load.rank.size);
+  }
+  cost.cost = replay::shared_cost(cost.cost, exchange, exchanges_of(model, load));
+  cost.what += fmt::format(", shared by {} ranks, whose sums cost what {} says", exchange.ranks,
+                           options.collectives);
+}
+
 replay::SimulationOptions simulation_options(const SimOptions& options,
                                              const loader::LoadOptions& load) {
   const planning::PlannedCoverage planned = planning::plan_coverage(load);
@@ -93,6 +122,7 @@ json::object head_json(const SimOptions& options, const Workload& workload,
                    {"model", model_text(options.settings)},
                    {"workload", workload.what},
                    {"seed", options.workload.seed},
+                   {"ranks", options.settings.load.rank.size},
                    {"max_batch_size", simulation.limits.max_batch_size},
                    {"max_num_tokens", simulation.limits.max_num_tokens},
                    {"target_step_ms", options.settings.serving.engine.target_step_ms.value_or(0)},
@@ -112,10 +142,11 @@ void simulate(const SimOptions& options) {
     fail(ErrorKind::kUsage, "--burst-steps {}: a simulation has no bursts",
          options.settings.serving.engine.burst_steps);
   const model::ModelSource source = setup::open_source(options.settings);
-  const Cost cost = open_cost(options, source.config);
+  Cost cost = open_cost(options, source.config);
+  const loader::LoadOptions load = setup::serving_load_options(options.settings, source.config);
+  share_cost(options, source.config, load, cost);
   if (!options.save_cost.empty())
     write_file(options.save_cost, json::to_text(replay::cost_json(cost.cost)) + "\n");
-  const loader::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   const Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
   const replay::SimulationOptions simulation = simulation_options(options, load);
@@ -154,9 +185,14 @@ void add_sim(Command& app) {
   take_options(
       *verb, options->settings,
       {.groups = {Group::kGraphs, Group::kLadders, Group::kLoop, Group::kSizes, Group::kServing},
-       .also = {"model"},
+       .also = {"model", "tensor_parallel"},
        .but = {"free_gpu_memory_fraction", "memory_reserve"}});
-  verb->group("Cost: how long a step takes", {"--save-cost"});
+  verb->add_option(
+          "--collectives", options->collectives,
+          "With --tensor-parallel: the cost is that of one device, and sums between ranks cost "
+          "what this says, of `encore bench collectives --json`")
+      ->type_name("FILE");
+  verb->group("Cost: how long a step takes", {"--save-cost", "--collectives"});
   verb->footer(kSimFooter);
   verb->callback([options] { simulate(*options); });
 }

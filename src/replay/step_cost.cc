@@ -258,4 +258,59 @@ StepCost read_step_cost(const std::filesystem::path& path) {
   return parse_step_cost(read_text_file(path), path.string());
 }
 
+ExchangeCost parse_exchange_cost(std::string_view text, const std::string& where) {
+  return blame_user([&] {
+    const json::value value = json::parse(text, where);
+    const json::Object object(value, where);
+    // Sums of the normal equations, each case weighted by 1 / us.
+    double one = 0;
+    double x = 0;
+    double xx = 0;
+    double y = 0;
+    double xy = 0;
+    for (const json::value& entry : object.array_at("cases")) {
+      const json::Object measured(entry, where + ": a case");
+      const double us = measured.double_at("fused_us");
+      const double bytes = measured.double_at("bytes");
+      if (!(us > 0 && us <= kMaxUs && bytes > 0))
+        fail(ErrorKind::kUsage, "{}: fused_us and bytes are numbers above 0", measured.where());
+      one += 1 / (us * us);
+      x += bytes / (us * us);
+      xx += bytes * bytes / (us * us);
+      y += 1 / us;
+      xy += bytes / us;
+    }
+    const double determinant = one * xx - x * x;
+    if (!(determinant > 1e-12 * one * xx)) {
+      fail(ErrorKind::kUsage,
+           "{}: says of fewer than two lengths how long a sum takes: give what `encore bench "
+           "collectives --json` prints",
+           where);
+    }
+    return ExchangeCost{.ranks = object.int_at("ranks"),
+                        .constant_us = std::max(0.0, (y * xx - xy * x) / determinant),
+                        .us_per_byte = std::max(0.0, (one * xy - x * y) / determinant)};
+  });
+}
+
+ExchangeCost read_exchange_cost(const std::filesystem::path& path) {
+  return parse_exchange_cost(read_text_file(path), path.string());
+}
+
+StepCost shared_cost(StepCost cost, const ExchangeCost& exchange, const StepExchanges& sums) {
+  const auto ranks = static_cast<double>(exchange.ranks);
+  const auto count = static_cast<double>(sums.count);
+  for (CostTerms* terms : {&cost.decode, &cost.mixed}) {
+    terms->constant_us = terms->constant_us / ranks + count * exchange.constant_us;
+    terms->us_per_sequence /= ranks;
+    terms->us_per_kv_token /= ranks;
+    terms->us_per_expert /= ranks;
+    for (auto& [size, price] : terms->us_per_token_above)
+      price /= ranks;
+    const double price = count * exchange.us_per_byte * static_cast<double>(sums.bytes_per_token);
+    terms->us_per_token_above.insert(terms->us_per_token_above.begin(), {0, price});
+  }
+  return cost;
+}
+
 }  // namespace encore::replay

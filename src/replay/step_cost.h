@@ -86,4 +86,24 @@ json::object cost_json(const StepCost& cost);
 StepCost read_step_cost(const std::filesystem::path& path);
 StepCost parse_step_cost(std::string_view text, const std::string& where);
 
+// How long the ranks of a model take for a sum, with the norm behind it, by the bytes that each has of it.
+struct ExchangeCost {
+  int64_t ranks = 1;
+  double constant_us = 0;
+  double us_per_byte = 0;
+};
+// Draws a line through the cases of `encore bench collectives --json`, by least squares of relative
+// errors. Errors: kUsage, naming the file and what it lacks.
+ExchangeCost read_exchange_cost(const std::filesystem::path& path);
+ExchangeCost parse_exchange_cost(std::string_view text, const std::string& where);
+
+// The sums of a step.
+struct StepExchanges {
+  int64_t count = 0;
+  int64_t bytes_per_token = 0;  // of each
+};
+// Makes the cost of one device that of ranks: each has an equal part of all that a step costs it, and all
+// of them the sums besides.
+StepCost shared_cost(StepCost cost, const ExchangeCost& exchange, const StepExchanges& sums);
+
 }  // namespace encore::replay

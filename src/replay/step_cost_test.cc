@@ -131,5 +131,39 @@ TEST(StepCostFile, RefusesWhatIsNoCost) {
   }
 }
 
+constexpr const char* kMeasuredSums = R"({"ranks": 2, "cases": [
+    {"rows": 1, "bytes": 1000, "all_reduce_us": 2, "fused_us": 3},
+    {"rows": 2, "bytes": 2000, "all_reduce_us": 2, "fused_us": 4},
+    {"rows": 8, "bytes": 8000, "all_reduce_us": 2, "fused_us": 10}]})";
+
+TEST(ExchangeCost, IsALineThroughWhatWasMeasured) {
+  const ExchangeCost cost = parse_exchange_cost(kMeasuredSums, "file");
+  EXPECT_EQ(cost.ranks, 2);
+  EXPECT_NEAR(cost.constant_us, 2, 1e-9);
+  EXPECT_NEAR(cost.us_per_byte, 0.001, 1e-12);
+}
+
+TEST(ExchangeCost, SaysWhatAFileLacks) {
+  const auto message = [](const char* text) {
+    return message_of(ErrorKind::kUsage, [&] { (void)parse_exchange_cost(text, "file"); });
+  };
+  EXPECT_NE(message(R"({"ranks": 2, "cases": [{"bytes": 8, "fused_us": 1}]})").find("two lengths"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"ranks": 2, "cases": [{"bytes": 8, "fused_us": 0}]})").find("above 0"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"ranks": 2})").find("cases"), std::string::npos);
+}
+
+TEST(ExchangeCost, MakesTheCostOfADeviceThatOfRanks) {
+  const ExchangeCost exchange = parse_exchange_cost(kMeasuredSums, "file");
+  const StepCost alone = known_cost();
+  const StepCost shared = shared_cost(alone, exchange, {.count = 10, .bytes_per_token = 500});
+  for (const StepShape& step : {StepShape{true, 100, 100, 1000}, StepShape{false, 300, 4, 5000}}) {
+    const double sums = 10 * (2 + 0.5 * static_cast<double>(step.tokens));
+    EXPECT_NEAR(shared(step), alone(step) / 2 + sums, 1e-6);
+  }
+  EXPECT_EQ(shared.host_us, alone.host_us);
+}
+
 }  // namespace
 }  // namespace encore::replay
