@@ -77,6 +77,11 @@ class ProfileTest(CliTest):
         self.assertEqual(counts[0], counts[1])
         self.assertEqual(counts[0], counts[2])
 
+    def test_ranks_are_timed_with_what_they_exchange(self):
+        text = self.profile("--tensor-parallel", "2", "--graphs", "full")
+        for op in ("all_reduce_add_rms_norm", "all_gather"):
+            self.assertIn(op, text)
+
     def test_the_table_and_the_page_show_every_mode(self):
         page = self.work / "profile.html"
         text = self.profile("--html", page)

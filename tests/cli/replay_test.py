@@ -168,6 +168,20 @@ class ReplayTest(CliTest):
         self.assertAlmostEqual(out["between_deliveries_ms"]["p50"], 1000)
         self.assertAlmostEqual(out["device_busy"]["share"], 1)
 
+    def test_a_simulation_of_ranks_shares_the_cost_and_adds_the_sums(self):
+        cost = self.work / "alone.json"
+        cost.write_text(json.dumps({"decode": {"us": 1e6}, "mixed": {"us": 2e6}}))
+        sums = self.work / "sums.json"
+        sums.write_text(json.dumps({"ranks": 2, "cases": [{"bytes": size, "fused_us": 1e4} for size in (1000, 9000)]}))
+        requests = ["--cost", cost, "--requests", 8, "--input-tokens", 16, "--output-tokens", 5, "--tensor-parallel", 2]
+        layers = json.loads((harness.BUNDLED / "config.json").read_text())["num_hidden_layers"]
+        out = self.sim_json(*requests, "--collectives", sums)
+        self.assertAlmostEqual(out["wall_s"], 1 + 4 * 0.5 + 5 * (2 * layers + 2) * 0.01, 5)
+        self.assertEqual(out["ranks"], 2)
+        self.assertAlmostEqual(self.sim_json(*requests)["wall_s"], 2 + 4)  # the cost is that of the ranks
+        self.assertIn("measured between 2 ranks", self.error_line("sim", *SIZES, *requests[:-1], 1, "--collectives", sums, code=2))
+        self.assertIn("does not divide", self.error_line("sim", *SIZES, *requests[:-1], 7, code=2))
+
     def test_what_does_not_go_together_is_refused(self):
         bad = self.work / "bad.csv"
         bad.write_text(trace_of([(5, 5), (-1, 5)]))

@@ -186,6 +186,14 @@ class MeasureTest(CliTest):
         for cost in (output["total"], output["full"]["total"], output["tokens"]["total"]):
             self.assertEqual(cost["kv_tokens"], -(-cost["bytes"] // bytes_per_token))
 
+    def test_the_estimate_is_that_of_a_rank(self):
+        estimate = ["graphs", "--estimate", "--device", "cpu", "--model", self.model, "--tensor-parallel", "2"]
+        output = json.loads(self.run_encore(*estimate, "--json").stdout)
+        self.assertEqual(output["ranks"], 2)
+        bytes_per_token = 2 * 2 * 1 * 64 * 4  # a rank has one of the two heads
+        self.assertEqual(output["total"]["kv_tokens"], -(-output["total"]["bytes"] // bytes_per_token))
+        self.assertIn("kernels of the CPU, of each of 2 ranks", self.run_encore(*estimate).stdout)
+
 
 class GraphsLogTest(CliTest):
     def report(self, steps, *arguments):
