@@ -24,8 +24,9 @@ using Tokens = std::vector<int32_t>;
 
 constexpr int64_t kVocabulary = 96;
 
-// Llama with biases, Qwen2, Qwen3 (norms per head, tied), and that with a layer of experts.
-enum class Ranked { kLlama, kQwen2, kQwen3, kExperts };
+// Llama with biases, Qwen2, Qwen3 (norms per head, tied), that with a layer of experts, and OLMo 2 (norms
+// over all heads).
+enum class Ranked { kLlama, kQwen2, kQwen3, kExperts, kOlmo2 };
 
 // A checkpoint of two layers in f32: D = 64, H = 4, K = 2, C = 16, F = 96.
 struct RankedCheckpoint {
@@ -33,6 +34,7 @@ struct RankedCheckpoint {
     const bool has_experts = kind == Ranked::kExperts;
     const bool is_qwen3 = kind == Ranked::kQwen3 || has_experts;
     const bool has_biases = kind == Ranked::kQwen2;
+    const bool is_olmo2 = kind == Ranked::kOlmo2;
     model::NamedShapes tensors{{"model.embed_tokens.weight", {kVocabulary, 64}},
                                {"model.norm.weight", {64}}};
     if (!is_qwen3) tensors.push_back({"lm_head.weight", {kVocabulary, 64}});
@@ -40,7 +42,13 @@ struct RankedCheckpoint {
       const auto add = [&](const std::string& name, Shape shape) {
         tensors.push_back({fmt::format("model.layers.{}.{}", layer, name), std::move(shape)});
       };
-      add("input_layernorm.weight", {64});
+      if (is_olmo2) {
+        add("post_feedforward_layernorm.weight", {64});
+        add("self_attn.q_norm.weight", {64});
+        add("self_attn.k_norm.weight", {32});
+      } else {
+        add("input_layernorm.weight", {64});
+      }
       add("post_attention_layernorm.weight", {64});
       add("self_attn.q_proj.weight", {64, 64});
       add("self_attn.k_proj.weight", {32, 64});
@@ -76,18 +84,20 @@ struct RankedCheckpoint {
       const bool is_norm = tensors[n].first.find("norm") != std::string::npos;
       return is_norm ? 1 + 0.1F * normal(random) : 0.2F * normal(random);
     };
-    const char* const type = has_experts  ? "qwen3_moe"
-                             : is_qwen3   ? "qwen3"
-                             : has_biases ? "qwen2"
-                                          : "llama";
+    const char* const type = is_olmo2      ? "olmo2"
+                             : has_experts ? "qwen3_moe"
+                             : is_qwen3    ? "qwen3"
+                             : has_biases  ? "qwen2"
+                                           : "llama";
     const char* const experts =
         has_experts ? R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
           "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [0],)"
                     : "";
-    const char* const architecture = has_experts  ? "Qwen3MoeForCausalLM"
-                                     : is_qwen3   ? "Qwen3ForCausalLM"
-                                     : has_biases ? "Qwen2ForCausalLM"
-                                                  : "LlamaForCausalLM";
+    const char* const architecture = is_olmo2      ? "Olmo2ForCausalLM"
+                                     : has_experts ? "Qwen3MoeForCausalLM"
+                                     : is_qwen3    ? "Qwen3ForCausalLM"
+                                     : has_biases  ? "Qwen2ForCausalLM"
+                                                   : "LlamaForCausalLM";
     (void)dir.write("model.safetensors", model::safetensors_f32(tensors, value));
     (void)dir.write("config.json",
                     fmt::format(R"({{"architectures": ["{}"], "model_type": "{}",
@@ -217,7 +227,7 @@ TEST_P(TensorParallel, GivesTheTokensOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallel,
                          ::testing::Values(Ranked::kLlama, Ranked::kQwen2, Ranked::kQwen3,
-                                           Ranked::kExperts));
+                                           Ranked::kExperts, Ranked::kOlmo2));
 
 TEST(TensorParallelFp8, CutsCodesAndScalesAsTheyAreOnOneRank) {
   const RankedCheckpoint checkpoint(Ranked::kLlama);
@@ -479,7 +489,7 @@ std::unique_ptr<Device> two_gpus(std::string& reason, std::chrono::milliseconds 
 TEST(TensorParallelCuda, GivesTheTokensOfOneGpu) {
   std::string reason;
   if (two_gpus(reason, std::chrono::seconds(30)) == nullptr) GTEST_SKIP() << reason;
-  for (const Ranked kind : {Ranked::kLlama, Ranked::kQwen3, Ranked::kExperts}) {
+  for (const Ranked kind : {Ranked::kLlama, Ranked::kQwen3, Ranked::kExperts, Ranked::kOlmo2}) {
     const RankedCheckpoint checkpoint(kind);
     const auto alone = create_cuda_device();
     LoadedModel one(*alone, checkpoint.source(), ranked_options(runtime::Graphs::kNone));

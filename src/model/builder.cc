@@ -130,6 +130,16 @@ ValueId Builder::all_reduce(ValueId x, const std::string& of, int64_t ranks) {
 ValueId Builder::all_gather(ValueId x, const std::string& of, int64_t ranks) {
   return call("all_gather", {{"x", x}}, {{"of", of}, {"ranks", ranks}}, "all")["y"];
 }
+ValueId Builder::all_gather_own_first(ValueId x, const std::string& of, int64_t ranks) {
+  const ir::Attrs attrs{{"of", of}, {"ranks", ranks}, {"own_first", int64_t{1}}};
+  return call("all_gather", {{"x", x}}, attrs, "all")["y"];
+}
+
+ValueId Builder::first_columns(ValueId x, int64_t count) {
+  const int64_t rest = graph_.value(x).type.dims[1].value - count;
+  const std::vector<int64_t> sizes{count, rest};
+  return *call("split", {{"x", x}}, {{"sizes", sizes}}, "own").begin();
+}
 
 std::pair<ValueId, ValueId> Builder::gather_rows(ValueId x, ValueId residual, ValueId rows) {
   const Values inputs{{"x", x}, {"residual", &residual}, {"rows", rows}};

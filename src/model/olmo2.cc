@@ -4,19 +4,30 @@
 
 namespace encore::model {
 
-ValueId olmo2_attention(Trace& trace, ValueId x, const Layer& layer) {
-  const ModelConfig& c = trace.config;
-  const std::string attn = layer.prefix + ".self_attn";
-  if (trace.options.rank.size > 1) {
-    fail(ErrorKind::kUnsupported,
-         "--tensor-parallel {}: OLMo 2 normalizes all heads of a token together, which the ranks "
-         "would have to add up: take --tensor-parallel 1",
-         trace.options.rank.size);
-  }
+namespace {
 
+// A norm over the heads of all ranks, of which `num_all` are in the checkpoint; the rank's own.
+ValueId norm_heads(Trace& trace, ValueId heads, const std::string& name, int64_t num_all) {
+  const auto [index, num_ranks] = trace.options.rank;
+  const int64_t own = trace.b.graph().value(heads).type.dims[1].value;
+  if (num_ranks == 1) return trace.norm(heads, name, own);
+  Pieces pieces;
+  for (int i = 0; i < num_ranks; ++i) {
+    const int64_t rank = (index + i) % num_ranks;
+    const int64_t first = rank * num_all / num_ranks * trace.config.head_dim;
+    pieces.push_back({name, ir::WeightPiece::Range{first, first + own}});
+  }
+  const ValueId all = trace.b.all_gather_own_first(heads, name, num_ranks);
+  return trace.b.first_columns(trace.norm(all, name, num_ranks * own, pieces), own);
+}
+
+}  // namespace
+
+ValueId olmo2_attention(Trace& trace, ValueId x, const Layer& layer) {
+  const std::string attn = layer.prefix + ".self_attn";
   Trace::Heads heads = trace.heads(x, layer);
-  heads.q = trace.norm(heads.q, attn + ".q_norm", c.q_size());
-  heads.k = trace.norm(heads.k, attn + ".k_norm", c.kv_size());
+  heads.q = norm_heads(trace, heads.q, attn + ".q_norm", trace.whole.num_heads);
+  heads.k = norm_heads(trace, heads.k, attn + ".k_norm", trace.whole.num_kv_heads);
   return trace.attend(layer, heads);
 }
 

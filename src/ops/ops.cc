@@ -402,7 +402,9 @@ std::vector<Op> rows() {
        .attrs = {{"of", std::string()}, {"eps", 0.0}},
        .is_collective = true,
        .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
-      // The columns of all `ranks` ranks side by side, in the order of the ranks.
+      // The columns of all `ranks` ranks side by side, in the order of the ranks; with the attribute
+      // `own_first`, in the order in which those of the rank itself come first, and the last rank's before
+      // the first one's.
       {.name = "all_gather",
        .inputs = "x any[R,N]",
        .outputs = "y = x",

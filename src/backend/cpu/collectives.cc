@@ -19,8 +19,8 @@ int64_t row_size(const TensorView& rows) {
   return rows.row_elements() * size_of(rows.dtype);
 }
 
-// Row r of the outputs from row r of all ranks' x, which lie in the order of the ranks.
-using Combine = void (*)(std::span<const Bytes> all, int64_t r, const KernelArgs& args);
+// Row r of the outputs of rank `own` from row r of all ranks' x, which lie in the order of the ranks.
+using Combine = void (*)(std::span<const Bytes> all, int own, int64_t r, const KernelArgs& args);
 
 void add_rows(std::span<const Bytes> all, int64_t r, const TensorView& x, const TensorView& y) {
   constexpr int64_t kChunk = 512;  // elements widened at a time
@@ -43,7 +43,8 @@ void add_rows(std::span<const Bytes> all, int64_t r, const TensorView& x, const 
 }
 
 // The sum, the addition of the residual and the norm, each rounded as by an op of its own.
-void add_and_normalize_row(std::span<const Bytes> all, int64_t r, const KernelArgs& args) {
+void add_and_normalize_row(std::span<const Bytes> all, int /*own*/, int64_t r,
+                           const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   const TensorView& residual = args.inputs["residual"];
   const TensorView& sum = args.outputs["sum"];
@@ -63,17 +64,18 @@ void add_and_normalize_row(std::span<const Bytes> all, int64_t r, const KernelAr
   simd().store(row, n, y.dtype, row_bytes(y, r));
 }
 
-void add_row(std::span<const Bytes> all, int64_t r, const KernelArgs& args) {
+void add_row(std::span<const Bytes> all, int /*own*/, int64_t r, const KernelArgs& args) {
   add_rows(all, r, args.inputs["x"], args.outputs["y"]);
 }
 
-void gather_row(std::span<const Bytes> all, int64_t r, const KernelArgs& args) {
+void gather_row(std::span<const Bytes> all, int own, int64_t r, const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   const TensorView& y = args.outputs["y"];
   const int64_t size = row_size(x);
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    std::memcpy(row_bytes(y, r, static_cast<int64_t>(rank) * x.row_elements()),
-                all[rank].data() + r * size, static_cast<size_t>(size));
+  const size_t first = args.attrs.find("own_first") == nullptr ? 0 : static_cast<size_t>(own);
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::memcpy(row_bytes(y, r, static_cast<int64_t>(i) * x.row_elements()),
+                all[(first + i) % all.size()].data() + r * size, static_cast<size_t>(size));
   }
 }
 
@@ -88,7 +90,7 @@ void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Co
   const auto read = [&](std::span<const Bytes> all) {
     device.pool().parallel_for(num_rows, 1, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r)
-        combine(all, r, args);
+        combine(all, device.rank().index, r, args);
     });
   };
   if (const auto communicator = device.communicator()) {

@@ -83,6 +83,17 @@ TEST(AllGather, PutsTheColumnsOfTheRanksSideBySide) {
     EXPECT_EQ(y, (std::vector<float>{1, 2, 5, 6, 3, 4, 7, 8}));
 }
 
+TEST(AllGather, PutsARanksOwnColumnsFirst) {
+  const auto device = create_cpu_device({.num_threads = 3, .num_ranks = 3});
+  ir::Attrs attrs = kOf;
+  attrs.set("ranks", int64_t{3});
+  attrs.set("own_first", int64_t{1});
+  const auto y = run_on_ranks(*device, "all_gather", {{1, 2}, {3, 4}, {5, 6}}, 2, attrs);
+  EXPECT_EQ(y[0], (std::vector<float>{1, 3, 5, 2, 4, 6}));
+  EXPECT_EQ(y[1], (std::vector<float>{3, 5, 1, 4, 6, 2}));
+  EXPECT_EQ(y[2], (std::vector<float>{5, 1, 3, 6, 2, 4}));
+}
+
 TEST(CpuRanks, ShareThreadsAndMemory) {
   const auto alone = create_cpu_device({.num_threads = 6});
   const auto first = create_cpu_device({.num_threads = 6, .num_ranks = 3});

@@ -33,6 +33,7 @@ struct ExchangeArgs {
   uint64_t timeout_ns;
   ExchangedRows<const T> x;
   ExchangedRows<T> y;
+  int first_rank;         // whose columns of y come first
   uint32_t num_elements;  // of x
   uint32_t num_columns;   // of x
 };
@@ -127,7 +128,9 @@ class ExchangePort {
   }
   __device__ void output(int rank, int64_t vector, const Vector& value) const {
     const uint32_t first = static_cast<uint32_t>(vector) * kSize;
-    T* const y = args_.y.data + static_cast<int64_t>(rank) * args_.num_columns;
+    const int behind = rank - args_.first_rank;
+    const int place = behind < 0 ? behind + args_.part.num_ranks : behind;
+    T* const y = args_.y.data + static_cast<int64_t>(place) * args_.num_columns;
     const auto& pack = reinterpret_cast<const Pack<T>&>(value);
     if constexpr (kPacked) {
       store_pack(y + offset(first, args_.y.stride), pack);
@@ -169,6 +172,7 @@ ExchangeArgs<T> exchange_args(CudaDevice& device, const KernelArgs& args, std::s
   ExchangeArgs<T> common{};
   common.x = {x.as<const T>(), static_cast<uint32_t>(x.row_stride)};
   common.y = {y.as<T>(), static_cast<uint32_t>(y.row_stride)};
+  if (args.attrs.find("own_first") != nullptr) common.first_rank = device.rank().index;
   common.num_elements = static_cast<uint32_t>(x.shape.num_elements());
   common.num_columns = static_cast<uint32_t>(x.row_elements());
   if (Exchange* const exchange = device.exchange()) {
