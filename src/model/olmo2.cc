@@ -3,7 +3,6 @@
 #include "model/trace.h"
 
 namespace encore::model {
-
 namespace {
 
 // A norm over the heads of all ranks, of which `num_all` are in the checkpoint; the rank's own.

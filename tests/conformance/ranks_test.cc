@@ -84,12 +84,13 @@ std::vector<T> sums(int num_ranks, int round, int64_t count) {
   return rounded;
 }
 
+// Those of the rank `first` come first.
 template <typename T>
-std::vector<T> gathered(int num_ranks, int round, const Exchanged& shape) {
+std::vector<T> gathered(int num_ranks, int round, const Exchanged& shape, int first = 0) {
   std::vector<T> all;
   std::vector<std::vector<T>> x;
-  for (int rank = 0; rank < num_ranks; ++rank)
-    x.push_back(numbers<T>(rank, round, shape.rows * shape.columns));
+  for (int i = 0; i < num_ranks; ++i)
+    x.push_back(numbers<T>((first + i) % num_ranks, round, shape.rows * shape.columns));
   for (int64_t row = 0; row < shape.rows; ++row) {
     for (const std::vector<T>& own : x)
       all.insert(all.end(), own.begin() + row * shape.columns,
@@ -113,7 +114,8 @@ int64_t difference(const std::vector<T>& a, const std::vector<T>& b) {
   return -1;
 }
 
-// One rank's calls of one shape: a sum, a sum over its own input, and a gathering.
+// One rank's calls of one shape: a sum, a gathering, a sum over its own input, and a gathering in which its
+// own columns come first.
 template <typename T>
 class Calls {
  public:
@@ -121,13 +123,14 @@ class Calls {
       : device_(device),
         count_(shape.rows * shape.columns),
         num_ranks_(num_ranks),
-        memory_(device.allocate((3 + num_ranks) * bytes())) {
+        memory_(device.allocate((3 + 2 * num_ranks) * bytes())) {
     const auto view = [&](int64_t at, int64_t columns) {
       return TensorView(memory_.data() + at * bytes(), dtype_of<T>(), {shape.rows, columns});
     };
     add("all_reduce", view(0, shape.columns), view(1, shape.columns));
     add("all_gather", view(0, shape.columns), view(3, shape.columns * num_ranks));
     add("all_reduce", view(2, shape.columns), view(2, shape.columns));
+    add("all_gather", view(0, shape.columns), view(3 + num_ranks, shape.columns * num_ranks), true);
   }
 
   void set_input(Stream& stream, const std::vector<T>& x) {
@@ -153,19 +156,25 @@ class Calls {
     EXPECT_EQ(difference(read(stream, 1, 1), sum), -1);
     EXPECT_EQ(difference(read(stream, 2, 1), sum), -1);
     EXPECT_EQ(difference(read(stream, 3, num_ranks_), gathered<T>(num_ranks_, round, shape)), -1);
+    const int own = device_.rank().index;
+    EXPECT_EQ(difference(read(stream, 3 + num_ranks_, num_ranks_),
+                         gathered<T>(num_ranks_, round, shape, own)),
+              -1);
   }
 
  private:
   [[nodiscard]] int64_t bytes() const {
     return (count_ * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
   }
-  void add(const char* op, const TensorView& x, const TensorView& y) {
+  void add(const char* op, const TensorView& x, const TensorView& y, bool own_first = false) {
+    constexpr std::array kBuffers{0, 1, 2, 1};
     KernelArgs args;
     args.inputs = {{"x", x}};
     args.outputs = {{"y", y}};
     args.attrs = {{"of", std::string("layer 5")}, {"ranks", int64_t{num_ranks_}}};
+    if (own_first) args.attrs.set("own_first", int64_t{1});
     args.step = StepKey::mixed(x.num_rows(), 1);
-    args.exchange_buffer = static_cast<int>(bound_.size());  // of three
+    args.exchange_buffer = kBuffers.at(bound_.size());
     bound_.push_back(device_.kernels().choose(op, args).bind(device_, args));
   }
 
