@@ -6,6 +6,7 @@ import os
 import pathlib
 import struct
 import subprocess
+import threading
 import time
 
 import harness
@@ -287,22 +288,26 @@ class StoppedRankTest(CliTest):
 
     def test_a_rank_that_stands_still_ends_the_run_with_a_device_error(self):
         command = [harness.ENCORE, "generate", "--model", self.model, "--device", "cpu", "--threads", "2", "--tensor-parallel", "2",
-                   "--rank-timeout", "1", "--prompt-ids", "5,6", "--max-tokens", "200000"]
+                   "--rank-timeout", "2", "--prompt-ids", "5,6", "--ignore-eos", "--max-tokens", "200000"]
         text = self.work / "text"
         with text.open("w") as out, subprocess.Popen(list(map(str, command)), stdout=out, stderr=subprocess.PIPE, text=True) as process:
             try:
-                while text.stat().st_size < 100 and process.poll() is None:  # then both ranks compute, for long
+                while text.stat().st_size < 1000 and process.poll() is None:  # then both ranks compute, for long
                     time.sleep(0.01)
+                self.assertIsNone(process.poll(), "it ended by itself")
                 try:
                     stopped = StoppedThread(self.busiest_other_thread(process))
                 except PermissionError:
                     self.skipTest("this system forbids to stop a thread of another process")
+                deadline = threading.Timer(120, process.kill)
+                deadline.start()
                 errors = process.stderr.read()
+                deadline.cancel()
                 stopped.wait()
             finally:
                 process.kill()
         self.assertEqual(process.returncode, 7, errors)
-        self.assertIn("rank 1 of 2 failed: it has done nothing for 1 s", errors)
+        self.assertIn("rank 1 of 2 failed: it has done nothing for 2 s", errors)
 
 
 if __name__ == "__main__":
