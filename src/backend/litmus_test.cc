@@ -79,6 +79,14 @@ TEST(LitmusForms, AskWhatHalfAnAtomicAndOneThreadsOwnAccessesOrder) {
             "st.relaxed.cta a; st.relaxed.cta b / ld.relaxed.cta b; ld.relaxed.cta a");
 }
 
+TEST(LitmusForms, AskWhatEachSideOfARelaysFenceOrders) {
+  EXPECT_EQ(find_form(Scope::kDevice, "relay")->ptx,
+            "fence.release.gpu; st.relaxed.gpu / ld.relaxed.gpu; fence.acq_rel.gpu; st.relaxed.gpu "
+            "/ ld.relaxed.gpu; fence.acquire.gpu");
+  for (const char* broken : {"relay_release_only", "relay_acquire_only", "relaxed_relay"})
+    EXPECT_EQ(find_form(Scope::kDevice, broken)->twin_of, "relay");
+}
+
 class LitmusSuiteCuda : public testing::Test {
  protected:
   void SetUp() override {
@@ -103,8 +111,8 @@ TEST_F(LitmusSuiteCuda, HoldsEveryCorrectFormAndPricesIt) {
 }
 
 TEST_F(LitmusSuiteCuda, CatchesTwinsThatReadWhatL1StillHolds) {
-  for (const char* twin :
-       {"no_acquire", "narrow_scope", "plain_flag", "relaxed_queue", "relaxed_exchange"}) {
+  for (const char* twin : {"no_acquire", "narrow_scope", "plain_flag", "relaxed_queue",
+                           "relaxed_exchange", "relay_release_only", "relaxed_relay"}) {
     const Counts counts = suite_->stress(*find_form(Scope::kDevice, twin), 10'000'000, 10);
     EXPECT_GT(counts.violations(), 0) << twin;
   }

@@ -4,8 +4,9 @@
 namespace encore::cuda::litmus {
 
 std::span<const Row> device_rows() {
-  static constexpr auto kRows = join(kMessageRows<Scope::kDevice>, kAtomicRows<Scope::kDevice>,
-                                     kNarrowRows<Scope::kDevice, Scope::kBlock>);
+  static constexpr auto kRows =
+      join(kMessageRows<Scope::kDevice>, kAtomicRows<Scope::kDevice>, kRelayRows<Scope::kDevice>,
+           kNarrowRows<Scope::kDevice, Scope::kBlock>);
   return kRows;
 }
 

@@ -234,6 +234,12 @@ __device__ __forceinline__ void report(const Outcomes& outcomes, Tally* tally) {
   }
 }
 
+// Is a test of more than two roles without noise where messages are read?
+template <class Test>
+inline constexpr bool kIsQuiet = requires {
+  requires Test::kIsQuietWhereRead;
+};
+
 // Test has kScope, kRoles, kHasMailbox and play(), which a whole warp calls.
 template <class Test>
 __global__ void __launch_bounds__(kMaxThreads) litmus_kernel(const Field field, Tally* tally) {
@@ -258,7 +264,8 @@ __global__ void __launch_bounds__(kMaxThreads) litmus_kernel(const Field field, 
 
   const Seat seat = take_seat<kScope, Test::kRoles>(field);
   // Where messages are read, only the messages are: noise would drive them out of L1.
-  const bool is_noisy = kScope == Scope::kBlock || Test::kRoles > 2 || seat.role == 0;
+  const bool is_noisy =
+      kScope == Scope::kBlock || (Test::kRoles > 2 && !kIsQuiet<Test>) || seat.role == 0;
   if (threadIdx.x / kWarpSize < field.warps) {
     Outcomes outcomes;
     const uint64_t start_ns = now_ns();

@@ -1,5 +1,5 @@
-// The tests: messages, a work queue, an exchange, a lock, accesses of one address; and the rows
-// that name them.
+// The tests: messages, a work queue, an exchange, a lock, accesses of one address, a relay; and the
+// rows that name them.
 #pragma once
 
 #include <algorithm>
@@ -297,6 +297,120 @@ struct Order {
   }
 };
 
+// What a relay does between the flag that it sees and the one that it stores.
+template <Scope S>
+struct RelayAcqRel {
+  static __device__ __forceinline__ void fence() { fence_acq_rel<S>(); }
+};
+template <Scope S>
+struct RelayRelease {
+  static __device__ __forceinline__ void fence() { fence_release<S>(); }
+};
+template <Scope S>
+struct RelayAcquire {
+  static __device__ __forceinline__ void fence() { fence_acquire<S>(); }
+};
+struct RelayNothing {
+  static __device__ __forceinline__ void fence() {}
+};
+
+// Role 0 writes two words and publishes a flag. Role 1 sees it, writes two words of its own, and in
+// one fence acquires the former and publishes all four; then it reads the writer's, and stores a flag.
+// Role 2 sees that and reads all four. Both say that they are ready for the next message.
+//
+// The relay's own words lie in two places by turns: a reader has left the one of two rounds before
+// when the relay acquires the round before. No other acquire of the relay drops what its last round
+// left in L1.
+template <Scope S, class Between>
+struct Relay {
+  static constexpr Scope kScope = S;
+  static constexpr uint32_t kRoles = 3;
+  static constexpr bool kCounts = false;
+  static constexpr bool kHasMailbox = false;
+  static constexpr bool kIsQuietWhereRead = true;
+  static_assert(S == Scope::kDevice, "its flags lie in lines that other scopes have none of");
+
+  static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
+                              Outcomes& outcomes) {
+    if (seat.role == 0) {
+      write(field, seat, cells, outcomes);
+    } else if (seat.role == 1) {
+      relay(field, seat, cells, outcomes);
+    } else {
+      read(field, seat, cells, outcomes);
+    }
+  }
+
+ private:
+  using Handoff = Fenced<S, OneWay<S>>;
+  static constexpr uint32_t kHome = 0;
+  // Behind the lines of four words.
+  static constexpr uint32_t kRelayedLine = kFirstWordLine + 2;
+  static constexpr uint32_t kRelayReadyLine = kFirstWordLine + 3;
+
+  static __device__ uint32_t* own_word(const Cells<S>& cells, uint32_t k, uint32_t round) {
+    return cells.word(2 + k, round, kHome) + round % 2;
+  }
+
+  static __device__ void write(const Field& field, const Seat& seat, const Cells<S>& cells,
+                               Outcomes& outcomes) {
+    uint32_t random = warp_random(field, seat);
+    uint32_t* const flag[] = {cells.flag(kFlagLine, kHome)};
+    Outcomes acks;
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      wait_for<S, Handoff>(cells.flag(kReadyLine, kHome), round, seat.plays, acks, [] {});
+      wait_for<S, Handoff>(cells.flag(kRelayReadyLine, kHome), round, seat.plays, acks, [] {});
+      if (field.jitter) pause(random);
+      if (!seat.plays || acks.lost != 0) continue;
+#pragma unroll
+      for (uint32_t k = 0; k < 2; ++k)
+        st_weak(cells.word(k, round, kHome), message(round, k));
+      Handoff::publish(flag, round);
+    }
+    outcomes.lost += acks.lost;
+  }
+
+  static __device__ void relay(const Field& field, const Seat& seat, const Cells<S>& cells,
+                               Outcomes& outcomes) {
+    uint32_t* const ready[] = {cells.flag(kRelayReadyLine, kHome)};
+    uint32_t* const relayed[] = {cells.flag(kRelayedLine, kHome)};
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      if (seat.plays) Handoff::publish(ready, round);
+      wait_for<S, Relaxed<S>>(cells.flag(kFlagLine, kHome), round, seat.plays, outcomes, [&] {
+#pragma unroll
+        for (uint32_t k = 0; k < 2; ++k)
+          st_weak(own_word(cells, k, round), message(round, 2 + k));
+        Between::fence();
+        Relaxed<S>::publish(relayed, round);
+        bool is_stale = false;
+#pragma unroll
+        for (uint32_t k = 0; k < 2; ++k)
+          is_stale |= ld_weak(cells.word(k, round, kHome)) != message(round, k);
+        if (is_stale) ++outcomes.stale;
+        ++outcomes.rounds;
+      });
+    }
+  }
+
+  static __device__ void read(const Field& field, const Seat& seat, const Cells<S>& cells,
+                              Outcomes& outcomes) {
+    uint32_t* const ready[] = {cells.flag(kReadyLine, kHome)};
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      if (seat.plays) Handoff::publish(ready, round);
+      wait_for<S, Handoff>(cells.flag(kRelayedLine, kHome), round, seat.plays, outcomes, [&] {
+        bool is_stale = false;
+#pragma unroll
+        for (uint32_t k = 0; k < 2; ++k) {
+          is_stale |= ld_weak(cells.word(k, round, kHome)) != message(round, k);
+          is_stale |= ld_weak(own_word(cells, k, round)) != message(round, 2 + k);
+        }
+        if (is_stale) ++outcomes.stale;
+        ++outcomes.rounds;
+      });
+    }
+  }
+};
+
 template <class Test>
 constexpr Row row(std::string_view name, int per_round, int flags = 1) {
   return {name,  litmus_kernel<Test>, static_cast<int>(Test::kRoles),
@@ -339,6 +453,14 @@ inline constexpr Row kAtomicRows[] = {
     row<Lock<S, TakeRelaxed<S>, Release<S>>>("no_acquire_lock", 4),
     row<Lock<S, TakeAcquire<S>, Plain>>("plain_unlock", 4),
     row<Lock<S, TakeRelaxed<S>, Relaxed<S>>>("relaxed_lock", 4),
+};
+// A message that goes on through a third thread.
+template <Scope S>
+inline constexpr Row kRelayRows[] = {
+    row<Relay<S, RelayAcqRel<S>>>("relay", 3),
+    row<Relay<S, RelayRelease<S>>>("relay_release_only", 3),
+    row<Relay<S, RelayAcquire<S>>>("relay_acquire_only", 3),
+    row<Relay<S, RelayNothing>>("relaxed_relay", 3),
 };
 // Forms that are broken because `Narrow` does not hold both sides.
 template <Scope S, Scope Narrow>
