@@ -72,6 +72,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("eager_steps"), std::string{"forbid"});
   options.put(*find_option("recording_errors"), std::string{"drop"});
   options.put(*find_option("record_order"), std::string{"ascending"});
+  options.put(*find_option("record_halves"), std::string{"start"});
   options.put(*find_option("graphs_debug"), true);
   options.put(*find_option("split_at"), Names{"silu_mul", "rms_norm"});
   options.put(*find_option("memory_reuse"), false);

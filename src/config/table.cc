@@ -203,6 +203,12 @@ constexpr Option kOptions[] = {
      },
      "", value("descending"), one_of("descending|ascending"),
      "Which size is recorded first; for diagnosis, as the memory taken is the same"},
+    {"record_halves", Group::kRecording,
+     [](Settings& s, const Text& v) { s.load.halves = v == "start"; }, "", value("first-use"),
+     one_of("first-use|start"),
+     "When the two halves of whole steps are recorded, as which steps with grammars are launched: "
+     "when a size first needs them, which then takes longer once, or at start, which takes up to "
+     "twice as long"},
 
     {"overlap", Group::kLoop,
      [](Settings& s, const Text& v) {
@@ -439,6 +445,7 @@ constexpr std::string_view kFirst[] = {"model",          "dtype", "device", "max
 constexpr Idle kIdle[] = {
     {"recording_errors", "graphs", "none"},
     {"record_order", "graphs", "none"},
+    {"record_halves", "graphs", "none|piecewise"},
     {"burst_steps", "graphs", "none|piecewise"},
     {"speculative_method", "speculative_tokens", "0"},
     {"speculative_ngram", "speculative_tokens", "0"},

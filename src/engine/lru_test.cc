@@ -117,6 +117,28 @@ TEST_F(LruTest, TheHalvesThatTokenMasksNeedGoWithTheirRecording) {
   EXPECT_GT(stats.halves.erased, 0);
 }
 
+TEST_F(LruTest, HalvesAreRecordedAtStartWhereThatIsAskedFor) {
+  LoadOptions options = testing::with_feature(small_options("2,6"));
+  options.masks_tokens = true;
+  LoadedModel later(*device_, testing::tiny_model(testing::Tiny::kLlama), options);
+  EXPECT_EQ(later.recording_stats().halves.recordings, 0);
+  options.halves = true;
+  LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama), options);
+  const runtime::RecordingStats& stats = model.recording_stats();
+  EXPECT_EQ(stats.halves.recordings, 2 * stats.num_full());
+  EXPECT_EQ(num_recorded(model, runtime::StepPart::kToLogits), 2);
+  EXPECT_EQ(model.half_bytes(), 0) << "nothing more is to come that memory is kept free for";
+  const int made = stats.halves.recordings;
+  const auto grammar = std::make_shared<Anything>();
+  std::vector<int32_t> tokens = generate(model, 6, grammar);
+  std::vector<int32_t> expected = generate(later, 6, grammar);
+  std::ranges::sort(tokens);  // the order of a step's sequences may differ
+  std::ranges::sort(expected);
+  EXPECT_EQ(tokens, expected);
+  EXPECT_EQ(model.recording_stats().halves.recordings, made);
+  EXPECT_GT(later.recording_stats().halves.recordings, 0);
+}
+
 TEST_F(LruTest, HalvesAreRecordedOnce) {
   const auto grammar = std::make_shared<Anything>();
   LoadedModel model(*device_, testing::tiny_model(testing::Tiny::kLlama),

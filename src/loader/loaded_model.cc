@@ -237,7 +237,7 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
       std::make_unique<runtime::Executor>(device, *stream_, *program_, weights_->views(), recorded);
   if (communicator) (void)communicator->exchange(rank, "the scores of prompts", "");
   if (options.scores_prompts) create_prompt_scorer(device, source, options);
-  if (options.masks_tokens && recording_stats().num_full() > 0)
+  if (options.masks_tokens && !options.halves && recording_stats().num_full() > 0)
     half_bytes_ = recording_stats().bytes;
   // Graphs first, KV last: no estimate of what recordings take.
   num_pages_ = pages_that_fit(device, options, wanted_pages);

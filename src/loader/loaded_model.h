@@ -49,8 +49,8 @@ struct LoadOptions : runtime::ExecutorOptions {
   std::optional<model::ModelSource> draft = {};
   // Requests may ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
   bool scores_prompts = false;
-  // Requests may have grammars. The halves of steps that token masks need are recorded when they are
-  // first needed, so what recordings take is kept free once more.
+  // Requests may have grammars. Unless the halves of steps that token masks need are recorded at start
+  // (`halves`), they are when they are first needed, so what recordings take is kept free once more.
   bool masks_tokens = false;
   // Passes left out or from outside the library, where the program is split; its sizes are those of
   // `limits`.

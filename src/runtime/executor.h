@@ -59,6 +59,7 @@ struct ExecutorOptions {
   RecordOrder record_order = RecordOrder::kDescending;
   EagerSteps eager_steps = EagerSteps::kAllow;
   bool bursts = false;  // also record bursts of every full step of one token per sequence
+  bool halves = false;  // also record the halves of every full step, not when they are first needed
   // Called at each point of the start-up. Null: nobody waits.
   std::function<void(StartPoint point, const LoadedProgram& loaded)> reached;
 };

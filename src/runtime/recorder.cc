@@ -199,6 +199,8 @@ class Recorder {
   void record_steps(std::vector<StepKey> steps, bool full, bool pieces) {
     Recordings& recordings = loaded_.recordings;
     const RecordingErrors policy = options_.recording_errors;
+    const bool has_halves =
+        options_.halves && loaded_.program.first_awaiting_host() < loaded_.tables.num_segments();
     if (options_.record_order == RecordOrder::kAscending) std::reverse(steps.begin(), steps.end());
     log::Progress progress("recording", static_cast<double>(steps.size()), "sizes", kWorthALine);
     int done = 0;
@@ -211,6 +213,8 @@ class Recorder {
         // A size whose burst is dropped still has single steps.
         if (options_.bursts && step.q == 1)
           record_or_drop(policy, [&] { recordings.record_burst(step); });
+        if (has_halves && !record_or_drop(policy, [&] { recordings.require_halves(step); }))
+          coverage_.dropped_halves.insert(step);
       }
       for (int segment = 0; pieces && segment < loaded_.tables.num_segments(); ++segment) {
         const auto& [first, last, in_pieces, rows] = loaded_.program.segments[segment];

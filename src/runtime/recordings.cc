@@ -138,10 +138,11 @@ std::string to_text(const RecordingStats& stats) {
                : fmt::format("; {}: {} in {:.1f} ms, {:.1f} of them capture, {} executables", name,
                              part.recordings, part.ms(), part.capture_ms, part.executables);
   };
-  return fmt::format("{} sizes lowered to {} tables in {:.1f} ms, warmed up in {:.1f} ms{}{}{}{}{}",
-                     stats.sizes, stats.tables, stats.lower_ms, stats.warm_up_ms,
-                     part("full recordings", stats.full), part("of mixed steps", stats.mixed),
-                     part("pieces", stats.pieces), part("bursts", stats.bursts), replays);
+  return fmt::format(
+      "{} sizes lowered to {} tables in {:.1f} ms, warmed up in {:.1f} ms{}{}{}{}{}{}", stats.sizes,
+      stats.tables, stats.lower_ms, stats.warm_up_ms, part("full recordings", stats.full),
+      part("of mixed steps", stats.mixed), part("pieces", stats.pieces),
+      part("bursts", stats.bursts), part("halves", stats.halves), replays);
 }
 
 }  // namespace encore::runtime

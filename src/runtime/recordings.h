@@ -34,7 +34,7 @@ struct RecordingStats {
   Part mixed;  // whole mixed steps
   Part pieces;
   Part bursts;
-  Part halves;            // of whole steps, made when they are first needed
+  Part halves;            // of whole steps, made when they are first needed or at start
   int segments = 0;       // of the program
   int sizes = 0;          // step shapes lowered at start
   int tables = 0;         // tables made for them, as shapes share the tables of segments
