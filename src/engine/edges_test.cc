@@ -1,4 +1,5 @@
-// Tests how the nodes of a whole step's recording, and of a burst's, follow each other on a GPU.
+// Tests how the nodes of a whole step's recording, decode or mixed, and of a burst's, follow each other on
+// a GPU.
 #include <gtest/gtest.h>
 
 #include "engine/testing/tiny_model.h"
@@ -50,6 +51,29 @@ TEST_P(RecordedEdges, AreProgrammaticBetweenKernelsOfOurs) {
     }
   }
 }
+
+TEST_P(RecordedEdges, OfMixedStepsAreProgrammaticToo) {
+  LoadOptions options;
+  options.dtype = DType::kBF16;  // mixed steps in f32 are replayed in pieces
+  options.limits.max_batch_size = 80;
+  options.limits.max_num_tokens = 160;
+  options.limits.max_seq_len = 256;
+  options.kv_tokens = 4096;
+  options.sequences = runtime::Ladder({80});
+  options.tokens = runtime::Ladder({4, 33, 160});
+  for (const Tiny kind : {Tiny::kLlama, Tiny::kQwen3, Tiny::kQwen2, Tiny::kQwen3Moe}) {
+    LoadedModel model(*device_, testing::tiny_model(kind), testing::with_feature(options));
+    const runtime::Coverage& coverage = model.executor().coverage();
+    ASSERT_TRUE(coverage.mixed_full);
+    for (const StepKey& step : runtime::mixed_shapes(coverage.mixed_ladder(), coverage.tokens)) {
+      SCOPED_TRACE(runtime::describe(step));
+      const Recording* full = model.executor().loaded().recordings.full(step);
+      ASSERT_NE(full, nullptr);
+      expect_programmatic(full->nodes());
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, RecordedEdges, ::testing::Values("Cuda"),
                          [](const auto& info) { return info.param; });
 
