@@ -50,7 +50,8 @@ With --estimate: nodes, recording time and memory by size, from the program of -
   memory  executables x {:.0f} kB + their nodes x {:.1f} kB; the arena beside it is one for all sizes
 Both were measured on an H200 with CUDA 13.0. --measure loads the model and puts the figures of this device beside them:
 strategies for decode and token sizes (steps with prompts whole, as they are served, and in pieces), numbers of sizes, orders of recording beside the one arena, the tokens of KV that
-recordings take the place of, and the memory plan against the driver's count.)",
+recordings take the place of, and the memory plan against the driver's count; up to 512 sequences also the published
+figures of such strategies.)",
       planning::kUsPerRecording, planning::kCaptureUsPerNode, planning::kInstantiateUsPerNode,
       planning::kSharedUsPerNode, planning::kBytesPerExecutable / 1e3,
       planning::kBytesPerNode / 1e3);

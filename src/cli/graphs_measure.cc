@@ -1,6 +1,7 @@
 #include "cli/graphs_measure.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include <fmt/format.h>
@@ -56,6 +57,14 @@ runtime::Ladder every(int64_t step, int64_t max) {
   return runtime::Ladder(std::move(sizes));
 }
 
+// 1 to 7, and what every() has of 8 on.
+runtime::Ladder step_8(int64_t max) {
+  std::vector<int64_t> sizes = every(8, max).sizes();
+  for (int64_t size = 1; size < std::min<int64_t>(8, max); ++size)
+    sizes.push_back(size);
+  return runtime::Ladder(std::move(sizes));
+}
+
 std::vector<measure::Strategy> strategies(measure::LadderOf of, int64_t max) {
   const auto named = [&](const std::string& schedule) {
     return measure::Strategy{schedule, of, planning::named_or_list(schedule, max)};
@@ -65,6 +74,7 @@ std::vector<measure::Strategy> strategies(measure::LadderOf of, int64_t max) {
   std::vector<measure::Strategy> list{named("pow2")};
   for (const int64_t step : {16, 8, 4})
     list.push_back({fmt::format("every {}", step), of, every(step, max)});
+  list.push_back({"step-8", of, step_8(max)});
   list.push_back(named("vllm"));
   list.push_back(named(fmt::format("lru:{}", kLruSizes)));
   list.push_back(without_recordings(of, max));
@@ -185,6 +195,48 @@ json::array table_json(const Rows& rows) {
   return array;
 }
 
+// What the literature has of a ladder of up to 512 sequences, of a 70B on an H100; empty: nothing.
+struct Published {
+  std::string_view ladder;
+  std::string_view recordings;
+  std::string_view memory;
+  std::string_view padding;
+  std::string_view first_use;
+  std::string_view speed_up;
+};
+constexpr int64_t kPublishedMaxBatchSize = 512;
+constexpr Published kPublished[] = {
+    {"pow2", "10", "300 to 500 MB", "25 %", "100 ms", "1.15x"},
+    {"every 16", "32", "960 MB", "8 %", "", "1.19x"},
+    {"every 8", "64", "1920 MB", "4 %", "", "1.20x"},
+    {"every 4", "128", "3840 MB", "2 %", "", "1.21x"},
+    {"step-8", "71", "3500 MB", "4 %", "100 ms", ""},
+    {"lru:32", "up to 32", "1600 MB", "0 %", "100 ms", ""},
+    {"no recordings", "0", "0", "0 %", "0 ms", ""},
+};
+
+// A row for each strategy that the literature has: in each cell what was measured, and its figure.
+// Nothing where its sizes end elsewhere.
+std::string published_text(const Rows& rows, const runtime::Limits& limits) {
+  if (limits.max_batch_size != kPublishedMaxBatchSize) return "";
+  Table table({"decode ladder", "recordings", "memory", "padding", "first use", "speed-up"});
+  for (const auto& [strategy, row] : rows.rows) {
+    const auto published = std::ranges::find(kPublished, strategy.name, &Published::ladder);
+    if (published == std::end(kPublished)) continue;
+    const auto cell = [](const std::string& ours, std::string_view theirs) {
+      return theirs.empty() ? ours : fmt::format("{} ({})", ours, theirs);
+    };
+    table.add(
+        {strategy.name, cell(std::to_string(row.recordings), published->recordings),
+         cell(if_counted(row, bytes_text(row.plan.recordings)), published->memory),
+         cell(percent(row.waste), published->padding),
+         cell(row.first_use_ms > 0 ? milliseconds(row.first_use_ms) + " ms" : "0 ms",
+              published->first_use),
+         cell(fmt::format("{:.2f}x", rows.eager_ms / row.mean_step_ms), published->speed_up)});
+  }
+  return fmt::format("measured (published, of a 70B on an H100)\n{}\n", table.text());
+}
+
 // Memory by the order of recording, beside what arenas apart would take.
 struct Orders {
   Rows rows;
@@ -287,7 +339,9 @@ void measure_named(const GraphsOptions& options, const Measuring& measuring) {
     if (name.empty()) return;
     const Rows rows = measuring.named(of, flag, name);
     out[key] = table_json(rows);
-    text += table_text(what, rows) + plan_text(rows.rows.front(), options.replays);
+    text += table_text(what, rows);
+    if (!measure::counts_tokens(of)) text += published_text(rows, measuring.limits());
+    text += plan_text(rows.rows.front(), options.replays);
   };
   add(measure::LadderOf::kSequences, "--decode-ladder", options.settings.decode_ladder,
       "strategies", "decode ladder");
@@ -327,11 +381,11 @@ void measure_graphs(const GraphsOptions& options) {
   }
   print(
       fmt::format("{}: decode ladders up to {} sequences, token ladders up to {} tokens\n"
-                  "{}{}{}{}{}\n{}\n{}\n{}",
+                  "{}{}{}{}{}{}\n{}\n{}\n{}",
                   model_text(options.settings), limits.max_batch_size, limits.max_num_tokens,
-                  table_text("decode ladder", named), table_text("decode ladder", counted),
-                  table_text(kWhole, tokens), table_text(kPieces, pieces),
-                  orders_text("decode ladder, recorded", decode),
+                  table_text("decode ladder", named), published_text(named, limits),
+                  table_text("decode ladder", counted), table_text(kWhole, tokens),
+                  table_text(kPieces, pieces), orders_text("decode ladder, recorded", decode),
                   orders_text("token ladder, whole, recorded", mixed),
                   plan_text(decode.rows.rows.front(), options.replays), legend_text(limits)));
 }

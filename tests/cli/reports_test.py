@@ -138,6 +138,7 @@ class MeasureTest(CliTest):
         covered = {name: row["sizes_covered"] for name, row in ladders.items()}
         self.assertEqual((covered["pow2"], covered["every 16"], covered["every 8"], covered["every 4"]),
                          ("1 to 8 doubling, 12", "12", "8, 12", "4 to 12 by 4"))
+        self.assertEqual((covered["step-8"], ladders["step-8"]["recordings"]), ("1 to 8 by 1, 12", 9))
         tokens = {row["ladder"]: row for row in report["token_strategies"]}
         self.assertEqual(list(tokens), ["pow2", "trtllm", "sglang", "no recordings"])
         self.assertEqual(tokens["sglang"]["sizes_covered"], "4 to 32 by 4, 40")
@@ -160,6 +161,14 @@ class MeasureTest(CliTest):
             self.assertEqual(orders[0]["arenas_apart"], orders[1]["arenas_apart"])
             self.assertGreater(orders[0]["arenas_apart"], orders[2]["arenas_apart"])
         self.assertGreater(report["token_orders"][0]["arenas_apart"], 2 * report["token_orders"][0]["plan"]["arena"])
+
+    def test_what_was_published_stands_beside_what_was_measured(self):
+        measure = ["graphs", "--measure", "--device", DEVICE, "--model", self.model, "--max-num-tokens", "512"]
+        text = self.run_encore(*measure, "--max-batch-size", "512", "--decode-ladder", "pow2").stdout
+        table = text[text.index("measured (published"):]
+        self.assertRegex(table, r"pow2 +10 \(10\) .*\(300 to 500 MB\) +24\.8\d % \(25 %\) .*x \(1\.15x\)")
+        text = self.run_encore(*measure, "--max-batch-size", "256", "--decode-ladder", "pow2").stdout
+        self.assertNotIn("published", text)
 
     def test_a_table_without_rows_is_left_out(self):
         text = self.run_encore("graphs", "--measure", "--device", DEVICE, "--model", self.model, "--max-batch-size", "2",
