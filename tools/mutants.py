@@ -127,7 +127,9 @@ STATEMENT = re.compile(r"^\s+((?:\+\+|--)?[A-Za-z_][\w:]*(?:(?:\.|->)\w+|\[[^\]]
                        r"(?:[-+*/|&^]?=[^=]|\+\+|--|;|\().*;)\s*$")
 NOT_A_STATEMENT = re.compile(r"^\s*(return|using|namespace|case|default|throw|delete|goto|typedef|else|static_assert|"
                              r"ENCORE_CHECK|fail|log::|break)\b|\{\s*$")
-NO_CONSTANT = re.compile(r"\b(template|static_assert|case|enum|using|class|struct|ENCORE_CHECK|alignas)\b|^\s*#")
+# In a row of an op, attributes are examples of their types: any number is as good.
+NO_CONSTANT = re.compile(r"\b(template|static_assert|case|enum|using|class|struct|ENCORE_CHECK|alignas)\b|^\s*#|"
+                         r"\.attrs = |^\s*\{\"[^\"]*\", int64_t\{")
 
 
 def mutants_of(file, source):

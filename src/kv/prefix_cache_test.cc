@@ -142,8 +142,24 @@ TEST_F(PrefixCacheTest, ForgetsIdlePagesAndKeepsThoseInUse) {
   ASSERT_EQ(events_.size(), 1U);
   EXPECT_EQ(events_[0].kind, CacheEvent::Kind::kRemoved);
   EXPECT_EQ(events_[0].hashes.size(), 3U);
+  EXPECT_EQ(cache_.stats().evicted_pages, 3);
   cache_.forget_idle();
   EXPECT_EQ(events_.size(), 1U);
+}
+
+TEST(PrefixCache, NeedsNobodyWhoListens) {
+  PagePool pool(2, kPageSize);
+  PrefixCache cache(pool, {.model = "m"});
+  const std::vector<int32_t> tokens = tokens_from(0, 8);
+  PageChain chain = cache.chain("bf16", "");
+  const Pages pages = *pool.allocate(2);
+  cache.store(chain, tokens, pages, 2);
+  pool.release(pages);
+  (void)*pool.allocate(1);
+  EXPECT_EQ(cache.num_stored(), 1);
+  cache.forget_idle();
+  EXPECT_EQ(cache.num_stored(), 0);
+  EXPECT_EQ(cache.stats().evicted_pages, 2);
 }
 
 TEST_F(PrefixCacheTest, CountsQueriesAndHits) {

@@ -72,6 +72,247 @@ TEST(Ops, TakeAdaptersWhoseMatricesFitTheBlocks) {
             "op 'linear': needs a lora_a for 'lora_blocks'");
 }
 
+TEST(Ops, RefuseBlocksOfAdaptersWithoutRows) {
+  const ir::Types in{{"x", {DType::kBF16, {Dim::tokens(), 64}}},
+                     {"weight", {DType::kBF16, {48, 64}}},
+                     {"lora_a", {DType::kBF16, {2, 24, 64}}},
+                     {"lora_b", {DType::kBF16, {2, 48, 8}}},
+                     {"adapters", {DType::kI32, {Dim::tokens()}}}};
+  EXPECT_EQ(message_of(
+                ErrorKind::kCompile,
+                [&] {
+                  (void)infer(op("linear"), in, {{"lora_blocks", std::vector<int64_t>{32, 16, 0}}});
+                }),
+            "op 'linear': needs positive lora_blocks");
+}
+
+TEST(Ops, GiveProductsTheDtypeThatIsAskedFor) {
+  const auto out = [](const std::string& dtype) {
+    const ir::Types in{{"x", {DType::kBF16, {Dim::tokens(), 64}}},
+                       {"weight", {DType::kBF16, {48, 64}}}};
+    return infer(op("linear"), in, {{"out", dtype}})["y"].dtype;
+  };
+  EXPECT_EQ(out("f32"), DType::kF32);
+  EXPECT_EQ(out("f16"), DType::kF16);
+  for (const char* refused : {"i32", "fp8", "double"}) {
+    EXPECT_EQ(message_of(ErrorKind::kCompile, [&] { (void)out(refused); }),
+              "op 'linear': needs a float dtype in 'out'");
+  }
+}
+
+TEST(Ops, SplitColumnsIntoPartsThatHaveSome) {
+  const auto split = [](std::vector<int64_t> sizes) {
+    const ir::Types in{{"x", {DType::kF32, {Dim::tokens(), 64}}}};
+    return infer(op("split"), in, {{"sizes", std::move(sizes)}});
+  };
+  const ir::Types columns = split({48, 16});
+  ASSERT_EQ(columns.size(), 2);
+  const std::vector<ir::Type> types = columns.values();
+  EXPECT_EQ(types[0], (ir::Type{DType::kF32, {Dim::tokens(), 48}}));
+  EXPECT_EQ(types[1], (ir::Type{DType::kF32, {Dim::tokens(), 16}}));
+  const auto error = [&](std::vector<int64_t> sizes) {
+    return message_of(ErrorKind::kCompile, [&] { (void)split(std::move(sizes)); });
+  };
+  EXPECT_EQ(error({48, 15}), "op 'split': needs sizes that sum to N");
+  EXPECT_EQ(error({64, 0}), "op 'split': needs positive sizes");
+}
+
+TEST(Ops, ExtendDraftsInTheRowsBehindTheFirst) {
+  const auto error = [](int64_t place, int64_t page_size) {
+    const ir::Type by_sequence{DType::kI32, {Dim::guessing()}};
+    const ir::Types in{{"next", by_sequence},
+                       {"positions", by_sequence},
+                       {"lens", by_sequence},
+                       {"page_table", {DType::kI32, {8, 4}}},
+                       {"ids", {DType::kI32, {Dim::tokens()}}}};
+    return message_of(ErrorKind::kCompile, [&] {
+      (void)infer(op("extend_drafts"), in, {{"place", place}, {"page_size", page_size}});
+    });
+  };
+  EXPECT_EQ(error(1, 1), "");
+  EXPECT_EQ(error(0, 16), "op 'extend_drafts': needs a place above 0");
+  EXPECT_EQ(error(1, 0), "op 'extend_drafts': needs a page_size above 0");
+}
+
+TEST(Ops, AdvanceOverPagesOfSomeSlotsAndRingsOfAPowerOfTwo) {
+  const auto error = [](int64_t page_size, int64_t steps) {
+    const ir::Type by_sequence{DType::kI32, {Dim::sequences()}};
+    const ir::Type by_token{DType::kI32, {Dim::tokens()}};
+    const ir::Types in{{"next", {DType::kI32, {Dim::logits()}}},
+                       {"page_table", {DType::kI32, {8, 4}}},
+                       {"stop_tokens", {DType::kI32, {Dim::sequences(), 8}}},
+                       {"max_lens", by_sequence},
+                       {"ids", by_token},
+                       {"positions", by_token},
+                       {"slots", by_token},
+                       {"kv_lens", by_sequence},
+                       {"last_tokens", {DType::kI32, {8}}},
+                       {"step_clock", {DType::kI32, {2}}},
+                       {"token_ring", {DType::kI32, {steps, 8}}},
+                       {"ring_marks", {DType::kI32, {32}}}};
+    return message_of(ErrorKind::kCompile, [&] {
+      (void)infer(op("advance"), in, {{"page_size", page_size}});
+    });
+  };
+  EXPECT_EQ(error(1, 128), "");
+  EXPECT_EQ(error(0, 128), "op 'advance': needs a page_size above 0");
+  EXPECT_EQ(error(16, 96), "op 'advance': needs a power of two as the ring's E");
+}
+
+TEST(Ops, FuseProductsWithANormOrAnEpilogue) {
+  const auto y = [](bool has_norm, const ir::Attrs& attrs, int64_t outputs = 48) {
+    ir::Types in{{"x", {DType::kBF16, {Dim::tokens(), 64}}},
+                 {"weight", {DType::kBF16, {outputs, 64}}}};
+    if (has_norm) in.add("norm", {DType::kBF16, {64}}, true);
+    return infer(op("fused_linear"), in, attrs)["y"];
+  };
+  const ir::Attrs::Value silu_mul = std::string("silu_mul");
+  EXPECT_EQ(y(true, {{"eps", 1e-5}}), (ir::Type{DType::kBF16, {Dim::tokens(), 48}}));
+  EXPECT_EQ(y(false, {{"epilogue", silu_mul}}), (ir::Type{DType::kBF16, {Dim::tokens(), 24}}));
+  const auto error = [&](bool has_norm, const ir::Attrs& attrs, int64_t outputs = 48) {
+    return message_of(ErrorKind::kCompile, [&] { (void)y(has_norm, attrs, outputs); });
+  };
+  EXPECT_EQ(error(false, {}), "op 'fused_linear': needs a norm or an 'epilogue'");
+  EXPECT_NE(error(true, {}), "") << "a norm has an eps";
+  EXPECT_EQ(error(false, {{"epilogue", std::string("gelu")}}),
+            "op 'fused_linear': needs silu_mul as 'epilogue'");
+  EXPECT_EQ(error(false, {{"epilogue", silu_mul}}, 47),
+            "op 'fused_linear': needs an even number of outputs for silu_mul");
+}
+
+TEST(Ops, CountExpertsOfLayersThatThereAre) {
+  const auto error = [](int64_t layer) {
+    const ir::Types in{{"experts", {DType::kI32, {Dim::tokens(), 2}}},
+                       {"counts", {DType::kI32, {3, 8, 2}}},
+                       {"steps", {DType::kI32, {3}}}};
+    return message_of(ErrorKind::kCompile, [&] {
+      (void)infer(op("count_experts"), in, {{"layer", layer}});
+    });
+  };
+  EXPECT_EQ(error(0), "");
+  EXPECT_EQ(error(2), "");
+  EXPECT_EQ(error(3), "op 'count_experts': needs a layer from 0 to N - 1");
+  EXPECT_EQ(error(-1), "op 'count_experts': needs a layer from 0 to N - 1");
+}
+
+TEST(Ops, DrawExpertsForARowOfSharesBehindAClock) {
+  const auto error = [](bool has_clock, const ir::Attrs& more) {
+    ir::Types in{{"logits", {DType::kF32, {Dim::tokens(), 8}}},
+                 {"live", {DType::kI32, {Dim::tokens()}}}};
+    if (has_clock) in.add("step_clock", {DType::kI32, {2}}, true);
+    ir::Attrs attrs{{"top_k", int64_t{2}}, {"renormalize", int64_t{0}}, {"least", int64_t{0}}};
+    for (const auto& [key, value] : more)
+      attrs.set(key, value);
+    return message_of(ErrorKind::kCompile, [&] { (void)infer(op("route"), in, attrs); });
+  };
+  EXPECT_EQ(error(true, {{"drawn", int64_t{1}}}), "");
+  EXPECT_NE(error(true, {}), "") << "of which layer?";
+  EXPECT_EQ(error(false, {}), "");
+}
+
+TEST(Ops, RouteBehindANormAndAProductAsByThemselves) {
+  const auto route = [](const ir::Attrs& more) {
+    const ir::Types in{{"x", {DType::kBF16, {Dim::tokens(), 64}}},
+                       {"norm", {DType::kBF16, {64}}},
+                       {"weight", {DType::kBF16, {8, 64}}},
+                       {"live", {DType::kI32, {Dim::tokens()}}}};
+    ir::Attrs attrs{
+        {"eps", 1e-5}, {"top_k", int64_t{2}}, {"renormalize", int64_t{0}}, {"least", int64_t{0}}};
+    for (const auto& [key, value] : more)
+      attrs.set(key, value);
+    return infer(op("fused_route"), in, attrs);
+  };
+  const ir::Attrs in_f32{{"out", std::string("f32")}};
+  const ir::Types out = route(in_f32);
+  EXPECT_EQ(out["experts"], (ir::Type{DType::kI32, {Dim::tokens(), 2}}));
+  EXPECT_EQ(out["weights"], (ir::Type{DType::kF32, {Dim::tokens(), 2}}));
+  const auto error = [&](const ir::Attrs& attrs) {
+    return message_of(ErrorKind::kCompile, [&] { (void)route(attrs); });
+  };
+  EXPECT_EQ(error({}), "op 'fused_route': needs f32 as 'out'");
+  EXPECT_EQ(error({{"out", std::string("f32")}, {"top_k", int64_t{8}}}), "");
+  EXPECT_EQ(error({{"out", std::string("f32")}, {"top_k", int64_t{9}}}),
+            "op 'fused_route': needs a top_k from 1 to the number of experts");
+}
+
+TEST(Ops, FuseAttentionWithAllThatItsPartsRefuse) {
+  const auto error = [](bool has_norm, const ir::Attrs& more) {
+    const ir::Type kv{DType::kBF16, {Dim::tokens(), 32}};
+    const ir::Type cache{DType::kBF16, {16, 2, 32, 16}};
+    const ir::Type by_token{DType::kI32, {Dim::tokens()}};
+    ir::Types in{{"q", {DType::kBF16, {Dim::tokens(), 64}}},
+                 {"k", kv},
+                 {"v", kv},
+                 {"positions", by_token},
+                 {"inv_freq", {DType::kF32, {8}}},
+                 {"slots", by_token},
+                 {"k_cache", cache},
+                 {"v_cache", cache},
+                 {"page_table", {DType::kI32, {8, 4}}},
+                 {"kv_lens", {DType::kI32, {Dim::sequences()}}},
+                 {"query_starts", {DType::kI32, {Dim::sequences(1)}}}};
+    if (has_norm) in.add("q_norm", {DType::kBF16, {16}}, true);
+    ir::Attrs attrs{{"scale", 0.25}};
+    for (const auto& [key, value] : more)
+      attrs.set(key, value);
+    return message_of(ErrorKind::kCompile, [&] { (void)infer(op("fused_attention"), in, attrs); });
+  };
+  EXPECT_EQ(error(false, {{"window", int64_t{1}}}), "");
+  EXPECT_EQ(error(true, {}), "op 'fused_attention': needs q_norm and k_norm both or neither");
+  EXPECT_EQ(error(false, {{"window", int64_t{0}}}),
+            "op 'fused_attention': needs a window of 1 token or more");
+}
+
+TEST(Ops, LookUpDraftsForTheRowsOfLogits) {
+  const auto lookup = [](int64_t max_match) {
+    const ir::Type by_token{DType::kI32, {Dim::tokens()}};
+    const ir::Type by_sequence{DType::kI32, {Dim::sequences()}};
+    const ir::Types in{{"ids", by_token},
+                       {"slots", by_token},
+                       {"kv_lens", by_sequence},
+                       {"last_rows", by_sequence},
+                       {"sampling", {DType::kI32, {Dim::sequences(), 16}}},
+                       {"page_table", {DType::kI32, {8, 4}}},
+                       {"last_tokens", {DType::kI32, {8}}},
+                       {"token_cache", {DType::kI32, {16, 32}}}};
+    return infer(op("lookup_drafts"), in, {{"max_match", max_match}});
+  };
+  const ir::Types out = lookup(1);
+  EXPECT_EQ(out["logits_rows"].dims[0], Dim::logits());
+  EXPECT_EQ(out["lengths"].dims[0], Dim::logits());
+  EXPECT_EQ(message_of(ErrorKind::kCompile, [&] { (void)lookup(0); }),
+            "op 'lookup_drafts': needs a max_match above 0");
+}
+
+TEST(Ops, CapAboveNothing) {
+  const auto error = [](double cap) {
+    const ir::Types in{{"x", {DType::kF32, {Dim::tokens(), 8}}}};
+    return message_of(ErrorKind::kCompile, [&] { (void)infer(op("softcap"), in, {{"cap", cap}}); });
+  };
+  EXPECT_EQ(error(0.5), "");
+  EXPECT_EQ(error(0), "op 'softcap': needs a cap above 0");
+}
+
+TEST(Ops, BeginDraftsWithTheRowsOfBothKindsOfSteps) {
+  const ir::Type by_token{DType::kI32, {Dim::tokens()}};
+  const ir::Type by_sequence{DType::kI32, {Dim::sequences()}};
+  const ir::Types in{{"ids", by_token},
+                     {"positions", by_token},
+                     {"slots", by_token},
+                     {"kv_lens", by_sequence},
+                     {"last_rows", by_sequence},
+                     {"sampling", {DType::kI32, {Dim::sequences(), 16}}},
+                     {"last_tokens", {DType::kI32, {8}}}};
+  const ir::Types out = infer(op("begin_drafts"), in, {});
+  for (const char* name : {"logits_rows", "lengths"})
+    EXPECT_EQ(out[name].dims[0], Dim::logits()) << name;
+  for (const char* name : {"last_ids", "last_positions", "last_slots", "last_lens"})
+    EXPECT_EQ(out[name].dims[0], Dim::guessing()) << name;
+  EXPECT_EQ(out["starts"].dims[0], Dim::guessing(1));
+  for (const char* name : {"read_ids", "read_positions", "read_slots"})
+    EXPECT_EQ(out[name].dims[0], Dim::unguessed()) << name;
+}
+
 TEST(Ops, RouteToAsManyExpertsAsThereAre) {
   const auto route = [](int64_t top_k, int64_t renormalize) {
     const ir::Types in{{"logits", {DType::kF32, {Dim::tokens(), 8}}},
@@ -106,6 +347,9 @@ TEST(Ops, RouteToGroupsThatHaveEnoughExperts) {
   EXPECT_EQ(error(groups(3, 1)), "op 'route': needs groups_kept that have top_k experts");
   EXPECT_EQ(error(groups(3, 4)), "op 'route': needs groups_kept that have top_k experts");
   EXPECT_EQ(error(groups(12, 8)), "op 'route': needs two experts in a group");
+  EXPECT_EQ(error(groups(6, 3)), "") << "of two experts each";
+  EXPECT_EQ(error(groups(1, 1)), "") << "all in one";
+  EXPECT_EQ(error(groups(3, 0)), "op 'route': needs groups_kept that have top_k experts");
   EXPECT_EQ(error(groups(5, 5)),
             "op 'route': needs groups of as many experts each, 32 of them at most");
   EXPECT_EQ(error({{"score", std::string("sigmoid")}}), "");
@@ -143,6 +387,14 @@ TEST(Ops, MultiplyByExpertsInFp8WithTheirScales) {
   EXPECT_EQ(error(DType::kFP8, ir::Type{DType::kF32, {8, 4, 2}}), "");
   EXPECT_EQ(error(DType::kFP8, ir::Type{DType::kF32, {8, 3, 2}}),
             "op 'expert_mlp': gate_up_scale is f32[8,3,2], needs f32[8,384] or f32[8,4,2]");
+  ir::Types down{{"x", {DType::kBF16, {Dim::tokens(), 320}}},
+                 {"experts", {DType::kI32, {Dim::tokens(), 2}}},
+                 {"weights", {DType::kF32, {Dim::tokens(), 2}}},
+                 {"gate_up", {DType::kBF16, {8, 2 * 192, 320}}},
+                 {"down", {DType::kFP8, {8, 320, 192}}},
+                 {"down_scale", {DType::kF32, {8, 3, 2}}}};
+  EXPECT_EQ(message_of(ErrorKind::kCompile, [&] { (void)infer(op("expert_mlp"), down, {}); }), "")
+      << "down is one matrix, whose last block is not full";
   EXPECT_EQ(error(DType::kFP8, {}),
             "op 'expert_mlp': needs a gate_up_scale where gate_up is fp8, and only there");
   EXPECT_EQ(error(DType::kBF16, ir::Type{DType::kF32, {8, 384}}),

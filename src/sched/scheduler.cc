@@ -248,9 +248,8 @@ void Scheduler::preempt_last() {
 
 void Scheduler::offer_pages(Sequence& sequence) {
   if (cache_ == nullptr) return;
-  const int64_t readable = sequence.num_readable();
-  if (readable < (sequence.chain.num_offered + 1) * pool_.page_size()) return;  // no page more
-  cache_->store(sequence.chain, sequence.tokens, sequence.pages, readable / pool_.page_size());
+  cache_->store(sequence.chain, sequence.tokens, sequence.pages,
+                sequence.num_readable() / pool_.page_size());
 }
 
 bool Scheduler::grow(Sequence& sequence, int64_t end) {

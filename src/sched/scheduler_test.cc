@@ -226,7 +226,10 @@ TEST(Scheduler, TakesThePagesOfTheYoungestWhenNoneIsLeftAndRunsItAgainLater) {
   Scheduler scheduler(pool, {.max_num_tokens = 32, .max_batch_size = 4});
   scheduler.add(sequence_of(1, 3, 16));
   scheduler.add(sequence_of(2, 3, 12));
+  EXPECT_FALSE(scheduler.find(2)->admitted.has_value());
   run_step(scheduler, scheduler.plan());
+  const auto admitted = scheduler.find(2)->admitted;
+  EXPECT_TRUE(admitted.has_value());
   std::vector<size_t> rows;
   while (scheduler.find(1) != nullptr && scheduler.find(1)->known() < 16) {
     const Plan plan = scheduler.plan();
@@ -242,6 +245,7 @@ TEST(Scheduler, TakesThePagesOfTheYoungestWhenNoneIsLeftAndRunsItAgainLater) {
   const int64_t known = scheduler.find(2)->known();
   EXPECT_GT(known, 3);  // what it had generated is kept
   EXPECT_EQ(scheduler.plan().rows, (Rows{{2, 0, known}}));
+  EXPECT_EQ(scheduler.find(2)->admitted, admitted) << "when it first had its turn";
 }
 
 // Random requests, aborts, and a host that collects up to one step late: everybody ends, pages are
