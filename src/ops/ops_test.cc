@@ -37,6 +37,7 @@ TEST(Ops, TakeAScaleWithAWeightInFp8) {
   const ir::Type by_block{DType::kF32, {2, 3}};
   EXPECT_EQ(error(DType::kFP8, by_row), "");
   EXPECT_EQ(error(DType::kFP8, by_block, {{"fp8_rows", int64_t{33}}}), "");
+  EXPECT_EQ(error(DType::kFP8, by_row, {{"fp8_rows", int64_t{1}}}), "");
   EXPECT_EQ(error(DType::kFP8, ir::Type{DType::kF32, {2, 2}}),
             "op 'linear': scale is f32[2,2], needs f32[200] or f32[2,3]");
   const std::string both = "op 'linear': needs a scale where the weight is fp8, and only there";
@@ -84,6 +85,25 @@ TEST(Ops, RefuseBlocksOfAdaptersWithoutRows) {
                   (void)infer(op("linear"), in, {{"lora_blocks", std::vector<int64_t>{32, 16, 0}}});
                 }),
             "op 'linear': needs positive lora_blocks");
+}
+
+TEST(Ops, AddAdaptersToAsManyColumnsAsTheirRows) {
+  const auto expand = [](int64_t columns, const ir::Attrs& attrs) {
+    const ir::Types in{{"base", {DType::kBF16, {Dim::tokens(), columns}}},
+                       {"h", {DType::kF32, {Dim::tokens(), 8}}},
+                       {"b", {DType::kBF16, {2, 48, 8}}},
+                       {"adapters", {DType::kI32, {Dim::tokens()}}}};
+    return infer(op("lora_expand"), in, attrs)["y"];
+  };
+  EXPECT_EQ(expand(48, {}), (ir::Type{DType::kBF16, {Dim::tokens(), 48}}));
+  EXPECT_EQ(expand(48, {{"epilogue", std::string("silu_mul")}}),
+            (ir::Type{DType::kBF16, {Dim::tokens(), 24}}));
+  EXPECT_EQ(
+      message_of(ErrorKind::kCompile, [&] { (void)expand(64, {}); }),
+      "op 'lora_expand': b is bf16[2,48,8], needs float[S,O,K] with float = bf16, O = 64, S = 2");
+  const ir::Attrs two_blocks{{"lora_blocks", std::vector<int64_t>{24, 24}}};
+  EXPECT_EQ(message_of(ErrorKind::kCompile, [&] { (void)expand(48, two_blocks); }),
+            "op 'lora_expand': needs K rows of A for each of the lora_blocks");
 }
 
 TEST(Ops, GiveProductsTheDtypeThatIsAskedFor) {
@@ -208,6 +228,23 @@ TEST(Ops, DrawExpertsForARowOfSharesBehindAClock) {
   EXPECT_EQ(error(true, {{"drawn", int64_t{1}}}), "");
   EXPECT_NE(error(true, {}), "") << "of which layer?";
   EXPECT_EQ(error(false, {}), "");
+  const auto of_shares = [](int64_t drawn) {
+    const ir::Types in{{"logits", {DType::kF32, {Dim::tokens(), 8}}},
+                       {"live", {DType::kI32, {Dim::tokens()}}},
+                       {"step_clock", {DType::kI32, {2}}},
+                       {"shares", {DType::kF32, {3, 8}}}};
+    return message_of(ErrorKind::kCompile, [&] {
+      (void)infer(op("route"), in,
+                  {{"top_k", int64_t{2}},
+                   {"renormalize", int64_t{0}},
+                   {"least", int64_t{0}},
+                   {"drawn", drawn}});
+    });
+  };
+  EXPECT_EQ(of_shares(1), "");
+  EXPECT_EQ(of_shares(3), "");
+  EXPECT_EQ(of_shares(0), "op 'route': needs a 'drawn' from 1 to the rows of shares");
+  EXPECT_EQ(of_shares(4), "op 'route': needs a 'drawn' from 1 to the rows of shares");
 }
 
 TEST(Ops, RouteBehindANormAndAProductAsByThemselves) {
@@ -354,6 +391,8 @@ TEST(Ops, RouteToGroupsThatHaveEnoughExperts) {
             "op 'route': needs groups of as many experts each, 32 of them at most");
   EXPECT_EQ(error({{"score", std::string("sigmoid")}}), "");
   EXPECT_EQ(error({{"score", std::string("tanh")}}), "op 'route': needs sigmoid as 'score'");
+  EXPECT_EQ(error({{"factor", 2.5}}), "");
+  EXPECT_EQ(error({{"factor", 1e300}}), "op 'route': needs a finite factor");
 }
 
 TEST(Ops, MultiplyByExpertsOfOneShape) {

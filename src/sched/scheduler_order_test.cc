@@ -167,6 +167,22 @@ TEST_F(SchedulerOrderTest, StoresGeneratedPagesWhenTheyAreCollected) {
   EXPECT_EQ(cache_.num_stored(), 1);
 }
 
+TEST_F(SchedulerOrderTest, StoresThePagesOfOneThatGivesUpItsPlace) {
+  Scheduler scheduler(
+      pool_, {.max_num_tokens = 16, .max_batch_size = 1, .preempts_by_priority = true}, &cache_);
+  scheduler.add(sequence(1, tokens(3, 1), 10, 1));
+  run_step(scheduler, scheduler.plan());
+  const Plan first = scheduler.plan();
+  scheduler.commit(first);  // the fourth token fills a page
+  scheduler.commit(scheduler.plan());
+  (void)scheduler.find(1)->collect(first.rows[0], 7);
+  EXPECT_EQ(cache_.num_stored(), 0);
+  scheduler.add(sequence(2, tokens(5, 9), 2, 0));
+  EXPECT_EQ(scheduler.plan().rows, (Rows{{2, 0, 5}}));
+  EXPECT_EQ(scheduler.num_preemptions(), 1);
+  EXPECT_EQ(cache_.num_stored(), 1);
+}
+
 // A step was launched for the token behind a stop token; the device does not compute it.
 TEST_F(SchedulerOrderTest, StoresNoPageThatAStopTokenCuts) {
   scheduler_.add(sequence(1, tokens(3, 1)));

@@ -47,6 +47,10 @@ TEST(Scheduler, GivesThoseWhoLiveSmallIndexesOfTheirOwn) {
   EXPECT_EQ(scheduler.add(sequence_of(4, 3, 20)).index, 1);
   EXPECT_EQ(scheduler.add(sequence_of(5, 3, 20)).index, 3);
   EXPECT_EQ(scheduler.find(3)->index, 2);
+  std::set<SequenceId> ids;
+  for (const Sequence* sequence : scheduler.sequences())
+    ids.insert(sequence->id);
+  EXPECT_EQ(ids, (std::set<SequenceId>{1, 3, 4, 5}));
 }
 
 TEST(Scheduler, KnowsWhatCanNeverRunAndQueuesWhatCannotYet) {
@@ -199,6 +203,19 @@ TEST(Scheduler, TheRowOfASequenceThatEndedIsNobodysThoughAnotherHasItsMemory) {
   EXPECT_EQ(Scheduler::find(scheduler.plan().rows[0]), scheduler.find(2));
 }
 
+TEST(Scheduler, LeavesOutWhoEndedSinceTheStepWasPlanned) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 4});
+  scheduler.add(sequence_of(1, 3, 20));
+  scheduler.add(sequence_of(2, 3, 20));
+  const Plan plan = scheduler.plan();
+  ASSERT_EQ(plan.rows.size(), 2U);
+  scheduler.remove(1);
+  scheduler.commit(plan);
+  EXPECT_EQ(scheduler.find(2)->row, 1);
+  EXPECT_EQ(scheduler.find(2)->launched, 3);
+}
+
 TEST(Scheduler, GrantsPagesAsSequencesGrowAndSaysSo) {
   kv::PagePool pool(6, 4);
   Scheduler scheduler(pool, {.max_num_tokens = 32, .max_batch_size = 4});
@@ -334,6 +351,15 @@ TEST(Scheduler, RunsOneTokenOfEachWhereThoseWhoGenerateFillAMixedStep) {
   const Plan plan = scheduler.plan();
   EXPECT_EQ(plan.rows, (Rows{{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 0, 1}}));
   EXPECT_EQ(plan.uniform_q(1), 1);
+}
+
+TEST(Scheduler, FormsUniformStepsOfSeveralTokensAboveTheLimitOfMixedOnes) {
+  kv::PagePool pool(100, 16);
+  Scheduler scheduler(
+      pool, {.max_num_tokens = 16, .max_batch_size = 4, .max_mixed_tokens = 4, .max_q = 4});
+  scheduler.add(sequence_of(1, 4, 20));
+  scheduler.add(sequence_of(2, 4, 20));
+  EXPECT_EQ(scheduler.plan().rows, (Rows{{1, 0, 4}, {2, 0, 4}}));
 }
 
 TEST(Scheduler, FormsNoMixedStepAboveItsLimitAndLeavesNobodyOutWhoGenerates) {
