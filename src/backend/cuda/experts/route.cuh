@@ -74,8 +74,8 @@ __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choi
 }
 
 // As drawn_expert(), which is called where it is not part of what others wait for.
-__device__ __noinline__ int draw_expert(int drawn, int32_t step, int64_t row, int k, int attempt,
-                                        int num_experts, const float* shares) {
+__device__ __noinline__ inline int draw_expert(int drawn, int32_t step, int64_t row, int k,
+                                               int attempt, int num_experts, const float* shares) {
   return drawn_expert(drawn, step, row, k, attempt, num_experts, shares);
 }
 
