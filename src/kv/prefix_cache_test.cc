@@ -147,6 +147,19 @@ TEST_F(PrefixCacheTest, ForgetsIdlePagesAndKeepsThoseInUse) {
   EXPECT_EQ(events_.size(), 1U);
 }
 
+TEST(PrefixCache, LeavesThePoolWithoutIdlePagesWhenItEnds) {
+  PagePool pool(2, kPageSize);
+  {
+    PrefixCache cache(pool, {.model = "m"});
+    PageChain chain = cache.chain("bf16", "");
+    const Pages pages = *pool.allocate(1);
+    cache.store(chain, tokens_from(0, 4), pages, 1);
+    pool.release(pages);
+    EXPECT_EQ(pool.num_idle(), 1);
+  }
+  EXPECT_EQ(pool.num_empty(), 2);
+}
+
 TEST(PrefixCache, NeedsNobodyWhoListens) {
   PagePool pool(2, kPageSize);
   PrefixCache cache(pool, {.model = "m"});

@@ -321,6 +321,19 @@ TEST(Ops, LookUpDraftsForTheRowsOfLogits) {
             "op 'lookup_drafts': needs a max_match above 0");
 }
 
+TEST(Ops, LogProbabilitiesGoToARingOfAPowerOfTwo) {
+  const auto error = [](int64_t steps) {
+    const ir::Types in{{"logits", {DType::kF32, {Dim::logits(), 100}}},
+                       {"next", {DType::kI32, {Dim::logits()}}},
+                       {"sampling", {DType::kI32, {Dim::sequences(), 16}}},
+                       {"step_clock", {DType::kI32, {2}}},
+                       {"logprob_ring", {DType::kI32, {steps, 8, 43}}}};
+    return message_of(ErrorKind::kCompile, [&] { (void)infer(op("log_probs"), in, {}); });
+  };
+  EXPECT_EQ(error(64), "");
+  EXPECT_EQ(error(96), "op 'log_probs': needs a power of two as the ring's E");
+}
+
 TEST(Ops, CapAboveNothing) {
   const auto error = [](double cap) {
     const ir::Types in{{"x", {DType::kF32, {Dim::tokens(), 8}}}};

@@ -139,6 +139,29 @@ TEST_F(SchedulerOrderTest, ThoseWhoWaitForAPrefixHoldNoPlace) {
   EXPECT_EQ(scheduler.plan().rows, (Rows{{4, 0, 3}, {1, 0, 13}}));
 }
 
+// Counts the sequences that it is asked for.
+class CountingGate final : public AdmissionGate {
+ public:
+  bool admits(const Sequence& /*sequence*/) override {
+    ++num_asked;
+    return true;
+  }
+  void preempted(const Sequence& /*sequence*/) override {}
+
+  int num_asked = 0;
+};
+
+TEST_F(SchedulerOrderTest, AsksTheGateForNobodyThatNoPlaceIsLeftFor) {
+  CountingGate gate;
+  Scheduler scheduler(pool_, {.max_num_tokens = 16, .max_batch_size = 2}, &cache_, &gate);
+  for (const SequenceId id : {1, 2, 3, 4})
+    scheduler.add(sequence(id, tokens(3, static_cast<int32_t>(id))));
+  run_step(scheduler, scheduler.plan());
+  EXPECT_EQ(gate.num_asked, 2);
+  run_step(scheduler, scheduler.plan());
+  EXPECT_EQ(gate.num_asked, 2);
+}
+
 TEST_F(SchedulerOrderTest, WaitsForNoneThatComesLater) {
   scheduler_.add(sequence(1, tokens(21, 1), 2, 1));
   run_step(scheduler_, scheduler_.plan());
