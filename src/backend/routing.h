@@ -54,6 +54,12 @@ ENCORE_HOST_DEVICE inline int drawn_expert(int drawn, int32_t step, int64_t row,
   return first;
 }
 
+// Returns what count_experts has when `more` come: the largest number where there is no larger one.
+ENCORE_HOST_DEVICE inline int32_t count_after(int32_t count, int32_t more) {
+  constexpr int32_t kMost = 0x7fffffff;
+  return count > kMost - more ? kMost : count + more;
+}
+
 // This is added to the sum by which weights are divided.
 inline constexpr float kLeastWeightSum = 1e-20F;
 

@@ -376,8 +376,8 @@ std::vector<Op> rows() {
        .infer = infer_expert_mlp,
        .may_reuse = {{"y", "x"}}},
       // For measurements: of the layer `layer`, adds to counts[layer][e] how many rows chose expert e,
-      // and 1 if any did; and 1 to steps[layer], if any row chose one at all. Ids outside [0, E) stand
-      // for no expert.
+      // and 1 if any did; and 1 to steps[layer], if any row chose one at all. Numbers stop at the
+      // largest. Ids outside [0, E) stand for no expert.
       {.name = "count_experts",
        .inputs = "experts i32[R,X], counts i32[N,E,2], steps i32[N]",
        .outputs = "counts, steps",

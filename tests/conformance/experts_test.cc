@@ -201,37 +201,47 @@ TEST_P(Conformance, RouteDrawsExpertsByTheirShares) {
     EXPECT_NEAR(counts[static_cast<size_t>(e)], 29, 15) << e;
 }
 
-TEST_P(Conformance, CountsTheRowsAndStepsOfEachExpert) {
+// `rows` rows choose among the experts of a layer, whose counts were `before`.
+void expect_counted(Device& device, Random& random, int64_t rows, double before) {
   constexpr int64_t kExperts = 5;
-  for (const int64_t rows : {0, 3, 300}) {
-    const StepKey step = tokens(rows);
-    std::vector<double> ids;
-    std::vector<double> counts(3 * kExperts * 2, 7);
-    std::vector<double> steps(3, 4);
-    std::vector<double> expected = counts;
-    std::vector<double> expected_steps = steps;
-    std::vector<int> rows_of(kExperts);
-    for (int64_t i = 0; i < 2 * rows; ++i) {
-      const int64_t id = random_.integer(-1, kExperts + 1);
-      ids.push_back(static_cast<double>(id));
-      if (id >= 0 && id < kExperts) ++rows_of.at(static_cast<size_t>(id));
-    }
-    for (size_t e = 0; e < kExperts; ++e) {
-      expected[(kExperts + e) * 2] += rows_of[e];
-      expected[(kExperts + e) * 2 + 1] += rows_of[e] > 0 ? 1 : 0;
-      if (rows_of[e] > 0) expected_steps[1] = 5;
-    }
-    const OpCase c{
-        .op = "count_experts",
-        .inputs = {tensor_of(type_of(DType::kI32, {Dim::tokens(), 2}), step.sizes(), ids),
-                   tensor_of(type_of(DType::kI32, {3, kExperts, 2}), {}, counts),
-                   tensor_of(type_of(DType::kI32, {3}), {}, steps)},
-        .attrs = {{"layer", int64_t{1}}},
-        .step = step};
-    const std::vector<Output> counted = run(device(), c);
-    EXPECT_EQ(counted[0].tensor.values, expected) << rows;
-    EXPECT_EQ(counted[1].tensor.values, expected_steps) << rows;
+  constexpr double kMost = 2147483647;
+  const StepKey step = tokens(rows);
+  std::vector<double> ids;
+  std::vector<double> counts(3 * kExperts * 2, before);
+  std::vector<double> steps(3, before);
+  std::vector<double> expected = counts;
+  std::vector<double> expected_steps = steps;
+  std::vector<int> rows_of(kExperts);
+  for (int64_t i = 0; i < 2 * rows; ++i) {
+    const int64_t id = random.integer(-1, kExperts + 1);
+    ids.push_back(static_cast<double>(id));
+    if (id >= 0 && id < kExperts) ++rows_of.at(static_cast<size_t>(id));
   }
+  for (size_t e = 0; e < kExperts; ++e) {
+    double* const of_expert = &expected[(kExperts + e) * 2];
+    of_expert[0] = std::min(kMost, before + rows_of[e]);
+    of_expert[1] = std::min(kMost, before + (rows_of[e] > 0 ? 1 : 0));
+    if (rows_of[e] > 0) expected_steps[1] = std::min(kMost, before + 1);
+  }
+  const OpCase c{.op = "count_experts",
+                 .inputs = {tensor_of(type_of(DType::kI32, {Dim::tokens(), 2}), step.sizes(), ids),
+                            tensor_of(type_of(DType::kI32, {3, kExperts, 2}), {}, counts),
+                            tensor_of(type_of(DType::kI32, {3}), {}, steps)},
+                 .attrs = {{"layer", int64_t{1}}},
+                 .step = step};
+  const std::vector<Output> counted = run(device, c);
+  EXPECT_EQ(counted[0].tensor.values, expected) << rows;
+  EXPECT_EQ(counted[1].tensor.values, expected_steps) << rows;
+}
+
+TEST_P(Conformance, CountsTheRowsAndStepsOfEachExpert) {
+  for (const int64_t rows : {0, 3, 300})
+    expect_counted(device(), random_, rows, 7);
+}
+
+TEST_P(Conformance, CountsOfExpertsStopAtTheLargestNumber) {
+  expect_counted(device(), random_, 300, 2147483646);
+  expect_counted(device(), random_, 300, 2147483647);
 }
 
 // A norm, the router's product and its choice. The norm's result may be rounded either way where it

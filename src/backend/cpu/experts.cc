@@ -134,11 +134,12 @@ void count_experts(Pool& /*pool*/, const KernelArgs& args) {
   auto* of_layer = counts.row<int32_t>(layer);
   bool any = false;
   for (size_t e = 0; e < rows.size(); ++e) {
-    of_layer[2 * e] += rows[e];
-    of_layer[2 * e + 1] += rows[e] > 0 ? 1 : 0;
+    of_layer[2 * e] = count_after(of_layer[2 * e], rows[e]);
+    of_layer[2 * e + 1] = count_after(of_layer[2 * e + 1], rows[e] > 0 ? 1 : 0);
     any |= rows[e] > 0;
   }
-  if (any) ++args.outputs["steps"].as<int32_t>()[layer];
+  int32_t& steps = args.outputs["steps"].as<int32_t>()[layer];
+  if (any) steps = count_after(steps, 1);
 }
 
 // The matrices of all experts, [E,O,I], which are one below the other `num_sets` matrices of as many

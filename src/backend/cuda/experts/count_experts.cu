@@ -36,10 +36,11 @@ __global__ void __launch_bounds__(kCountThreads)
   any = __syncthreads_or(any ? 1 : 0) != 0;
   for (int e = thread; e < args.num_experts; e += kCountThreads) {
     if (rows_of[e] == 0) continue;
-    args.counts[2 * e] += rows_of[e];
-    args.counts[2 * e + 1] += 1;
+    int32_t* const count = args.counts + 2 * e;
+    count[0] = count_after(count[0], rows_of[e]);
+    count[1] = count_after(count[1], 1);
   }
-  if (thread == 0 && any) *args.steps += 1;
+  if (thread == 0 && any) *args.steps = count_after(*args.steps, 1);
 }
 
 }  // namespace
