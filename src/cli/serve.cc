@@ -24,6 +24,7 @@
 #include "cli/systemd.h"
 #include "cli/verbs.h"
 #include "hub/cache.h"
+#include "measure/expert_counts.h"
 #include "model/gguf/file.h"
 #include "server/api_server.h"
 #include "server/file_watch.h"
@@ -40,6 +41,11 @@ constexpr std::string_view kScripted = "scripted:";
 constexpr int64_t kScriptedMaxSeqLen = 1 << 20;
 constexpr auto kLastAnswers = std::chrono::milliseconds(2000);
 constexpr auto kBetweenLooks = std::chrono::milliseconds(1000);  // at files that may change
+
+struct ServeOptions {
+  config::Settings settings;
+  std::optional<std::string> expert_counts;  // the file to write
+};
 
 constexpr const char* kServeFooter =
     R"(Prints "serving NAME at http://HOST:PORT" on stdout once it takes requests. While the model is being
@@ -152,15 +158,36 @@ void describe(const config::Settings& settings, const model::ModelSource& source
   served.created = std::time(nullptr);
 }
 
+// Has the program count what routers choose, if the options ask for it. Errors: kUsage of a model without
+// experts.
+void add_expert_counts(const ServeOptions& options, const model::ModelConfig& config,
+                       loader::LoadOptions& load) {
+  if (!options.expert_counts) return;
+  if (!config.experts) {
+    fail(ErrorKind::kUsage,
+         "the model has no experts that could be counted: leave --expert-counts out");
+  }
+  load.compile.add_pass(measure::count_experts_pass());
+}
+
+// Writes what was counted since the start.
+void write_expert_counts(const ServeOptions& options, loader::LoadedModel& model) {
+  if (!options.expert_counts) return;
+  const measure::ExpertCounts counts = measure::read_expert_counts(model.executor().loaded());
+  write_file(*options.expert_counts, measure::expert_counts_text(counts));
+}
+
 // Loads the model. `enter` is told what comes next, until progress tells more.
-void load_model(const config::Settings& settings, const std::string& url,
+void load_model(const ServeOptions& options, const std::string& url,
                 const std::function<void(std::string)>& enter, Loaded& loaded) {
+  const config::Settings& settings = options.settings;
   const model::ModelSource source = setup::open_source(settings);
   describe(settings, source, model_name(settings, source), loaded);
   loaded.step_log = setup::open_step_log(settings);
   enter("opening the device");
   loaded.device = setup::open_device(settings);
-  const loader::LoadOptions load = setup::serving_load_options(settings, source.config);
+  loader::LoadOptions load = setup::serving_load_options(settings, source.config);
+  add_expert_counts(options, source.config, load);
   log::info("loading the model; {} answers with 503 until that is done", url);
   enter("building the program");
   loaded.model = setup::open_model(*loaded.device, source, load, settings);
@@ -174,7 +201,10 @@ void load_model(const config::Settings& settings, const std::string& url,
 }
 
 // Loads a script in the place of a model, with the tokenizer and the template of the bundled model.
-void load_script(const config::Settings& settings, Loaded& loaded) {
+void load_script(const ServeOptions& options, Loaded& loaded) {
+  const config::Settings& settings = options.settings;
+  if (options.expert_counts)
+    fail(ErrorKind::kUsage, "a script has no experts: leave --expert-counts out");
   const std::string path = settings.model.substr(kScripted.size());
   server::Script script = server::Script::load(path);
   const model::ModelSource source = model::find_model(setup::model_directory("").string());
@@ -391,7 +421,8 @@ class Serving {
   std::thread thread_;
 };
 
-void serve(const config::Settings& settings) {
+void serve(const ServeOptions& options) {
+  const config::Settings& settings = options.settings;
   log::set_format(settings.log_format);
   raise_file_limit();
   std::signal(SIGPIPE, SIG_IGN);
@@ -400,9 +431,10 @@ void serve(const config::Settings& settings) {
   Loaded loaded;
   const bool is_script = settings.model.starts_with(kScripted);
   const auto enter = [&](std::string phase) { serving.enter(std::move(phase)); };
-  is_script ? load_script(settings, loaded) : load_model(settings, serving.url(), enter, loaded);
+  is_script ? load_script(options, loaded) : load_model(options, serving.url(), enter, loaded);
   serving.run(*loaded.generator, loaded.served);
   if (loaded.step_log) loaded.step_log->flush();
+  if (loaded.model) write_expert_counts(options, *loaded.model);
 }
 
 }  // namespace
@@ -411,12 +443,16 @@ void add_serve(Command& app) {
   Command* verb =
       app.add_subcommand("serve", "Serve the protocols of OpenAI and Anthropic over HTTP");
   // Shared by the parser's options and the callback.
-  auto settings = std::make_shared<config::Settings>();
+  auto options = std::make_shared<ServeOptions>();
   Taken taken = running_options();
   taken.groups.insert(taken.groups.end(), {config::Group::kServing, config::Group::kServer});
-  take_options(*verb, *settings, taken);
+  take_options(*verb, options->settings, taken);
+  verb->add_option("--expert-counts", options->expert_counts,
+                   "Write, at the end, how often each expert of each layer was chosen, as JSON, "
+                   "for `encore bench decode --routing FILE`. Counting takes a launch a layer")
+      ->type_name("FILE");
   verb->footer(kServeFooter);
-  verb->callback([settings] { serve(*settings); });
+  verb->callback([options] { serve(*options); });
 }
 
 }  // namespace encore::cli

@@ -105,6 +105,40 @@ class LoadingTest(CliTest):
         self.expect_loading()
 
 
+class ExpertCountsTest(CliTest):
+    """--expert-counts: what routers chose for all that was served."""
+
+    CONFIG = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 32, "intermediate_size": 64,
+              "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 64,
+              "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False,
+              "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16, "norm_topk_prob": True,
+              "decoder_sparse_step": 1, "mlp_only_layers": [], "torch_dtype": "float32"}
+
+    def test_each_row_that_was_served_counts_for_its_experts(self):
+        config = self.work / "experts" / "config.json"
+        config.parent.mkdir()
+        config.write_text(json.dumps(self.CONFIG))
+        counts = self.work / "counts.json"
+        # Each prompt is another, so all of its tokens are computed; the last token of an answer is read by no step.
+        lengths = [(7, 5), (3, 9), (11, 1)]
+        with Server("--model", f"synthetic:{config}", "--expert-counts", str(counts)) as server:
+            for first, (prompt, answer) in enumerate(lengths):
+                server.complete(prompt=[first + 1 + i for i in range(prompt)], max_tokens=answer, ignore_eos=True)
+            self.assertEqual(server.end(), 0)
+        layers = json.loads(counts.read_text())["layers"]
+        # The last layer has the rows alone that logits are wanted of.
+        for layer, tokens in zip(layers, (sum(prompt + answer - 1 for prompt, answer in lengths),
+                                          sum(answer for _, answer in lengths)), strict=True):
+            self.assertEqual(sum(layer["rows"]), 3 * tokens)
+            self.assertGreater(layer["steps"], 0)
+            self.assertTrue(all(0 <= steps <= min(rows, layer["steps"]) for rows, steps in zip(layer["rows"], layer["in_steps"])))
+
+    def test_a_model_without_experts_is_refused(self):
+        line = self.error_line("serve", "--device", DEVICE, "--port", "0", "--model", self.model, "--expert-counts", "x.json",
+                               code=2)
+        self.assertIn("no experts", line)
+
+
 class LogTest(CliTest):
     def serve(self, *arguments):
         script = self.work / "script.json"
