@@ -74,6 +74,40 @@ TEST_P(RecordedEdges, OfMixedStepsAreProgrammaticToo) {
   }
 }
 
+// Returns the nodes of recordings of a step of each size, of so many layers of a model with experts in their
+// published shape.
+std::vector<int64_t> nodes_with_experts(Device& device, int64_t num_layers,
+                                        const std::vector<int64_t>& sizes) {
+  model::ModelSource source = model::find_model("synthetic:qwen3-30b-a3b");
+  source.config.layers.resize(static_cast<size_t>(num_layers));
+  LoadOptions options;
+  options.limits.max_batch_size = sizes.back();
+  options.limits.max_num_tokens = sizes.back();
+  options.limits.max_seq_len = 256;
+  options.kv_tokens = 1024;
+  options.sequences = runtime::Ladder(sizes);
+  options.tokens = runtime::Ladder({sizes.back()});
+  LoadedModel model(device, source, options);
+  std::vector<int64_t> nodes;
+  for (const int64_t size : sizes) {
+    const Recording* full = model.executor().loaded().recordings.full(StepKey::uniform(size));
+    nodes.push_back(full == nullptr ? 0 : std::ssize(full->nodes()));
+  }
+  return nodes;
+}
+
+// Norm and merged projections of q, k and v; attention with what stands in front of it; its projection;
+// norm, router and choice; gate and up; down.
+TEST_P(RecordedEdges, ALayerOfExpertsHasSixKernelsForFewRows) {
+  const std::vector<int64_t> sizes = {1, 2, 4, 8};
+  const std::vector<int64_t> two = nodes_with_experts(*device_, 2, sizes);
+  const std::vector<int64_t> three = nodes_with_experts(*device_, 3, sizes);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    ASSERT_GT(two[i], 0);
+    EXPECT_LE(three[i] - two[i], sizes[i] <= 4 ? 6 : 7) << "size " << sizes[i];
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, RecordedEdges, ::testing::Values("Cuda"),
                          [](const auto& info) { return info.param; });
 
