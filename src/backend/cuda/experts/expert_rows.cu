@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kLanes = 32;
-constexpr int kDownChunks = 2;  // that a lane of the second launch fetches at once
 
 // What both launches are told of the rows. Strides count elements.
 template <typename T>
@@ -83,7 +82,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
 // Adds up the products of each row's experts. The grid is (rows, blocks of outputs of down); a warp
 // computes one output. Its lanes go through the columns of all experts of the row as if they were one
 // row's. Shared memory: the row's experts and their weights.
-template <typename T, typename Stored, bool kPacked>
+template <typename T, typename Stored, bool kPacked, int kDownChunks>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_down_kernel(const __grid_constant__ ExpertRows<T> args,
                        const __grid_constant__ ExpertMatrices<Stored> down) {
@@ -153,8 +152,14 @@ BoundLaunch bind_gate_up(const ExpertRows<T>& rows, const ExpertMatrices<Stored>
 template <typename T, typename Stored>
 BoundLaunch bind_down(const ExpertRows<T>& rows, const ExpertMatrices<Stored>& down,
                       bool is_packed) {
-  const auto kernel =
-      is_packed ? expert_down_kernel<T, Stored, true> : expert_down_kernel<T, Stored, false>;
+  // A lane fetches so many chunks at once. They show in no bit. One row has few warps, so each has
+  // more under way; with codes, which take longer to multiply, fewer are enough.
+  constexpr int kChunksOfOneRow = ExpertMatrices<Stored>::kHasScales ? 3 : 4;
+  auto kernel = expert_down_kernel<T, Stored, false, 1>;
+  if (is_packed) {
+    kernel = rows.num_rows == 1 ? expert_down_kernel<T, Stored, true, kChunksOfOneRow>
+                                : expert_down_kernel<T, Stored, true, 2>;
+  }
   const Grid grid{.blocks = dim3(static_cast<unsigned>(rows.num_rows),
                                  static_cast<unsigned>(div_up(rows.width, kWarps))),
                   .threads = kWarps * kLanes,

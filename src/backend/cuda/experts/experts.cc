@@ -10,11 +10,14 @@
 namespace encore::cuda {
 namespace {
 
-// Where most pairs have an expert of their own, sorting them gains nothing.
+// Where most pairs have an expert of their own, sorting them gains nothing. Codes take longer to multiply
+// than to read without tensor cores, so for them sorting pays earlier.
 bool has_few_pairs(const KernelArgs& args) {
-  const int64_t num_experts = args.inputs["gate_up"].shape[0];
+  const TensorView& gate_up = args.inputs["gate_up"];
+  const int64_t num_experts = gate_up.shape[0];
   const int64_t top_k = args.inputs["experts"].shape[1];
-  return num_pairs(args) <= std::max(top_k, num_experts / 2);
+  const int64_t pairs_worth_sorting = num_experts / (gate_up.dtype == DType::kFP8 ? 4 : 2);
+  return num_pairs(args) <= std::max(top_k, pairs_worth_sorting);
 }
 
 bool accepts_groups(const KernelArgs& args) {
