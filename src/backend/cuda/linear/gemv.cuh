@@ -212,10 +212,9 @@ struct Part {
 // Nothing is added to the products.
 struct NoAdapters {
   template <typename Part>
-  __device__ __forceinline__ void rehearse(const Part& /*part*/, int /*num_rows*/,
-                                           int /*num_outputs*/) const {}
-  template <typename Part>
   __device__ __forceinline__ void look(const Part& /*part*/, int /*num_rows*/) {}
+  template <typename Part>
+  __device__ __forceinline__ void prefetch(const Part& /*part*/, int /*num_outputs*/) const {}
   [[nodiscard]] __device__ __forceinline__ float plus(float value, int /*row*/,
                                                       int /*output*/) const {
     return value;
@@ -227,27 +226,21 @@ struct Adapters {
   const LoraArgs<T>& args;
   int slot = -1;
 
-  // Computes something of what the worker's first results need, for the slot that its row had last, so that code
-  // and numbers are at hand. Called before the launches before have ended.
-  template <typename Part>
-  __device__ __forceinline__ void rehearse(const Part& part, int num_rows, int num_outputs) const {
-    if (part.row >= num_rows || part.output >= num_outputs) return;
-    const int guess = guess_slot(args.adapters + part.row, args.num_slots);
-    if (guess < 0) return;
-    if (part.tiles_per_unit > 1) prefetch_to_l2(lora_row(args, guess, part.output + num_outputs));
-    float sum = sum_of(guess, part.row, part.output);
-    compute_now(sum);
-  }
   // Reads the slot of the worker's row. Called when the launches before have ended.
   template <typename Part>
   __device__ __forceinline__ void look(const Part& part, int num_rows) {
     if (part.row < num_rows) slot = load_slot(args.adapters + part.row);
   }
-  [[nodiscard]] __device__ __forceinline__ float plus(float value, int row, int output) const {
-    return slot < 0 ? value : value + sum_of(slot, row, output);
+  // Has the numbers on their way that the worker's first result needs.
+  template <typename Part>
+  __device__ __forceinline__ void prefetch(const Part& part, int num_outputs) const {
+    if (slot < 0 || part.output >= num_outputs) return;
+#pragma unroll 1
+    for (int tile = 0; tile < part.tiles_per_unit; ++tile)
+      prefetch_to_l2(lora_row(args, slot, part.output + tile * num_outputs));
   }
-  [[nodiscard]] __device__ __forceinline__ float sum_of(int of_slot, int row, int output) const {
-    return lora_sum_apart<T>(lora_row(args, of_slot, output), lora_h(args, row, output), args.rank);
+  [[nodiscard]] __device__ __forceinline__ float plus(float value, int row, int output) const {
+    return slot < 0 ? value : value + lora_sum(args, slot, row, output);
   }
 };
 

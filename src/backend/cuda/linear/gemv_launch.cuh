@@ -85,7 +85,6 @@ __global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
   const RowPlace<kRows> row(args, args.x, args.x_stride);
   RowShare<kLoads> values;
   auto added = with.added();
-  added.rehearse(part, args.num_rows, args.num_outputs);
   if constexpr (kNormalizes) {
     const RowPlace<kRows> other(args, args.residual, args.residual_stride);
     const Norm<T, kRows, kLoads> norm(args);
@@ -106,6 +105,7 @@ __global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
       x.put(values, first);
     }
   }
+  added.prefetch(part, args.num_outputs);
   Workers::meet();
   Slot next;
   products.multiply(

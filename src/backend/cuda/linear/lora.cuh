@@ -71,7 +71,6 @@ __device__ __forceinline__ int guess_slot(const int32_t* address, int num_slots)
 template <typename T>
 __device__ __forceinline__ int lora_block_of(const LoraArgs<T>& args, int output) {
   int block = 0;
-#pragma unroll 1
   while (block + 1 < kMaxLoraBlocks && output >= args.block_ends[block])
     ++block;
   return block;
@@ -110,30 +109,6 @@ __device__ __forceinline__ float lora_sum(const LoraArgs<T>& args, int slot, int
 #pragma unroll 2
   for (int k = 0; k < args.rank; k += Pack<T>::kSize)
     add_lora_pack<T>(load_pack(b + k), h + k, sum);
-  return sum;
-}
-
-// The same sum of a row of b and one of h, by code that is there once in a kernel. Who calls it before
-// wait_for_inputs(), too, has that code, and b, at hand behind it (launch.h). So h, which others may write
-// meanwhile, is read past the L1 cache.
-template <typename T>
-__device__ __noinline__ float lora_sum_apart(const T* b, const float* h, int rank) {
-  constexpr int kSize = Pack<T>::kSize;
-  float sum = 0;
-#pragma unroll 1
-  for (int k = 0; k < rank; k += kSize) {
-    const uint4 pack = load_global(reinterpret_cast<const uint4*>(b + k));
-    float weights[kSize];
-    unpack(reinterpret_cast<const Pack<T>&>(pack), weights);
-#pragma unroll
-    for (int i = 0; i < kSize; i += 4) {
-      const float4 values = __ldcg(reinterpret_cast<const float4*>(h + k + i));
-      sum = __fmaf_rn(values.x, weights[i], sum);
-      sum = __fmaf_rn(values.y, weights[i + 1], sum);
-      sum = __fmaf_rn(values.z, weights[i + 2], sum);
-      sum = __fmaf_rn(values.w, weights[i + 3], sum);
-    }
-  }
   return sum;
 }
 

@@ -42,7 +42,6 @@ struct ShrinkArgs {
   float per_element;
   float eps;
   float offset;
-  bool rehearses;  // blocks start long before they may begin
 };
 
 // A row of x, with the residual where there is one.
@@ -181,9 +180,6 @@ struct RowPacks {
 };
 
 // A block takes kSums rows of A and a row of x.
-//
-// A launch fetches its code anew, and what follows the wait is on the path of every step (launch.h). So where
-// blocks start early, they rehearse it on zeros before.
 template <typename T, int kSums, int kPacks, bool kNormalizes>
 __global__ void __launch_bounds__(kThreads)
     lora_shrink_row_kernel(const __grid_constant__ ShrinkArgs<T> args) {
@@ -195,8 +191,6 @@ __global__ void __launch_bounds__(kThreads)
   const int first = static_cast<int>(blockIdx.x) * kSums;
   const int num_packs = args.num_columns / kSize;
   RowPacks<T, kPacks> weights[kSums];
-  RowPacks<T, kNormalizes ? kPacks : 1> norms;
-  RowPacks<T, kPacks> x;
   const auto fetch_slot = [&](int slot) {
     const T* a = args.a + slot * args.slot_stride;
 #pragma unroll
@@ -205,85 +199,74 @@ __global__ void __launch_bounds__(kThreads)
         weights[n].fetch(a + static_cast<int64_t>(first + n) * args.num_columns, num_packs);
     }
   };
-  const auto fetch_x = [&] { x.fetch(args.x + row * args.x_stride, num_packs); };
   const int guess = guess_slot(args.adapters + row, args.num_slots);
-  bool is_rehearsal = args.rehearses && guess >= 0;
-#pragma unroll 1
-  while (true) {
-    if (!is_rehearsal) {
-      if (guess >= 0) fetch_slot(guess);
-      if constexpr (kNormalizes) norms.fetch(args.norm, num_packs);
-      wait_for_inputs();
-      if (guess >= 0) fetch_x();
-      const int slot = load_slot(args.adapters + row);
-      if (slot < 0) return;
-      if (guess < 0) fetch_x();
-      if (slot != guess) fetch_slot(slot);
-      if constexpr (kNormalizes) {
-        if (args.residual != nullptr) {
-          RowPacks<T, kPacks> others;
-          others.fetch(args.residual + row * args.residual_stride, num_packs);
+  if (guess >= 0) fetch_slot(guess);
+  RowPacks<T, kNormalizes ? kPacks : 1> norms;
+  if constexpr (kNormalizes) norms.fetch(args.norm, num_packs);
+  wait_for_inputs();
+  RowPacks<T, kPacks> x;
+  const auto fetch_x = [&] { x.fetch(args.x + row * args.x_stride, num_packs); };
+  if (guess >= 0) fetch_x();
+  const int slot = load_slot(args.adapters + row);
+  if (slot < 0) return;
+  if (guess < 0) fetch_x();
+  if (slot != guess) fetch_slot(slot);
+  if constexpr (kNormalizes) {
+    if (args.residual != nullptr) {
+      RowPacks<T, kPacks> others;
+      others.fetch(args.residual + row * args.residual_stride, num_packs);
 #pragma unroll
-          for (int p = 0; p < kPacks; ++p)
-            x.packs[p] = add_packs(x.packs[p], others.packs[p]);
-        }
-      }
+      for (int p = 0; p < kPacks; ++p)
+        x.packs[p] = add_packs(x.packs[p], others.packs[p]);
     }
-    [[maybe_unused]] float scale = 1;
-    if constexpr (kNormalizes) {
-      float squares = 0;
+  }
+  [[maybe_unused]] float scale = 1;
+  if constexpr (kNormalizes) {
+    float squares = 0;
 #pragma unroll
-      for (const Pack<T>& pack : x.packs) {
-        float values[kSize];
-        unpack(pack, values);
-#pragma unroll
-        for (const float value : values)
-          squares = __fmaf_rn(value, value, squares);
-      }
-      scale = rsqrtf(block_sum(squares, squares_of_warps) * args.per_element + args.eps);
-    }
-    float sums[kSums] = {};
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
+    for (const Pack<T>& pack : x.packs) {
       float values[kSize];
-      unpack(x.packs[p], values);
-      if constexpr (kNormalizes) {
-        float norm[kSize];
-        unpack(norms.packs[p], norm);
+      unpack(pack, values);
 #pragma unroll
-        for (int i = 0; i < kSize; ++i)
-          values[i] = to_float(from_float<T>(values[i] * scale * (norm[i] + args.offset)));
-      }
+      for (const float value : values)
+        squares = __fmaf_rn(value, value, squares);
+    }
+    scale = rsqrtf(block_sum(squares, squares_of_warps) * args.per_element + args.eps);
+  }
+  float sums[kSums] = {};
 #pragma unroll
-      for (int n = 0; n < kSums; ++n) {
-        float of_a[kSize];
-        unpack(weights[n].packs[p], of_a);
+  for (int p = 0; p < kPacks; ++p) {
+    float values[kSize];
+    unpack(x.packs[p], values);
+    if constexpr (kNormalizes) {
+      float norm[kSize];
+      unpack(norms.packs[p], norm);
 #pragma unroll
-        for (int i = 0; i < kSize; ++i)
-          sums[n] = __fmaf_rn(values[i], of_a[i], sums[n]);
-      }
+      for (int i = 0; i < kSize; ++i)
+        values[i] = to_float(from_float<T>(values[i] * scale * (norm[i] + args.offset)));
     }
 #pragma unroll
     for (int n = 0; n < kSums; ++n) {
-      const float sum = warp_sum(sums[n]);
-      if (threadIdx.x % 32 == 0) sums_of_warps[n][threadIdx.x / 32] = sum;
-    }
-    __syncthreads();
-    const int n = static_cast<int>(threadIdx.x);
-    float sum = 0;
-    if (n < kSums) {
+      float of_a[kSize];
+      unpack(weights[n].packs[p], of_a);
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w)
-        sum += sums_of_warps[n][w];
+      for (int i = 0; i < kSize; ++i)
+        sums[n] = __fmaf_rn(values[i], of_a[i], sums[n]);
     }
-    if (is_rehearsal) {
-      is_rehearsal = false;
-      compute_now(sum);
-      continue;
-    }
-    if (n < kSums && first + n < args.num_sums) args.h[row * args.h_stride + first + n] = sum;
-    return;
   }
+#pragma unroll
+  for (int n = 0; n < kSums; ++n) {
+    const float sum = warp_sum(sums[n]);
+    if (threadIdx.x % 32 == 0) sums_of_warps[n][threadIdx.x / 32] = sum;
+  }
+  __syncthreads();
+  const int n = static_cast<int>(threadIdx.x);
+  if (n >= kSums || first + n >= args.num_sums) return;
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w)
+    sum += sums_of_warps[n][w];
+  args.h[row * args.h_stride + first + n] = sum;
 }
 
 bool is_pack_wise(const TensorView& view, int64_t columns) {
@@ -333,8 +316,6 @@ bool has_packed_columns(const KernelArgs& args) {
 }
 
 constexpr int kMostPacks = 8;  // of a thread
-// Rows of which all blocks run at once, beside the launch before them.
-constexpr int64_t kHandful = 8;
 
 int64_t packs_of_thread(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
@@ -382,13 +363,13 @@ bool accepts_shrink_row(const KernelArgs& args) {
 // With a handful of rows a block takes one sum, so that many blocks share the bytes of few adapters; with
 // more, several, so that it has enough of them on their way.
 BoundLaunch bind_shrink_row(Device& /*device*/, const KernelArgs& args) {
+  constexpr int64_t kHandful = 8;
   const bool has_several =
       args.inputs["x"].num_rows() > kHandful && args.inputs.find("norm") == nullptr;
   const int64_t packs = packs_of_thread(args);
   return visit_element(args.inputs["x"].dtype, [&](auto tag) -> BoundLaunch {
     using T = typename decltype(tag)::type;
-    ShrinkArgs<T> shrink = shrink_args<T>(args);
-    shrink.rehearses = shrink.num_rows <= kHandful;
+    const ShrinkArgs<T> shrink = shrink_args<T>(args);
     if (packs <= 2) {
       return has_several ? launch_shrink_row<T, 4, 2>(shrink) : launch_shrink_row<T, 1, 2>(shrink);
     }
