@@ -89,6 +89,8 @@ void check_split_ops(const Program& program) {
 void verify_facts(const Program& program) {
   const int num_nodes = program.graph.num_nodes();
   ENCORE_CHECK(program.after.empty() || static_cast<int>(program.after.size()) == num_nodes);
+  ENCORE_CHECK(program.least_drafts.empty() ||
+               static_cast<int>(program.least_drafts.size()) == num_nodes);
   int next = 0;
   for (const Segment& segment : program.segments) {
     ENCORE_CHECK(segment.first == next && segment.last > segment.first,

@@ -67,6 +67,7 @@ struct Program {
   bool reuse_memory = true;  // off: no intermediate value shares bytes with another
   bool batch_invariant = false;         // see KernelArgs
   std::vector<std::vector<int>> after;  // dependencies(graph), by node
+  std::vector<int64_t> least_drafts;    // least_drafts(graph), by node; empty: zeros
   std::vector<Segment> segments;
   ArenaPlan arena;
 

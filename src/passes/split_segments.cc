@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "passes/least_drafts.h"
 #include "passes/order.h"
 #include "passes/passes.h"
 
@@ -76,6 +77,7 @@ int Program::first_awaiting_host() const {
 
 void split_segments(Program& program, const ir::OpSet&) {
   program.after = dependencies(program.graph);
+  program.least_drafts = least_drafts(program.graph);
   Cutter cutter(program);
   for (int i = 0; i < program.graph.num_nodes(); ++i)
     cutter.add(i);

@@ -33,7 +33,7 @@ class LaunchCounter {
     Launches launches;
     for (int i = segments()[segment].first; i < segments()[segment].last; ++i) {
       const ir::Node& node = program_.graph.nodes()[i];
-      if (node.op->is_view || !runtime::step_of(program_.graph, node, step)) continue;
+      if (node.op->is_view || !runtime::step_of(program_, node, step)) continue;
       const KernelArgs args = runtime::make_args(program_, node, step, addresses_);
       for (const OpLaunch& launch : expand(kernels_, node.op->name, args)) {
         launches.push_back({node.op, ir::types(program_.graph, node.inputs).values(),

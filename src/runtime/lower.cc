@@ -89,10 +89,13 @@ TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::S
   return view;
 }
 
-std::optional<StepKey> step_of(const ir::Graph& graph, const ir::Node& node, const StepKey& step) {
+std::optional<StepKey> step_of(const Program& program, const ir::Node& node, const StepKey& step) {
+  const auto index = static_cast<size_t>(&node - program.graph.nodes().data());
+  if (!program.least_drafts.empty() && step.q.value_or(1) - 1 < program.least_drafts[index])
+    return std::nullopt;
   StepKey own = step;
   for (const ir::ValueId input : node.inputs) {
-    const ir::Value& value = graph.value(input);
+    const ir::Value& value = program.graph.value(input);
     if (!is_of_some_steps(value)) continue;
     if (value.type.dims[0].resolve(step.sizes()) == 0) return std::nullopt;
     if (value.type.rows() == ir::Symbol::kGuessing) own = StepKey::uniform(step.sequences);
@@ -104,7 +107,7 @@ KernelArgs make_args(const Program& program, const ir::Node& node, const StepKey
                      const Addresses& addresses) {
   KernelArgs args;
   args.attrs = node.attrs;
-  args.step = step_of(program.graph, node, step).value();
+  args.step = step_of(program, node, step).value();
   args.batch_invariant = program.batch_invariant;
   if (node.op->is_collective) args.exchange_buffer = exchange_buffer(program, node);
   const auto view = [&](ir::ValueId id) {
@@ -139,7 +142,7 @@ std::vector<Launch> lower(const Program& program, int first, int last, const Ste
   for (int index = first; index < last; ++index) {
     const ir::Node& node = program.graph.nodes()[index];
     if (node.op->is_view) continue;
-    if (!step_of(program.graph, node, step)) continue;
+    if (!step_of(program, node, step)) continue;
     std::vector<OpLaunch> parts = expand_node(program, node, step, device, addresses);
     const Workspace workspace = total_workspace(parts);
     std::vector<int> after = waits_for(program, index);
@@ -174,7 +177,7 @@ Workspace workspace_of(const Program& program, const std::vector<StepKey>& steps
   Workspace most;
   for (const StepKey& step : steps) {
     for (const ir::Node& node : program.graph.nodes()) {
-      if (node.op->is_view || !step_of(program.graph, node, step)) continue;
+      if (node.op->is_view || !step_of(program, node, step)) continue;
       const Workspace workspace = total_workspace(
           expand(device.kernels(), node.op->name, make_args(program, node, step, addresses)));
       most.scratch_bytes = std::max(most.scratch_bytes, workspace.scratch_bytes);

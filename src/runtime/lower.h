@@ -36,9 +36,10 @@ class Addresses {
 TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
                      std::byte* arena, const Addresses& others);
 
-// The step as a node sees it; nothing where the node has no rows there, and is not launched. Rows that
-// are sequences which guess are a token each.
-std::optional<StepKey> step_of(const ir::Graph& graph, const ir::Node& node, const StepKey& step);
+// The step as a node of the program sees it; nothing where the node has no rows there, or is of no use, and is
+// not launched. Rows that are sequences which guess are a token each.
+std::optional<StepKey> step_of(const passes::Program& program, const ir::Node& node,
+                               const StepKey& step);
 
 // The arguments of a node's kernel at that shape, without workspace. REQUIRES: it has rows there.
 KernelArgs make_args(const passes::Program& program, const ir::Node& node, const StepKey& step,
