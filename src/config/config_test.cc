@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/testing/message_of.h"
 #include "config/settings.h"
+#include "config/speculative_tokens.h"
 #include "config/testing/read_text.h"
 
 namespace encore::config {
@@ -82,7 +83,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("verbose"), true);
   options.put(*find_option("overlap"), std::string{"off"});
   options.put(*find_option("burst_steps"), int64_t{16});
-  options.put(*find_option("speculative_tokens"), int64_t{4});
+  options.put(*find_option("speculative_tokens"), Names{"2", "4"});
   options.put(*find_option("speculative_method"), std::string{"ngram"});
   options.put(*find_option("draft_model"), std::string{"/drafts"});
   options.put(*find_option("speculative_ngram"), int64_t{3});
@@ -388,6 +389,25 @@ TEST(Choices, TakeANumberWhereTheySaySo) {
     EXPECT_EQ(problem(device, text),
               fmt::format("device is auto, cpu, cuda or cuda:N, not '{}'", text));
   }
+}
+
+TEST(SpeculativeTokens, AreANumberOrUpToThreeOrChosen) {
+  EXPECT_EQ(draft_counts({"0"}), std::vector<int64_t>());
+  EXPECT_EQ(draft_counts({"4"}), std::vector<int64_t>{4});
+  EXPECT_EQ(draft_counts({"4", "2"}), (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(draft_counts({"auto"}), (std::vector<int64_t>{1, 2, 4}));
+  for (const Names& wrong : {Names{"17"}, Names{"2", "0"}, Names{"1", "2", "3", "4"}, Names{"few"},
+                             Names{"auto", "2"}, Names{""}}) {
+    EXPECT_NE(message_of(ErrorKind::kUsage, [&] { (void)draft_counts(wrong); })
+                  .find("give one number from 1 to 16"),
+              std::string::npos);
+  }
+  const Settings settings = make_settings([] {
+    Options options;
+    options.put(*find_option("speculative_tokens"), Names{"auto"});
+    return options;
+  }());
+  EXPECT_EQ(settings.load.limits.draft_counts(), (std::vector<int64_t>{1, 2, 4}));
 }
 
 }  // namespace

@@ -358,13 +358,13 @@ TEST(Vllm, LooksDraftsUpWhereItDoes) {
                               "'{\"method\": \"ngram\", \"num_speculative_tokens\": 5, "
                               "\"prompt_lookup_max\": 3, \"prompt_lookup_min\": 2}'")
                               .options;
-  EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 5);
+  EXPECT_EQ(options.get<Names>("speculative_tokens"), Names{"5"});
   EXPECT_EQ(options.get<int64_t>("speculative_ngram"), 3);
   const Config eagle = read(
       "vllm serve m --speculative-config '{\"method\": \"eagle3\", \"model\": \"x/y\", "
       "\"num_speculative_tokens\": 3}'");
   EXPECT_EQ(refused(eagle), (Keys{"speculative_config.method"}));
-  EXPECT_FALSE(eagle.options.get<int64_t>("speculative_tokens").has_value());
+  EXPECT_FALSE(eagle.options.get<Names>("speculative_tokens").has_value());
   EXPECT_FALSE(eagle.options.get<std::string>("draft_model").has_value());
 }
 
@@ -376,7 +376,7 @@ TEST(Vllm, HasADraftModelGuessWhereItDoes) {
                          method))
             .options;
     EXPECT_EQ(options.get<std::string>("draft_model"), "x/y");
-    EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 3);
+    EXPECT_EQ(options.get<Names>("speculative_tokens"), Names{"3"});
   }
 }
 
@@ -388,7 +388,7 @@ TEST(Sglang, HasADraftModelGuessWhereItDoes) {
                             "--speculative-num-draft-tokens 4"}) {
     const Options options = read(start + count).options;
     EXPECT_EQ(options.get<std::string>("draft_model"), "x/y");
-    EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 3) << count;
+    EXPECT_EQ(options.get<Names>("speculative_tokens"), Names{"3"}) << count;
   }
   EXPECT_EQ(refused(read(start + "--speculative-num-steps 3 --speculative-eagle-topk 4")),
             (Keys{"speculative_eagle_topk"}));
@@ -397,7 +397,7 @@ TEST(Sglang, HasADraftModelGuessWhereItDoes) {
 TEST(Llama, HasADraftModelGuessWhereItDoes) {
   const Options options = read("llama-server -m m --model-draft d --draft-max 4").options;
   EXPECT_EQ(options.get<std::string>("draft_model"), "d");
-  EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 4);
+  EXPECT_EQ(options.get<Names>("speculative_tokens"), Names{"4"});
 }
 
 TEST(Sglang, LooksDraftsUpWhereItDoes) {
@@ -405,7 +405,7 @@ TEST(Sglang, LooksDraftsUpWhereItDoes) {
                               "python -m sglang.launch_server --model-path m "
                               "--speculative-algorithm NGRAM --speculative-num-draft-tokens 4")
                               .options;
-  EXPECT_EQ(options.get<int64_t>("speculative_tokens"), 4);
+  EXPECT_EQ(options.get<Names>("speculative_tokens"), Names{"4"});
 }
 
 TEST(Vllm, CapsItsSizesAtTheLimits) {

@@ -10,6 +10,8 @@
 namespace encore::config {
 namespace {
 
+constexpr std::string_view kMeasuredDrafts =
+    "a step takes the number of drafts that pays, as measured: speculative_tokens auto, or 1,2,4";
 constexpr std::string_view kOwnCompiler = "Encore compiles by itself, without torch.compile";
 
 constexpr std::string_view kHubCache = "models of a name are found in HF_HUB_CACHE";
@@ -170,10 +172,10 @@ constexpr ForeignKey kVllmKeys[] = {
      .why = "drafts are sampled as the model's own tokens are"},
     {.name = "speculative_config.num_speculative_tokens_per_batch_size",
      .type = Type::kAny,
-     .why = "all steps have as many drafts"},
+     .why = kMeasuredDrafts},
     {.name = "speculative_config.disable_by_batch_size",
      .type = Type::kInt,
-     .why = "all steps have as many drafts"},
+     .why = kMeasuredDrafts},
     {.name = "enable_lora", .type = Type::kBool, .fallback = "false", .like = "max_loras"},
     {.name = "cpu_offload_gb",
      .type = Type::kNumber,

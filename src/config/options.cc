@@ -225,7 +225,7 @@ std::string Option::range_text() const {
 std::string Option::kind() const {
   if (is<bool>()) return "on|off";
   if (!range.choices.empty()) return std::string(range.choices);
-  if (is<const Names&>()) return "NAME,...";
+  if (is<const Names&>()) return unit == "tokens" ? "K,..." : "NAME,...";
   if (is<const Sizes&>()) return "LADDER";
   if (unit == "tokens") return "TOKENS";
   const bool is_text = is<const std::string&>() || is<const Texts&>();

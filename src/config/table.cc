@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "config/options.h"
 #include "config/settings.h"
+#include "config/speculative_tokens.h"
 
 namespace encore::config {
 namespace {
@@ -16,7 +17,6 @@ constexpr double kMaxStepTokens = 65536;
 constexpr double kMaxTokens = int64_t{1} << 30;
 constexpr double kMaxLoraRank = 512;
 constexpr double kMaxLoras = 4096;
-constexpr double kMostDrafts = 16;
 
 // Defaults: a value of the option, or what holds instead of one.
 constexpr Default value(std::string_view text) {
@@ -44,6 +44,13 @@ constexpr Range between(double min, double max) {
 }
 
 using Text = std::string;
+
+void put_drafts(Settings& settings, std::vector<int64_t> counts) {
+  runtime::Limits& limits = settings.load.limits;
+  limits.num_drafts = counts.empty() ? 0 : counts.back();
+  if (!counts.empty()) counts.pop_back();
+  limits.fewer_drafts = std::move(counts);
+}
 
 // Parses a text that one_of() below allows.
 runtime::Graphs parse_graphs(const Text& text) {
@@ -228,12 +235,15 @@ constexpr Option kOptions[] = {
      "or every quarter of these steps; 1: no bursts, whose recordings take eight times the memory"},
 
     {"speculative_tokens", Group::kSpeculation,
-     [](Settings& s, int64_t v) { s.load.limits.num_drafts = v; }, "tokens", value("0"),
-     between(0, kMostDrafts),
+     [](Settings& s, const Names& v) { put_drafts(s, draft_counts(v)); }, "tokens", value("0"),
+     any(),
      "Tokens that a step guesses behind the next one of each sequence, where all of them generate, "
      "and checks at once: texts are the same, and come sooner where guesses are right, as with "
-     "code, summaries and lists; 0: none. 2 to 5 do for most; each makes a step longer, the more "
-     "so the more sequences it has"},
+     "code, summaries and lists; 0: none. 2 to 5 do for most, 16 are the most; each makes a step "
+     "longer, "
+     "the more so the more sequences it has. Of several, such as 2,4 (three at most), or auto "
+     "(1,2,4), "
+     "each step takes the one, or none, by which most tokens come in a time, as measured"},
     {"draft_model", Group::kSpeculation, [](Settings& s, const Text& v) { s.draft_model = v; },
      "MODEL", otherwise("none: guesses are looked up"), any(),
      "A small model with the tokenizer of the model, which guesses the tokens (named as --model "

@@ -81,11 +81,19 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
       pool_(model.num_pages(), model.page_size()),
       cache_(options.prefix_cache ? std::make_unique<kv::PrefixCache>(pool_, *options.prefix_cache)
                                   : nullptr),
-      scheduler_(pool_,
-                 scheduler_limits(model.limits(), model.executor().coverage().tokens, options),
-                 cache_.get(), model.adapters() == nullptr ? nullptr : this) {
+      scheduler_(pool_, own_scheduler_limits(), cache_.get(),
+                 model.adapters() == nullptr ? nullptr : this) {
   if (options.target_step_ms)
     prompt_budget_.emplace(*options.target_step_ms, model.limits().max_num_tokens);
+  if (model.limits().adapts_drafts()) draft_choice_.emplace(model.limits().draft_counts());
+}
+
+sched::SchedulerLimits Engine::own_scheduler_limits() {
+  sched::SchedulerLimits limits =
+      scheduler_limits(model_.limits(), model_.executor().coverage().tokens, options_);
+  if (model_.limits().adapts_drafts())
+    limits.choose_drafts = [this](int64_t sequences) { return draft_choice_->choose(sequences); };
+  return limits;
 }
 
 Engine::~Engine() {
@@ -459,7 +467,7 @@ void Engine::collect() {
                                              .launched = oldest.launched_at,
                                              .is_last = is_last});
   const auto start = HostTimes::Clock::now();
-  if (prompt_budget_) adjust_prompt_budget(oldest);
+  if (prompt_budget_ || draft_choice_) measured(oldest);
   grammar_time_.begin_step();
   collect_step();
   host_times_.add(HostWork::kCollect, start);
@@ -475,12 +483,18 @@ void Engine::collect() {
 
 // The device begins a step when the one before it ends, or when it is launched; a synchronous one
 // ends it within the launch. How long a step took is not known where its end was missed.
-void Engine::adjust_prompt_budget(const InFlightStep& step) {
+void Engine::measured(const InFlightStep& step) {
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::duration<double, std::milli> took =
       now - std::max(step.launched_at, published_at_);
   published_at_ = now;
-  if (!step.is_end_missed) prompt_budget_->measured(step.plan, model_.limits().max_q, took.count());
+  const sched::Plan& plan = step.plan;
+  if (prompt_budget_ && !step.is_end_missed)
+    prompt_budget_->measured(plan, model_.limits().max_q, took.count());
+  if (draft_choice_ && plan.uniform_q(1)) {
+    // A host that comes late makes steps longer for those who wait for tokens, too.
+    draft_choice_->add_step(std::ssize(plan.rows), plan.num_drafts, took.count());
+  }
 }
 
 void Engine::collect_step() {
@@ -509,8 +523,10 @@ void Engine::collect_step() {
     const auto sampled = ring.span(number, static_cast<int64_t>(b), rows_each);
     if (plan_.num_drafts > 0 && sequence->takes_drafts) {
       draft_counts_.add(plan_.num_drafts, std::ssize(sampled) - 1);
+      if (draft_choice_) draft_choice_->add_row(plan_.num_drafts, std::ssize(sampled) - 1);
     } else if (plan_.num_drafts > 0) {
       ++draft_counts_.rows_without;
+      if (draft_choice_) draft_choice_->add_row_without_drafts();
     }
     if (sampled.size() > 1) move_later_rows(row, std::ssize(sampled));
     if (!sequence->collect(row, sampled)) continue;

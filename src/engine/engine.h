@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/draft_choice.h"
 #include "engine/grammar_time.h"
 #include "engine/prompt_budget.h"
 #include "engine/request_state.h"
@@ -221,6 +222,7 @@ class Engine : private sched::AdmissionGate {
   [[nodiscard]] const RequestState& state_of(const sched::Sequence& sequence) const {
     return states_[static_cast<size_t>(sequence.index)];
   }
+  sched::SchedulerLimits own_scheduler_limits();
   // Ends a sequence, if it lives.
   void remove(SequenceId id);
   bool admits(const sched::Sequence& sequence) override;
@@ -279,8 +281,8 @@ class Engine : private sched::AdmissionGate {
   // A step was collected that sampled so many tokens behind `row`, where one was counted when later
   // steps were launched: moves the sequence's rows of those on.
   void move_later_rows(const sched::ScheduledTokens& row, int64_t num_sampled);
-  // Tells the budget of prompts how long a step took that was just published.
-  void adjust_prompt_budget(const InFlightStep& step);
+  // Tells who goes by it how long a step took that was just published.
+  void measured(const InFlightStep& step);
 
   LoadedModel& model_;
   EngineOptions options_;
@@ -290,6 +292,7 @@ class Engine : private sched::AdmissionGate {
   sched::Scheduler scheduler_;
   std::vector<RequestState> states_;  // by Sequence::index
   std::optional<PromptBudget> prompt_budget_;
+  std::optional<DraftChoice> draft_choice_;  // where steps may have several numbers of drafts
   std::chrono::steady_clock::time_point published_at_;  // the last step, as far as it was measured
   std::deque<InFlightStep> in_flight_;                  // oldest first; a burst comes last
   std::vector<Generated> undelivered_;

@@ -55,7 +55,7 @@ void write_model(const TempDir& dir) {
 
 std::vector<float> logits_of_prompt(const TempDir& dir, std::optional<DType> kv_dtype) {
   const auto device = create_cpu_device({.num_threads = 1});
-  LoadOptions options;
+  loader::LoadOptions options;
   options.limits = {.max_num_tokens = 64, .max_batch_size = 1, .max_q = 1, .max_seq_len = 128};
   options.graphs = runtime::Graphs::kNone;
   options.kv_dtype = kv_dtype;

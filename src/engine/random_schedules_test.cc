@@ -105,6 +105,7 @@ class RandomEngineTest : public testing::DeviceTest {
     drafting_model_ =
         std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
     options.draft = source;
+    options.limits.fewer_drafts = {1, 2};
     two_models_ = std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
   }
 
@@ -170,6 +171,9 @@ class RandomEngineTest : public testing::DeviceTest {
     }
     num_preemptions_ += engine.scheduler().num_preemptions();
     num_accepted_ += engine.draft_counts().num_accepted();
+    for (const StepCount& count : engine.step_counts()) {
+      if (count.key.q) uniform_qs_.insert(*count.key.q);
+    }
     if (engine.prefix_cache() != nullptr) hit_tokens_ += engine.prefix_cache()->stats().hit_tokens;
   }
 
@@ -189,12 +193,14 @@ class RandomEngineTest : public testing::DeviceTest {
 
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<LoadedModel> drafting_model_;  // the same with drafts
-  std::unique_ptr<LoadedModel> two_models_;      // the same with a draft model
-  std::map<int64_t, Answer> alone_;              // by the request's number
+  std::unique_ptr<LoadedModel>
+      two_models_;                   // the same with a draft model, and several numbers of drafts
+  std::map<int64_t, Answer> alone_;  // by the request's number
   int64_t num_aborts_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t hit_tokens_ = 0;
   int64_t num_accepted_ = 0;
+  std::set<int> uniform_qs_;  // tokens of a sequence in uniform steps that ran
 };
 INSTANTIATE_TEST_SUITE_P(Devices, RandomEngineTest,
                          ::testing::Values("Cpu", "CpuShuffled", "CpuAsync", "Cuda"),
@@ -219,6 +225,7 @@ TEST_P(RandomEngineTest, WithDraftsEachRequestGetsWhatItGetsAloneWithoutAny) {
 
 TEST_P(RandomEngineTest, WithADraftModelEachRequestGetsWhatItGetsAloneWithoutAny) {
   expect_alike_with_drafts(*two_models_, 10);
+  EXPECT_EQ(uniform_qs_, (std::set<int>{1, 2, 3, 5}));
 }
 
 TEST_P(RandomEngineTest, AbortsAtRandomMomentsLoseNoPage) {

@@ -175,6 +175,41 @@ class SpeculationTest : public testing::DeviceTest {
     return given;
   }
 
+  // All drafts of the model by itself are right, but for those behind the end of a text.
+  void expect_right_drafts(const std::vector<int64_t>& fewer_drafts) {
+    const WordsCheckpoint words;
+    LoadOptions options;
+    options.limits = {.max_num_tokens = 16,
+                      .max_batch_size = 4,
+                      .max_q = 1,
+                      .max_seq_len = 128,
+                      .num_drafts = 3,
+                      .fewer_drafts = fewer_drafts};
+    options.page_size = 16;
+    options.compile.batch_invariant = is_on_gpu();
+    options.draft = words.source();
+    LoadedModel model(*device_, words.source(), options);
+    Engine engine(model, {.prefix_cache = kv::PrefixCacheOptions{}});
+    const auto generate = [&](int64_t first, int64_t last) {
+      for (int64_t number = first; number < last; ++number) {
+        Request request{.prompt = RequestDice(7).tokens(50), .max_tokens = 40};
+        for (const int32_t token : RequestDice(number).tokens(number % 20))
+          request.prompt.push_back(token);
+        request.sampling = {.temperature = number % 2 == 0 ? 0.0F : 1.0F, .seed = number};
+        (void)engine.add(std::move(request));
+      }
+      while (engine.step([](const Generated&) {})) {
+      }
+    };
+    generate(0, 6);
+    generate(6, 12);  // which find 3 pages
+    EXPECT_GE(engine.prefix_cache()->stats().hit_tokens, 6 * 48);
+    const DraftCounts& drafts = engine.draft_counts();
+    EXPECT_GE(drafts.num_accepted(), drafts.tokens - 12 * 3);  // the last step of each text
+    // Where there are several, each is tried in four steps at least.
+    EXPECT_GT(drafts.tokens, fewer_drafts.empty() ? 12 * 12 : 12 * 3);
+  }
+
   void expect_as_without_drafts(size_t num_draft_layers) {
     const int64_t each = is_thorough() ? 125 : 10;
     const auto plain = load(0);
@@ -238,33 +273,12 @@ TEST_P(SpeculationTest, ADraftModelMayKnowTheFirstTokensAlone) {
 // A draft model that is the model guesses what the model chooses, by the same noise: it is right but where
 // a text ends in front of a draft. It has read all of every prompt, in chunks or found in the prefix cache,
 // and every token that was generated.
+// So are those of steps that have now as many drafts and now fewer, or none.
 TEST_P(SpeculationTest, ADraftModelThatIsTheModelIsRightWhereverATextGoesOn) {
-  const WordsCheckpoint words;
-  LoadOptions options;
-  options.limits = {
-      .max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128, .num_drafts = 3};
-  options.page_size = 16;
-  options.compile.batch_invariant = is_on_gpu();
-  options.draft = words.source();
-  LoadedModel model(*device_, words.source(), options);
-  Engine engine(model, {.prefix_cache = kv::PrefixCacheOptions{}});
-  const auto generate = [&](int64_t first, int64_t last) {
-    for (int64_t number = first; number < last; ++number) {
-      Request request{.prompt = RequestDice(7).tokens(50), .max_tokens = 40};
-      for (const int32_t token : RequestDice(number).tokens(number % 20))
-        request.prompt.push_back(token);
-      request.sampling = {.temperature = number % 2 == 0 ? 0.0F : 1.0F, .seed = number};
-      (void)engine.add(std::move(request));
-    }
-    while (engine.step([](const Generated&) {})) {
-    }
-  };
-  generate(0, 6);
-  generate(6, 12);  // which find 3 pages
-  EXPECT_GE(engine.prefix_cache()->stats().hit_tokens, 6 * 48);
-  const DraftCounts& drafts = engine.draft_counts();
-  EXPECT_GE(drafts.num_accepted(), drafts.tokens - 12 * 3);  // the last step of each text
-  EXPECT_GT(drafts.tokens, 12 * 12);
+  for (const std::vector<int64_t>& fewer : {std::vector<int64_t>{}, std::vector<int64_t>{1, 2}}) {
+    SCOPED_TRACE(fewer.size());
+    expect_right_drafts(fewer);
+  }
 }
 
 // Rows of drafts have the adapter of their sequence, in the last layer, too.

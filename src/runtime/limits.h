@@ -21,6 +21,17 @@ struct Limits {
   // K: tokens that a step may guess behind the one of each sequence, to check them all at once.
   // Such steps are uniform, of 1 + K tokens a sequence. REQUIRES: max_q of 1 where there are any.
   int64_t num_drafts = 0;
+  // Smaller numbers of drafts that steps may have as well, from 1 on, ascending. Where there are any, each
+  // step has that number, or none, by which most tokens come in a time.
+  std::vector<int64_t> fewer_drafts = {};
+
+  // All numbers of drafts that steps may have, ascending, without 0.
+  [[nodiscard]] std::vector<int64_t> draft_counts() const {
+    std::vector<int64_t> counts = fewer_drafts;
+    if (num_drafts > 0) counts.push_back(num_drafts);
+    return counts;
+  }
+  [[nodiscard]] bool adapts_drafts() const { return !fewer_drafts.empty(); }
 
   [[nodiscard]] ir::Sizes max_sizes() const {
     ir::Sizes sizes{max_num_tokens, max_batch_size, max_batch_size * (1 + num_drafts)};
@@ -32,8 +43,9 @@ struct Limits {
   // Tokens per sequence that uniform steps of so many sequences may have, the most first.
   [[nodiscard]] std::vector<int64_t> uniform_qs(int64_t sequences) const {
     std::vector<int64_t> qs;
-    if (num_drafts > 0 && sequences * (1 + num_drafts) <= max_num_tokens)
-      qs.push_back(1 + num_drafts);
+    for (const int64_t count : draft_counts()) {
+      if (sequences * (1 + count) <= max_num_tokens) qs.insert(qs.begin(), 1 + count);
+    }
     for (int64_t q = std::min(max_q, max_num_tokens / sequences); q >= 1; --q)
       qs.push_back(q);
     return qs;

@@ -57,7 +57,8 @@ class StepOutput {
  private:
   // A key that is the same for steps that take about the same time.
   static int64_t kind(const Choice& choice) {
-    return choice.key.is_uniform() ? choice.key.tokens : -choice.key.tokens;
+    const StepKey& key = choice.key;
+    return key.q ? (key.sequences << 8) + *key.q : -key.tokens;
   }
 
   LoadedProgram& loaded_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct SchedulerLimits {
   // Tokens that a step guesses behind the one of each sequence, where all that run generate. Where
   // there are any, max_q is 1 and max_num_tokens at least max_batch_size * (1 + num_drafts).
   int64_t num_drafts = 0;
+  // Chooses another number of drafts, at most as many, for a step of so many sequences. Absent: it is
+  // num_drafts. It is asked each time that a step is planned, of which some are never run.
+  std::function<int64_t(int64_t)> choose_drafts = {};
   // Sizes to which mixed steps are padded, ascending: the ladder's. Empty: padding costs nothing.
   std::vector<int64_t> token_buckets = {};
   // The part of a step's tokens for prompts that a long prompt gets at most while short ones want the

@@ -115,6 +115,7 @@ class Schedule {
     if (chance(50)) limits.prompt_share = static_cast<double>(between(1, 10)) / 10;
     limits.preempts_by_priority = chance(30);
     if (chance(40)) limits.num_drafts = between(1, 5);
+    if (chance(50)) limits.choose_drafts = [this](int64_t) { return drafts_now_; };
     limits.max_num_tokens =
         std::max(limits.max_num_tokens, limits.max_batch_size * (1 + limits.num_drafts));
     return limits;
@@ -158,6 +159,7 @@ class Schedule {
   void step() {
     std::optional<int64_t> max_prompt_tokens;
     if (chance(30)) max_prompt_tokens = between(0, 20);
+    if (chance(40)) drafts_now_ = between(0, limits_.num_drafts);
     if (device_.has_drafts_in_flight() && !device_.continues(scheduler_.plan(max_prompt_tokens)))
       collect();  // only then the host knows where its rows are
     const std::set<SequenceId> ran = running();
@@ -384,6 +386,7 @@ class Schedule {
   kv::PagePool pool_{between(4, 40), between(1, 3) * 4};
   Mirror mirror_{"k"};
   std::unique_ptr<kv::PrefixCache> cache_ = random_cache();
+  int64_t drafts_now_ = 0;  // of steps, where their number changes
   SchedulerLimits limits_ = random_limits();
   Scheduler scheduler_{pool_, limits_, cache_.get()};
   FakeDevice device_{pool_.num_pages(), pool_.page_size()};

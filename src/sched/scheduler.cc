@@ -182,7 +182,10 @@ Plan Scheduler::choose(std::optional<int64_t> max_prompt_tokens) const {
   std::stable_sort(prompts, wanted.rows.end(),
                    [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   Plan plan = cut_to_fit(std::move(wanted), limits_, max_prompt_tokens);
-  if (may_draft(plan)) plan.num_drafts = limits_.num_drafts;
+  if (limits_.num_drafts > 0 && may_draft(plan)) {
+    plan.num_drafts =
+        limits_.choose_drafts ? limits_.choose_drafts(std::ssize(plan.rows)) : limits_.num_drafts;
+  }
   return plan;
 }
 

@@ -66,6 +66,19 @@ class GenerateTest(CliTest):
                                "--speculative-tokens", "2", "--draft-model", "stories-draft", code=2)
         self.assertRegex(line, r"--draft-model has a vocabulary of 2048 tokens, and the model one of \d+: take a draft model made")
 
+    def test_steps_choose_among_several_numbers_of_drafts(self):
+        base = ["--model", "stories", "--prompt-ids", "2046,379,260", "--max-tokens", "80", "--temperature", "0.8", "--seed", "3"]
+        wanted = self.ids(*base)["ids"]
+        for drafts, qs in (("auto", {1, 2, 3, 5}), ("3,1", {1, 2, 4})):
+            for source in ([], ["--draft-model", "stories-draft"]):
+                with self.subTest(drafts=drafts, source=source):
+                    output = self.ids(*base, "--speculative-tokens", drafts, *source)
+                    self.assertEqual(output["ids"], wanted)
+                    self.assertEqual({step["q"] for step in output["stats"]["steps"] if step["q"]}, qs)
+        for wrong in ("17", "1,2,3,4", "0,2", "many"):
+            line = self.error_line("generate", "--model", "stories", "--device", DEVICE, "--speculative-tokens", wrong, code=2)
+            self.assertIn("give one number from 1 to 16, up to 3 of them, auto, or 0 for none", line)
+
     def test_split_ops_and_memory_without_reuse_change_no_ids(self):
         base = ["--model", self.model, "--prompt-ids", "5,6,7,8,9,10,11", "--max-tokens", "12"]
         wanted = self.ids(*base, "--graphs", "none")["ids"]

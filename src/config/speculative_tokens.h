@@ -1,0 +1,18 @@
+// The numbers of drafts that --speculative-tokens names.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/options.h"
+
+namespace encore::config {
+
+// More tokens than these are never guessed in a step.
+inline constexpr int64_t kMostDrafts = 16;
+
+// "4", "2,4", "auto" as numbers, ascending; empty for "0". Errors: kUsage where there are more than three, or
+// others than 1 to 16, or 0 beside others.
+std::vector<int64_t> draft_counts(const Names& names);
+
+}  // namespace encore::config

@@ -1,0 +1,80 @@
+// How many tokens a step guesses, where several numbers of drafts are recorded: the number by which most tokens
+// come in a time, none included, from how often drafts were right and how long steps took.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace encore::engine {
+
+// Two numbers of drafts are compared by steps that follow each other and are alike else, so it does not matter
+// how times change with lengths and neighbours. What is known grows old with text and batch: numbers that are
+// not chosen are tried now and then, the more seldom the more a trial costs. Where every draft is wrong, trials
+// take less than a part in 200 of the time.
+// Threads: one.
+class DraftChoice {
+ public:
+  // `counts`: numbers of drafts that steps may have, ascending, without 0, which they may have, too.
+  explicit DraftChoice(std::span<const int64_t> counts);
+
+  // The drafts of a row of the next step, which has so many sequences.
+  [[nodiscard]] int64_t choose(int64_t sequences) const;
+
+  // A row of a step with drafts was collected, of which the first `num_right` were right.
+  void add_row(int64_t num_drafts, int64_t num_right);
+  // A row of a step with drafts was collected that takes none.
+  void add_row_without_drafts();
+  // A step in which all sequences generate was collected, and took so long.
+  void add_step(int64_t sequences, int64_t num_drafts, double ms);
+
+  // The mean tokens of a row of a step with so many drafts, as far as is known.
+  [[nodiscard]] double expected_tokens(int64_t num_drafts) const;
+
+ private:
+  // Steps of about as many sequences: up to a power of two.
+  struct Group {
+    // What a step costs, by place in counts_: numbers that mean something beside each other only.
+    std::vector<std::optional<double>> costs;
+    int64_t since_trial = 0;  // steps since one began
+    size_t tried_last = 0;    // a place in counts_
+
+    [[nodiscard]] bool is_known() const;
+  };
+  // Steps that follow each other, of a group and with as many drafts.
+  struct Run {
+    size_t group = 0;
+    size_t place = 0;  // in counts_
+    int64_t num_steps = 0;
+    int64_t num_timed = 0;
+    double mean_ms = 0;  // later steps count more
+    bool is_trial = false;
+  };
+
+  [[nodiscard]] size_t place_of(int64_t num_drafts) const;
+  [[nodiscard]] static size_t group_of(int64_t sequences);
+  // Tokens in the time of a step that costs 1. REQUIRES: the cost is known.
+  [[nodiscard]] double speed(const Group& group, size_t place) const;
+  // The fastest of those whose cost is known; the first where none is.
+  [[nodiscard]] size_t best(const Group& group) const;
+  // The place that is due to be tried. REQUIRES: all costs are known.
+  [[nodiscard]] size_t next_trial(const Group& group) const;
+  // Steps between two trials, so that they cost little. REQUIRES: all costs are known.
+  [[nodiscard]] int64_t trial_interval(const Group& group) const;
+  void begin_run(size_t group, size_t place);
+  void time_step(double ms);
+
+  std::vector<int64_t> counts_;  // 0 first
+  std::vector<Group> groups_;
+  Run run_;
+  std::optional<Run> before_;  // the run in front of it, of its group
+  // Rows, by number of a draft: those that tried it, as all in front of it were right, and those in which it
+  // was right. Older rows count less.
+  std::vector<double> tried_;
+  std::vector<double> right_;
+  double rows_ = 0;  // of steps with drafts
+  double drafting_rows_ = 0;
+};
+
+}  // namespace encore::engine

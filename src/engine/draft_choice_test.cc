@@ -1,0 +1,123 @@
+#include "engine/draft_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace encore::engine {
+namespace {
+
+constexpr int64_t kDraftCounts[] = {1, 2, 4};
+
+// Steps of a batch whose drafts are right with a probability, each if those in front of it are. A draft makes
+// a step longer by a share that grows with the batch, as on a GPU: little while steps read weights.
+struct SimulatedBatch {
+  int64_t sequences = 1;
+  double acceptance = 0.5;
+  double share_without = 0;  // of rows that take no drafts
+  double noise = 0.01;       // of a step's time
+  std::mt19937_64 random{7};
+
+  [[nodiscard]] double plain_ms() const { return 5 + 0.06 * static_cast<double>(sequences); }
+  [[nodiscard]] double step_ms(int64_t num_drafts) const {
+    const double share = 0.04 + 0.002 * static_cast<double>(sequences);
+    return plain_ms() * (1 + share * static_cast<double>(num_drafts));
+  }
+  [[nodiscard]] double expected(int64_t num_drafts) const {
+    double tokens = 1;
+    for (int64_t j = 1; j <= num_drafts; ++j)
+      tokens += (1 - share_without) * std::pow(acceptance, static_cast<double>(j));
+    return tokens;
+  }
+  // Tokens of a row a millisecond, at best.
+  [[nodiscard]] double speed(int64_t num_drafts) const {
+    return expected(num_drafts) / step_ms(num_drafts);
+  }
+  [[nodiscard]] double best_speed() const {
+    double best = speed(0);
+    for (const int64_t count : kDraftCounts)
+      best = std::max(best, speed(count));
+    return best;
+  }
+  double number() { return std::uniform_real_distribution<double>(0, 1)(random); }
+};
+
+// Runs steps as they are chosen. Returns the tokens of a row a millisecond that are to be expected of them.
+double run_steps(DraftChoice& choice, SimulatedBatch& batch, int64_t num_steps) {
+  double tokens = 0;
+  double ms = 0;
+  for (int64_t step = 0; step < num_steps; ++step) {
+    const int64_t num_drafts = choice.choose(batch.sequences);
+    for (int64_t b = 0; num_drafts > 0 && b < batch.sequences; ++b) {
+      if (batch.number() < batch.share_without) {
+        choice.add_row_without_drafts();
+        continue;
+      }
+      int64_t num_right = 0;
+      while (num_right < num_drafts && batch.number() < batch.acceptance)
+        ++num_right;
+      choice.add_row(num_drafts, num_right);
+    }
+    const double took = batch.step_ms(num_drafts) * (1 + batch.noise * (batch.number() - 0.5));
+    choice.add_step(batch.sequences, num_drafts, took);
+    tokens += batch.expected(num_drafts);
+    ms += batch.step_ms(num_drafts);
+  }
+  return tokens / ms;
+}
+
+TEST(DraftChoice, IsNearTheBestNumberOfDraftsAtEveryBatchAndAcceptance) {
+  for (const int64_t sequences : {1, 8, 32, 64, 128, 256}) {
+    for (const double acceptance : {0.0, 0.2, 0.5, 0.9}) {
+      SCOPED_TRACE(::testing::Message() << sequences << " sequences, " << acceptance);
+      DraftChoice choice(kDraftCounts);
+      SimulatedBatch batch{.sequences = sequences, .acceptance = acceptance};
+      (void)run_steps(choice, batch, 200);
+      const double speed = run_steps(choice, batch, 4000);
+      EXPECT_GE(speed, 0.97 * batch.best_speed());
+      EXPECT_GE(speed, 0.99 * batch.speed(0));
+    }
+  }
+}
+
+TEST(DraftChoice, FollowsTheTextWhenItChanges) {
+  DraftChoice choice(kDraftCounts);
+  SimulatedBatch batch{.sequences = 4, .acceptance = 0.9};
+  for (const double acceptance : {0.9, 0.0, 0.9}) {
+    batch.acceptance = acceptance;
+    (void)run_steps(choice, batch, 3000);
+    EXPECT_GE(run_steps(choice, batch, 1000), 0.97 * batch.best_speed()) << acceptance;
+  }
+}
+
+// A batch that changes all the time, as where requests come and go.
+TEST(DraftChoice, ComparesStepsOfBatchesThatAreNearlyAlike) {
+  DraftChoice choice(kDraftCounts);
+  SimulatedBatch batch{.acceptance = 0.6, .noise = 0.02};
+  double got = 0;
+  double best = 0;
+  for (int64_t i = 0; i < 3000; ++i) {
+    batch.sequences = 40 + i % 7;
+    const double speed = run_steps(choice, batch, 2);
+    if (i < 500) continue;
+    got += speed;
+    best += batch.best_speed();
+  }
+  EXPECT_GE(got, 0.96 * best);
+}
+
+// Rows with a grammar or with penalties are as slow in a step with drafts, and get one token.
+TEST(DraftChoice, CountsTheRowsThatTakeNoDrafts) {
+  for (const double share : {0.0, 0.5, 0.95}) {
+    DraftChoice choice(kDraftCounts);
+    SimulatedBatch batch{.sequences = 64, .acceptance = 0.8, .share_without = share};
+    (void)run_steps(choice, batch, 500);
+    EXPECT_GE(run_steps(choice, batch, 3000), 0.97 * batch.best_speed()) << share;
+  }
+}
+
+}  // namespace
+}  // namespace encore::engine
