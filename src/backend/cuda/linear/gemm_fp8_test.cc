@@ -35,7 +35,8 @@ class CudaGemmFp8 : public CudaTest {
         .attrs = {{"fp8_rows", int64_t{33}}}};
     if (c.has_bias) args.inputs.add("bias", random({outputs}, DType::kBF16, 3));
     stream_->synchronize();  // weights are constants: launches read them ahead of their turn
-    return with_workspace(cuda::gemm_fp8_workspace(args), std::move(args));
+    const Workspace workspace = cuda::gemm_fp8_workspace(args);
+    return with_workspace(workspace, std::move(args));
   }
   // All that the launch leaves of its output, which held NaN before.
   std::vector<uint16_t> run(const KernelArgs& args, const BoundLaunch& bound) {

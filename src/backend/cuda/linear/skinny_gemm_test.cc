@@ -123,7 +123,8 @@ TEST_F(CudaTest, SkinnyGemmOfCodesAgreesWithThePlainKernelHoweverItIsCut) {
                                      {"scale", scale}},
                           .outputs = {{"y", allocate({rows, kOutputs})}}};
           if (is_rounded) args.attrs.set("fp8_rows", int64_t{1});
-          args = with_workspace(cuda::skinny_gemm_workspace(args), std::move(args));
+          const Workspace workspace = cuda::skinny_gemm_workspace(args);
+          args = with_workspace(workspace, std::move(args));
           const TensorView out = args.outputs["y"];
           stream_->synchronize();
           launch("linear", bind("linear", args, "linear.plain"));
