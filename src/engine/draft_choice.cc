@@ -91,7 +91,7 @@ int64_t DraftChoice::choose(int64_t sequences) const {
   if (!group.is_known()) {
     // One that is not known is compared with the run that it follows, if that is.
     if (!group.costs[run_.place]) return counts_[run_.place];
-    const auto unknown = std::ranges::find(group.costs, std::optional<double>());
+    const auto unknown = std::ranges::find_if(group.costs, [](const auto& cost) { return !cost; });
     return counts_[static_cast<size_t>(unknown - group.costs.begin())];
   }
   if (group.since_trial >= trial_interval(group)) return counts_[next_trial(group)];
