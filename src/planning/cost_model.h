@@ -10,17 +10,17 @@
 
 namespace encore::planning {
 
-// Measured on an H200 with CUDA 13.0 (driver 580), a node being a launch of the program, which is
-// one to three kernels. Times: 51 full steps and 1437 pieces of an 8B model, the pieces in 177
-// executables. Memory: those pieces (8.4 MB), and 51 full steps each of an 8B, a 1B and a 0.6B
-// model (166, 86 and 146 launches: 29.4, 14.7 and 27.3 MB), within 8 %. Executables share what the
-// driver sets aside: one alone takes 115 kB, be it of a single kernel.
+// Measured with CUDA 13.0, a node being a launch of the program, which is one to three kernels. Times, on an
+// H200 (driver 580): 51 full steps and 1437 pieces of an 8B model, the pieces in 177 executables.
+// Memory, on an H100: 35 decode steps (21.0 MB) and 75 whole mixed steps of an 8B model (58.7 MB), within 9 %.
+// Executables share what the driver sets aside, 2 MB at a time: one alone takes 115 kB, be it of a single
+// kernel, and the 92 executables of its pieces twice what is predicted (10.5 MB).
 inline constexpr double kUsPerRecording = 10;
 inline constexpr double kCaptureUsPerNode = 5;
 inline constexpr double kInstantiateUsPerNode = 9.5;  // of an executable; and upload
 inline constexpr double kSharedUsPerNode = 1.3;  // of a recording that shares another's executable
 inline constexpr double kBytesPerExecutable = 36e3;
-inline constexpr double kBytesPerNode = 3.2e3;  // of an executable
+inline constexpr double kBytesPerNode = 2.7e3;  // of an executable
 
 // The recordings that one bucket takes.
 struct BucketCost {
