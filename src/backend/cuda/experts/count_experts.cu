@@ -1,6 +1,7 @@
 // count_experts: one block counts in shared memory, so nothing but integers is added by atomics.
 #include "backend/cuda/experts/experts.h"
 #include "backend/cuda/launch.h"
+#include "backend/routing.h"
 
 namespace encore::cuda {
 namespace {
