@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -226,13 +229,13 @@ passes::Program compile_in(const Format& format, model::ModelSource source,
   return loader::compile_model(source, load, /*num_pages=*/1);
 }
 
-// Times the products of a layer in every format; one row a product and number of tokens.
+// Times the products of a layer in every format; one row a shape of weights and number of tokens. Where
+// scales of blocks keep siblings apart, a format lacks the shape of the merged weight, and has others.
 void bench_formats(const BenchLinearOptions& options, const model::ModelSource& source,
                    Device& device) {
   const std::vector<Format> formats = all_formats();
   std::vector<std::string> header = {"weight", "rows", "16 bits, us"};
-  // us[product and rows][format]
-  std::map<std::pair<size_t, int64_t>, std::vector<ChainTimer::Timing>> times;
+  std::map<std::tuple<std::string, int64_t, std::string_view>, ChainTimer::Timing> times;
   std::vector<std::string> names;
   for (const Format& format : formats) {
     loader::LoadOptions load = setup::load_options(options.settings);
@@ -240,35 +243,44 @@ void bench_formats(const BenchLinearOptions& options, const model::ModelSource& 
     const passes::Program program = compile_in(format, source, load);
     ChainTimer timer(device, program.graph, options);
     const std::vector<Chain> products = find_products(program.graph);
-    if (format.scheme) {
-      header.emplace_back(format.name);
-    } else {
-      for (const Chain& product : products)
-        names.push_back(product.name);
-    }
-    for (size_t i = 0; i < products.size(); ++i) {
-      for (const int64_t rows : options.rows)
-        times[{i, rows}].push_back(timer.time(products[i], rows));
+    if (format.scheme) header.emplace_back(format.name);
+    for (const Chain& product : products) {
+      // In front of the dims stands the type, which the format decides.
+      const std::string name = product.name.substr(product.name.find('['));
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      for (const int64_t rows : options.rows) {
+        if (!times.contains({name, rows, format.name}))
+          times[{name, rows, format.name}] = timer.time(product, rows);
+      }
     }
   }
   Table table(header);
   json::array cases;
-  for (const auto& [key, by_format] : times) {
-    const auto& [product, rows] = key;
-    const double base = by_format.front().us;
-    std::vector<std::string> row = {names[product], std::to_string(rows),
-                                    fmt::format("{:.2f}", base)};
-    for (size_t i = 0; i < formats.size(); ++i) {
-      const auto& [us, kernels] = by_format[i];
-      if (i > 0) row.push_back(fmt::format("{:.3f}", us / base));
-      cases.push_back(json::object{{"weight", names[product]},
-                                   {"rows", rows},
-                                   {"format", std::string(formats[i].name)},
-                                   {"us", us},
-                                   {"over_16_bits", us / base},
-                                   {"kernels", kernels}});
+  for (const std::string& name : names) {
+    for (const int64_t rows : options.rows) {
+      const auto base = times.find({name, rows, formats.front().name});
+      std::vector<std::string> row = {name, std::to_string(rows)};
+      for (const Format& format : formats) {
+        const auto timed = times.find({name, rows, format.name});
+        if (timed == times.end()) {
+          row.emplace_back("-");
+          continue;
+        }
+        const auto& [us, kernels] = timed->second;
+        json::object entry{{"weight", name},
+                           {"rows", rows},
+                           {"format", std::string(format.name)},
+                           {"us", us},
+                           {"kernels", kernels}};
+        const bool has_base = base != times.end();
+        if (has_base) entry["over_16_bits"] = us / base->second.us;
+        cases.push_back(entry);
+        row.push_back(!format.scheme ? fmt::format("{:.2f}", us)
+                      : has_base     ? fmt::format("{:.3f}", us / base->second.us)
+                                     : fmt::format("{:.2f} us", us));
+      }
+      table.add(row);
     }
-    table.add(row);
   }
   const std::string model = model_text(options.settings);
   if (options.json) {
