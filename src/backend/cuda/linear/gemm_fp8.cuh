@@ -259,19 +259,9 @@ struct Consumer {
     arrive(layout.empty(stage));
     arrive_remote_relaxed(other_empty + stage * 8);
   }
-  // The warpgroups start their products in turn, so that the tensor cores have those of one while
-  // the other adds up what it has.
-  __device__ __forceinline__ void wait_for_turn() const {
-    meet_at<kConsumerThreads>(kTurnBarrier + warpgroup);
-  }
-  __device__ __forceinline__ void pass_turn() const {
-    announce_at<kConsumerThreads>(kTurnBarrier + (1 - warpgroup));
-  }
-  static constexpr int kTurnBarrier = 1 + kConsumers;  // and the next; those before are store()'s
 
   __device__ __forceinline__ void run(int first_tile, int num_clusters) {
     const uint32_t other_empty = address_at(layout.empty(0), static_cast<uint32_t>(1 - rank));
-    if (warpgroup == 1) pass_turn();
     Slot slot;
     for (int tile = first_tile; tile < args.num_tiles; tile += num_clusters) {
       const Corner at = corner<kOutputs>(args, tile, rank);
@@ -285,7 +275,6 @@ struct Consumer {
       }
       store(at);
     }
-    if (warpgroup == 0) wait_for_turn();  // the other's last
     if (threadIdx.x % 128 == 0) gemm::wait_for_stores();
   }
 
@@ -304,14 +293,12 @@ struct Consumer {
       const uint32_t a = describe_rows(layout.x(slot.number) +
                                        static_cast<uint32_t>(warpgroup) * kPartRows * kBoxRowBytes);
       const uint32_t b = describe_rows(layout.weights(slot.number));
-      wait_for_turn();
       begin_products();
 #pragma unroll
       for (int k = 0; k < kStepColumns / 32; ++k)
         start_fp8_product<kOutputs>(products, a + k * kNextColumns, b + k * kNextColumns,
                                     k == 0 ? 0 : 1);
       commit_products();
-      pass_turn();
       const uint32_t scales = layout.scales(slot.number) + row * 4;
       const float of_rows[2] = {load_shared_float(scales), load_shared_float(scales + 8 * 4)};
       wait_for_products<0>();
