@@ -108,8 +108,7 @@ class ExchangePort {
     return gave_up_;
   }
 
-  // Launches behind this one start no sooner: those that wait on its multiprocessors slow it down. (Of 256 KB
-  // and more, a sum with a norm behind it takes 1 us less for it on H200s; shorter ones none more.)
+  // Launches behind this one may start, if they may not yet.
   __device__ void has_sent() const { allow_next_kernel(); }
 
   __device__ Vector input(int64_t vector) const {
