@@ -105,8 +105,9 @@ class RandomEngineTest : public testing::DeviceTest {
     drafting_model_ =
         std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
     options.draft = source;
-    options.limits.fewer_drafts = {1, 2};
     two_models_ = std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
+    options.limits.fewer_drafts = {1, 2};
+    choosing_options_ = testing::with_feature(options);
   }
 
   bool is_on_gpu() const { return device_->kind() == DeviceKind::kCuda; }
@@ -193,8 +194,8 @@ class RandomEngineTest : public testing::DeviceTest {
 
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<LoadedModel> drafting_model_;  // the same with drafts
-  std::unique_ptr<LoadedModel>
-      two_models_;                   // the same with a draft model, and several numbers of drafts
+  std::unique_ptr<LoadedModel> two_models_;      // the same with a draft model
+  LoadOptions choosing_options_;     // of one whose steps choose how many drafts they have
   std::map<int64_t, Answer> alone_;  // by the request's number
   int64_t num_aborts_ = 0;
   int64_t num_preemptions_ = 0;
@@ -225,6 +226,16 @@ TEST_P(RandomEngineTest, WithDraftsEachRequestGetsWhatItGetsAloneWithoutAny) {
 
 TEST_P(RandomEngineTest, WithADraftModelEachRequestGetsWhatItGetsAloneWithoutAny) {
   expect_alike_with_drafts(*two_models_, 10);
+}
+
+// The choice goes by the time that steps take, so how schedules go on does, too; texts do not.
+TEST_P(RandomEngineTest, WhereStepsChooseTheirDraftsEachRequestGetsWhatItGetsAloneWithoutAny) {
+  LoadedModel model(*device_, *choosing_options_.draft, choosing_options_);
+  for (int64_t seed = 0; seed < num_schedules() * 3 / 100; ++seed) {
+    SCOPED_TRACE(seed);
+    run(model, static_cast<uint64_t>(3'000'000 + seed), 10);
+    ASSERT_FALSE(HasFailure());
+  }
   EXPECT_EQ(uniform_qs_, (std::set<int>{1, 2, 3, 5}));
 }
 
