@@ -23,8 +23,8 @@ namespace {
 constexpr const char* kBenchSpeculateFooter =
     R"(Times decode steps of BATCH sequences that read CONTEXT random tokens: without drafts; of the draft model alone; with K
 drafts that no model makes, which is the verification; and with K drafts of the draft model, all in one recording. Each is
-the wall time of STEPS steps behind WARMUP tokens, over STEPS; the median of RUNS. Drafts are right as often as --acceptance
-says, or the options named synthetic, whatever they are: a draw takes the place of the comparison, behind all its work.
+the wall time of STEPS steps behind WARMUP tokens, over STEPS; the median of RUNS, behind a few
+that warm the device up. Drafts are right as often as --acceptance says, or the options named synthetic, whatever they are: a draw takes the place of the comparison, behind all its work.
 
 c and v are the times of a step of the draft model and of a verification, over that of a step without drafts. E is
 (1 - a^(K+1)) / (1 - a): the tokens of a step where each draft is right with probability a if those in front of it are.
@@ -116,12 +116,15 @@ class Speculation {
     loader::LoadedModel& model = *bench_.model;
     if (model.limits().num_drafts > 0) measure::force_acceptance(rates, model.executor().loaded());
     std::vector<measure::TimedSteps> runs;
-    for (int i = 0; i < options_.bench.runs.value_or(3); ++i) {
+    const int num_runs = options_.bench.runs.value_or(3);
+    for (int i = is_warm_ ? 0 : -kWarmUpRuns; i < num_runs; ++i) {
       engine::Engine engine(model, bench_.loop);
       measure::DecodingOptions decoding = this->decoding();
-      decoding.seed = static_cast<uint64_t>(i) + 1;
-      runs.push_back(measure::time_decoding(engine, decoding));
+      decoding.seed = static_cast<uint64_t>(std::max(i, 0)) + 1;
+      const measure::TimedSteps steps = measure::time_decoding(engine, decoding);
+      if (i >= 0) runs.push_back(steps);
     }
+    is_warm_ = true;
     std::ranges::sort(runs, {}, &measure::TimedSteps::step_ms);
     return runs[runs.size() / 2];
   }
@@ -185,9 +188,13 @@ class Speculation {
     bench_.model = setup::open_model(*bench_.device, source, load, settings);
   }
 
+  // A device that has rested is slow at first, and the first model timed is the one without drafts.
+  static constexpr int kWarmUpRuns = 5;
+
   const BenchSpeculateOptions& options_;
   const config::Settings& settings_;
   Bench bench_;
+  bool is_warm_ = false;
 };
 
 // The figures of one row of the table of speed-ups.
