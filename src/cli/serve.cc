@@ -451,6 +451,7 @@ void add_serve(Command& app) {
                    "Write, at the end, how often each expert of each layer was chosen, as JSON, "
                    "for `encore bench decode --routing FILE`. Counting takes a launch a layer")
       ->type_name("FILE");
+  verb->group("Diagnosis: what happened, and whether it is right", {"--expert-counts"});
   verb->footer(kServeFooter);
   verb->callback([options] { serve(*options); });
 }
