@@ -173,9 +173,10 @@ TEST(Shard, CutsBlocksOfScalesOfExpertsAtTheirBordersOnly) {
 TEST(Shard, NormalizesOverTheHeadsOfAllRanks) {
   const ModelConfig config = small_config("Olmo2ForCausalLM", 1);
   const auto rows = [&](Rank rank, const std::string& name) {
+    const ir::Graph graph = graph_of(config, rank);
     std::vector<int64_t> firsts;
     for (const ir::WeightPiece& piece :
-         pieces(graph_of(config, rank), "model.layers.0.self_attn." + name + ".weight")) {
+         pieces(graph, "model.layers.0.self_attn." + name + ".weight")) {
       const Range range = piece.rows.value();
       EXPECT_EQ(range.last - range.first, name == "q_norm" && rank.size == 2 ? 32 : 16);
       firsts.push_back(range.first);
