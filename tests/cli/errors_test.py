@@ -1,13 +1,10 @@
 """Bad flags and bad checkpoints: one line on stderr with the remedy, and the documented exit code."""
 
-import ctypes
 import json
 import os
 import pathlib
 import struct
 import subprocess
-import threading
-import time
 
 import harness
 from harness import CONFIG, DEVICE, CliTest, safetensors_bytes
@@ -251,67 +248,6 @@ class DegradedModelTest(CliTest):
         made = self.directory("unreadable", without=("config.json",))
         (made / "config.json").symlink_to("config.json")
         self.assertIn("Too many levels", self.error_line("generate", "--model", made, "--device", DEVICE, code=3))
-
-
-class StoppedThread:
-    """One thread of a child process, which stands still from now on. Raises OSError where the system forbids that."""
-
-    SEIZE, INTERRUPT = 0x4206, 0x4207
-
-    def __init__(self, thread):
-        self.thread = thread
-        self.call(self.SEIZE)
-        self.call(self.INTERRUPT)
-        self.wait()
-
-    def wait(self):
-        """Waits until the thread has stopped or, once it has, until it has ended with its process."""
-        os.waitpid(self.thread, 0x40000000)  # __WALL: threads, too
-
-    def call(self, request):
-        ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-        ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-        if ptrace(request, self.thread, None, None) != 0:
-            raise OSError(ctypes.get_errno(), "ptrace")
-
-
-@harness.cpu_only("a rank of a GPU runs on, whatever its thread does")
-class StoppedRankTest(CliTest):
-    @staticmethod
-    def busiest_other_thread(process):
-        """The thread that has computed the longest, beside the first."""
-        times = {}
-        for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
-            times[int(task.name)] = int((task / "stat").read_text().rsplit(")", 1)[1].split()[11])
-        del times[process.pid]
-        return max(times, key=times.get)
-
-    def test_a_rank_that_stands_still_ends_the_run_with_a_device_error(self):
-        command = [harness.ENCORE, "generate", "--model", self.model, "--device", "cpu", "--threads", "2", "--tensor-parallel", "2",
-                   "--rank-timeout", "2", "--prompt-ids", "5,6", "--ignore-eos", "--max-tokens", "200000"]
-        # The thread that is stopped is left behind, with what it holds.
-        environment = os.environ | {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
-        text = self.work / "text"
-        with text.open("w") as out, subprocess.Popen(
-            list(map(str, command)), stdout=out, stderr=subprocess.PIPE, text=True, env=environment
-        ) as process:
-            try:
-                while text.stat().st_size < 1000 and process.poll() is None:  # then both ranks compute, for long
-                    time.sleep(0.01)
-                self.assertIsNone(process.poll(), "it ended by itself")
-                try:
-                    stopped = StoppedThread(self.busiest_other_thread(process))
-                except PermissionError:
-                    self.skipTest("this system forbids to stop a thread of another process")
-                deadline = threading.Timer(120, process.kill)
-                deadline.start()
-                errors = process.stderr.read()
-                deadline.cancel()
-                stopped.wait()
-            finally:
-                process.kill()
-        self.assertEqual(process.returncode, 7, errors)
-        self.assertIn("rank 1 of 2 failed: it has done nothing for 2 s", errors)
 
 
 if __name__ == "__main__":
