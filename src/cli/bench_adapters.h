@@ -20,7 +20,7 @@ struct BenchAdapterOptions {
 // Adds --adapters, --rank and --targets. `compared`: what the verb times beside steps with adapters.
 void add_bench_adapter_options(Command& verb, BenchAdapterOptions& options,
                                std::string_view compared);
-// Beside steps with adapters, benchmarks time these.
+// The help of a benchmark says with this text what it times beside steps with adapters.
 inline constexpr std::string_view kWithRoomAndWithout =
     "; beside them, the same is timed with room for as many and none in use (as --max-loras alone "
     "does), and "

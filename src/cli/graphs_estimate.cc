@@ -34,7 +34,7 @@ struct Estimated {
   }
 };
 
-// Of a rank's share.
+// Returns the bytes of one token in the share of a rank.
 int64_t kv_bytes_per_token(const model::ModelConfig& whole, const loader::LoadOptions& load) {
   const model::ModelConfig config = model::share_of(whole, load.rank);
   const DType dtype = load.dtype.value_or(config.dtype);

@@ -26,7 +26,7 @@ struct GraphsOptions {
 // they say nothing.
 loader::LoadOptions graphs_load_options(const GraphsOptions& options);
 
-// What the recordings of ladders take, by the cost model.
+// The cost model says here how much memory the recordings of a ladder take.
 struct RecordingMemory {
   // Bytes of whole decode steps, or of whole steps with prompts.
   std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> bytes;

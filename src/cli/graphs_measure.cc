@@ -195,7 +195,7 @@ json::array table_json(const Rows& rows) {
   return array;
 }
 
-// What the literature has of a ladder of up to 512 sequences, of a 70B on an H100; empty: nothing.
+// The literature gives these figures for a ladder of up to 512 sequences, a 70B and an H100; an empty one is not given.
 struct Published {
   std::string_view ladder;
   std::string_view recordings;

@@ -35,7 +35,7 @@ class DraftChoice {
  private:
   // Steps of about as many sequences: up to a power of two.
   struct Group {
-    // What a step costs, by place in counts_: numbers that mean something beside each other only.
+    // The costs of a step lie here by place in counts_. They mean something beside each other only.
     std::vector<std::optional<double>> costs;
     int64_t since_trial = 0;  // steps since one began
     size_t tried_last = 0;    // a place in counts_

@@ -95,7 +95,7 @@ void replay_all(loader::LoadedModel& model, const Strategy& strategy, int64_t re
   }
 }
 
-// What all recordings of a start take together.
+// Adds up what the recordings of a start take.
 runtime::RecordingStats::Part all_parts(const runtime::RecordingStats& stats) {
   runtime::RecordingStats::Part all;
   for (const auto* part : {&stats.full, &stats.mixed, &stats.pieces}) {

@@ -1,4 +1,4 @@
-// What speculation gains: the rule by which steps with drafts should be as fast as they are, and steps timed.
+// The gain of speculation is predicted here from the parts of a step, and steps with drafts are timed beside it.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct SpeculationTimes {
   [[nodiscard]] double with_free_checks(double tokens, int64_t num_drafts) const {
     return tokens / (draft_cost() * static_cast<double>(num_drafts) + 1);
   }
-  // The same with the cost of checking: E / (cK + v).
+  // Returns the speed-up where checking has its cost: E / (cK + v).
   [[nodiscard]] double predicted(double tokens, int64_t num_drafts) const {
     return tokens * plain_ms / apart_ms(num_drafts);
   }

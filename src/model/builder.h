@@ -93,7 +93,7 @@ class Builder {
   // the result in messages.
   ValueId all_reduce(ValueId x, const std::string& of, int64_t ranks);
   ValueId all_gather(ValueId x, const std::string& of, int64_t ranks);
-  // The same, in an order in which the rank's own come first.
+  // Gathers as all_gather() does, but puts the columns of the rank itself first.
   ValueId all_gather_own_first(ValueId x, const std::string& of, int64_t ranks);
   ValueId first_columns(ValueId x, int64_t count);
   // Takes the same rows of both.

@@ -1,4 +1,5 @@
-// Which launches of a draft model a step needs that has fewer drafts than the graph has passes for.
+// A step with fewer drafts than the graph has passes for leaves launches of the draft model out: least_drafts() says
+// which.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What adapters (LoRA) add to a product, for kernels that add it themselves: the second half of it, behind
-// lora_shrink.
+// Kernels of products add what adapters (LoRA) give with these functions: the product of h, which lora_shrink
+// has left, with the rows of b.
 #pragma once
 
 #include <algorithm>
@@ -100,7 +100,7 @@ __device__ __forceinline__ void add_lora_pack(const Pack<T>& pack, const float* 
     sum = __fmaf_rn(values.w, weights[i + 3], sum);
   }
 }
-// What the adapter in `slot` adds to an output of a row.
+// Returns the sum that the adapter in `slot` adds to an output of a row.
 template <typename T>
 __device__ __forceinline__ float lora_sum(const LoraArgs<T>& args, int slot, int row, int output) {
   const T* b = lora_row(args, slot, output);

@@ -164,7 +164,7 @@ struct SplitH {
   }
 };
 
-// What adapters add to 16 rows and 32 outputs from `output` on. A lane has 8 outputs of rows g and g + 8,
+// A warp holds here the sums that adapters add to 16 rows and 32 outputs from `output` on. A lane has 8 outputs of rows g and g + 8,
 // which begin with 8 t; sums[j] has the two behind 2 j of both.
 template <typename T>
 struct ExpandedTile {

@@ -1,4 +1,5 @@
-// What warpgroups need that take turns, beside hopper.cuh.
+// Warpgroups that share a tile announce that they have left it, and hand over sums in shared memory; hopper.cuh
+// has their other barriers.
 #pragma once
 
 #include <cstdint>

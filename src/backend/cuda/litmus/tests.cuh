@@ -297,7 +297,7 @@ struct Order {
   }
 };
 
-// What a relay does between the flag that it sees and the one that it stores.
+// A relay calls fence() between the flag that it sees and the one that it stores.
 template <Scope S>
 struct RelayAcqRel {
   static __device__ __forceinline__ void fence() { fence_acq_rel<S>(); }
@@ -344,7 +344,7 @@ struct Relay {
  private:
   using Handoff = Fenced<S, OneWay<S>>;
   static constexpr uint32_t kHome = 0;
-  // Behind the lines of four words.
+  // The relay's lines lie behind those of four words.
   static constexpr uint32_t kRelayedLine = kFirstWordLine + 2;
   static constexpr uint32_t kRelayReadyLine = kFirstWordLine + 3;
 
