@@ -147,8 +147,10 @@ TEST_F(AdapterSlotsTest, LoadsDoNotWaitForSlowOnes) {
 TEST_F(AdapterSlotsTest, TellThoseWhoWaitWhyALoadFailed) {
   make(1);
   broken_.insert("a");
+  hold_back("a");
   const Resident a = take("a");
   EXPECT_EQ(take("a"), a);
+  let_go("a");
   EXPECT_EQ(ready(a)->state(), State::kFailed);
   EXPECT_EQ(a->problem(), "a is broken");
   EXPECT_EQ(slots_->num_failures(), 1);
