@@ -33,10 +33,6 @@ using namespace gemm;
 constexpr int kMinTileRows = 128;
 constexpr int kMaxTileRows = 256;
 constexpr int kTileRowsStep = 16;
-// The tiles take so many rows through all outputs before the next rows. With more rows, what the
-// tiles at work read would not fit the L2 cache.
-constexpr int64_t kMaxGroupRows = 2048;
-
 template <typename T>
 struct Variant {
   int rows;
@@ -62,10 +58,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, int tile_rows) {
   const int64_t outputs = o.weight->num_rows();
   GemmArgs<T> a{};
   a.num_steps = static_cast<int>(div_up(o.weight->row_elements(), kBoxColumns));
-  a.output_tiles = static_cast<int>(div_up(outputs, kClusterOutputs));
-  a.row_tiles = static_cast<int>(div_up(rows, tile_rows));
-  a.num_tiles = a.output_tiles * a.row_tiles;
-  a.group_rows = static_cast<int>(div_up(a.row_tiles, div_up(rows, kMaxGroupRows)));
+  a.tiles = tiles_of(rows, tile_rows, outputs, kClusterOutputs);
   a.num_outputs = static_cast<int>(outputs);
   a.silu_mul = o.silu_mul;
   a.bias = o.bias != nullptr ? o.bias->as<const T>() : nullptr;
@@ -74,13 +67,8 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, int tile_rows) {
   a.x = map_of_boxes(*o.x, {.rows = tile_rows / kBlocks});
   a.out = map_of_boxes(*o.out, {.rows = o.silu_mul ? tile_rows : tile_rows / 2});
   allow_shared_memory(variant.kernel, variant.shared_bytes);
-  const int64_t clusters = chip(device).num_multiprocessors / kBlocks;
-  // All clusters take equally many tiles, as far as that goes.
-  const int64_t num_clusters = div_up(a.num_tiles, div_up(a.num_tiles, clusters));
-  const Grid grid{.blocks = static_cast<unsigned>(num_clusters * kBlocks),
-                  .threads = kThreads,
-                  .shared_bytes = static_cast<size_t>(variant.shared_bytes),
-                  .cluster = kBlocks};
+  const Grid grid =
+      grid_of(a.tiles, kThreads, variant.shared_bytes, chip(device).num_multiprocessors);
   return [a, grid, kernel = variant.kernel](Stream& stream, const StepLengths&) {
     launch(stream, grid, kernel, a);
   };

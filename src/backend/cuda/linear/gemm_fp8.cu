@@ -33,10 +33,6 @@ namespace {
 
 using namespace gemm_fp8;
 
-// The tiles take so many rows through all outputs before the next rows. With more rows, what the
-// tiles at work read would not fit the L2 cache.
-constexpr int64_t kMaxCodeGroupRows = 2048;
-
 template <typename T>
 struct Variant {
   int outputs;
@@ -63,10 +59,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const GemmFp8Tiling
   const QuantizedRows x = quantized_rows(*o.x, args.scratch);
   GemmArgs<T> a{};
   a.num_steps = static_cast<int>(div_up(o.weight->row_elements(), kStepColumns));
-  a.output_tiles = static_cast<int>(div_up(outputs, tile_outputs));
-  a.row_tiles = static_cast<int>(div_up(rows, tile_rows));
-  a.num_tiles = a.output_tiles * a.row_tiles;
-  a.group_rows = static_cast<int>(div_up(a.row_tiles, div_up(rows, kMaxCodeGroupRows)));
+  a.tiles = gemm::tiles_of(rows, tile_rows, outputs, tile_outputs);
   a.num_outputs = static_cast<int>(outputs);
   a.silu_mul = o.silu_mul;
   a.shares_weight = t.shares_weight;
@@ -80,13 +73,8 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, const GemmFp8Tiling
   a.x = map_of_boxes(x.codes, {.rows = kTileRows / (t.shares_weight ? 1 : kBlocks)});
   a.out = map_of_half_boxes(*o.out, kPartRows);
   allow_shared_memory(variant.kernel, variant.shared_bytes);
-  const int64_t clusters = chip(device).num_multiprocessors / kBlocks;
-  // All clusters take equally many tiles, as far as that goes.
-  const int64_t num_clusters = div_up(a.num_tiles, div_up(a.num_tiles, clusters));
-  const Grid grid{.blocks = static_cast<unsigned>(num_clusters * kBlocks),
-                  .threads = static_cast<unsigned>(kThreads),
-                  .shared_bytes = static_cast<size_t>(variant.shared_bytes),
-                  .cluster = kBlocks};
+  const Grid grid =
+      gemm::grid_of(a.tiles, kThreads, variant.shared_bytes, chip(device).num_multiprocessors);
   return [a, grid, kernel = variant.kernel, quantize = bind_quantize(o, x)](
              Stream& stream, const StepLengths& lengths) {
     quantize(stream, lengths);
@@ -141,7 +129,7 @@ bool accepts_gemm_fp8(const KernelArgs& args) {
   const int64_t outputs = o.weight->num_rows();
   const int64_t columns = o.weight->row_elements();
   return size_of(o.x->dtype) == 2 && o.out->dtype == o.x->dtype &&
-         o.x->num_rows() >= kFewestGemmFp8Rows && outputs > 0 && outputs % kPairRows == 0 &&
+         o.x->num_rows() >= kFewestGemmFp8Rows && outputs > 0 && outputs % gemm::kPairRows == 0 &&
          columns > 0 && columns % kCodeGroup == 0 && is_aligned(*o.x) && is_aligned(*o.weight) &&
          is_aligned(*o.out);
 }

@@ -4,7 +4,7 @@
 #include "backend/cuda/fp8.h"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/linear/gemm.cuh"
+#include "backend/cuda/linear/gemm_tiles.cuh"
 #include "backend/cuda/linear/tensor_map.h"
 #include "backend/cuda/linear/turns.cuh"
 #include "backend/cuda/wgmma.cuh"
@@ -12,16 +12,18 @@
 
 namespace encore::cuda::gemm_fp8 {
 
-using gemm::copy_box_to_cluster;
+using gemm::kBarrierBytes;
 using gemm::kBlocks;
 using gemm::kConsumers;
-using gemm::kConsumerThreads;
-using gemm::kPairRows;
+using gemm::kMostSharedBytes;
 using gemm::kTurnRows;
+using gemm::StageBarriers;
+using gemm::Tiles;
+using gemm::Worker;
 
 constexpr int kPartRows = 64;  // of a warpgroup's products
 constexpr int kTileRows = kConsumers * kPartRows;
-constexpr int kThreads = kConsumerThreads + 128;  // the last warpgroup copies
+constexpr int kThreads = gemm::kConsumerThreads + 128;  // the last warpgroup copies
 // The warpgroup that copies leaves its registers to those that multiply.
 constexpr int kRegistersOfCopies = 40;
 constexpr int kRegistersOfProducts = 232;
@@ -31,10 +33,7 @@ constexpr int kStoredColumns = 32;          // of a box of finished outputs
 template <typename T>
 struct GemmArgs {
   int num_steps;  // of a box's columns
-  int num_tiles;  // of a cluster
-  int output_tiles;
-  int row_tiles;
-  int group_rows;  // row tiles that meet all outputs before the next do
+  Tiles tiles;
   int num_outputs;
   bool silu_mul;  // stored is silu(gate) * up: half as many as the product's outputs
   // Do a cluster's blocks work on neighbouring rows of the same outputs? Otherwise they do on
@@ -57,16 +56,14 @@ struct GemmArgs {
 template <int kOutputs>
 struct Layout {
   static_assert(kOutputs % kStoredColumns == 0 && kOutputs <= 192);
-  static constexpr int kMostBytes = 227 * 1024;
   static constexpr int kXBytes = kTileRows * kBoxRowBytes;
   static constexpr int kWeightBytes = kOutputs * kBoxRowBytes;
   static constexpr int kStageBytes = kXBytes + kWeightBytes;
   static constexpr int kScalesBytes = kTileRows * 4;
   static constexpr int kStagedBoxBytes = kPartRows * kStoredColumns * 2;
   static constexpr int kStagedBytes = kOutputs / kStoredColumns * kStagedBoxBytes;  // a warpgroup's
-  static constexpr int kBarrierBytes = 1024;
   static constexpr int kStages =
-      (kMostBytes - kConsumers * kStagedBytes - kBarrierBytes) / (kStageBytes + kScalesBytes);
+      (kMostSharedBytes - kConsumers * kStagedBytes - kBarrierBytes) / (kStageBytes + kScalesBytes);
   static constexpr int kStagingAt = kStages * kStageBytes;
   static constexpr int kScalesAt = kStagingAt + kConsumers * kStagedBytes;
   static constexpr int kBarriersAt = kScalesAt + kStages * kScalesBytes;
@@ -82,20 +79,7 @@ struct Layout {
   [[nodiscard]] __device__ uint32_t staging(int warpgroup) const {
     return base + kStagingAt + static_cast<uint32_t>(warpgroup * kStagedBytes);
   }
-  [[nodiscard]] __device__ uint32_t full(uint32_t stage) const {
-    return base + kBarriersAt + stage * 8;
-  }
-  [[nodiscard]] __device__ uint32_t empty(uint32_t stage) const { return full(kStages + stage); }
-
-  // A stage is full when this block's copies and the other's have come, and empty when the warps
-  // that multiply have left it in both blocks, as a copy of what they share goes to both.
-  __device__ __forceinline__ void init() const {
-    for (uint32_t i = 0; i < kStages; ++i) {
-      init_barrier(full(i), 1);
-      init_barrier(empty(i), kBlocks * kConsumerThreads / 32);
-    }
-    publish_barriers();
-  }
+  [[nodiscard]] __device__ StageBarriers<kStages> barriers() const { return {base + kBarriersAt}; }
 };
 
 // The corner of a block's part of a tile: its first row of x and its first output. With silu_mul
@@ -106,42 +90,27 @@ struct Corner {
 };
 
 template <int kOutputs, class Args>
-__device__ __forceinline__ Corner corner(const Args& args, int tile, int rank) {
-  const int group_tiles = args.group_rows * args.output_tiles;
-  const int first_row = tile / group_tiles * args.group_rows;
-  const int in_group = tile % group_tiles;
-  const int rows = min(args.group_rows, args.row_tiles - first_row);
-  const int row_tile = first_row + in_group % rows;
-  const int output_tile = in_group / rows;
-  if (args.shares_weight) return {(row_tile * kBlocks + rank) * kTileRows, output_tile * kOutputs};
-  return {row_tile * kTileRows, (output_tile * kBlocks + rank) * kOutputs};
+__device__ __forceinline__ Corner corner_of(const Args& args, int tile, int rank) {
+  const Tiles::Place at = args.tiles.at(tile);
+  if (args.shares_weight)
+    return {(at.row_tile * kBlocks + rank) * kTileRows, at.output_tile * kOutputs};
+  return {at.row_tile * kTileRows, (at.output_tile * kBlocks + rank) * kOutputs};
 }
 
-// A box of a map whose rows come by turns, to the same place in all blocks of the cluster.
-__device__ __forceinline__ void copy_pairs_to_cluster(uint32_t target, const CUtensorMap& map,
-                                                      int column, int output, uint32_t barrier) {
-  constexpr uint16_t kAll = (1U << kBlocks) - 1;
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
-      "cluster"
-      " [%0], [%1, {%2, %3, %3, %4, %3}], [%5], %6;" ::"r"(target),
-      "l"(&map), "r"(column), "r"(0), "r"(output / kPairRows), "r"(barrier), "h"(kAll)
-      : "memory");
-}
-
-// The thread that fills the ring.
+// The copies of gemm::fill_ring(). This block's half of what the two share goes to both.
 template <typename T, int kOutputs>
-struct Producer {
+struct Copies {
   using L = Layout<kOutputs>;
 
   const GemmArgs<T>& args;
   L layout;
   int rank;
-  int first_tile;
-  int num_clusters;
 
+  [[nodiscard]] __device__ __forceinline__ Corner corner(int tile) const {
+    return corner_of<kOutputs>(args, tile, rank);
+  }
   __device__ __forceinline__ void copy_weights(uint32_t stage, Corner at, int step) const {
-    const uint32_t full = layout.full(stage);
+    const uint32_t full = layout.barriers().full(stage);
     arrive_expecting(full, L::kStageBytes + scales_bytes(at));
     const int column = step * kStepColumns;
     if (!args.shares_weight) {
@@ -155,20 +124,20 @@ struct Producer {
     const int first = rank * (kOutputs / kBlocks);
     const uint32_t target = layout.weights(stage) + static_cast<uint32_t>(first * kBoxRowBytes);
     if (args.silu_mul) {
-      copy_pairs_to_cluster(target, args.weight, column, at.output + first, full);
+      gemm::copy_pairs_to_cluster(target, args.weight, column, at.output + first, full);
     } else {
-      copy_box_to_cluster(target, args.weight, make_int3(column, at.output + first, 0), full);
+      gemm::copy_box_to_cluster(target, args.weight, make_int3(column, at.output + first, 0), full);
     }
   }
   __device__ __forceinline__ void copy_x(uint32_t stage, Corner at, int step) const {
-    const uint32_t full = layout.full(stage);
+    const uint32_t full = layout.barriers().full(stage);
     const int column = step * kStepColumns;
     if (args.shares_weight) {
       copy_box(layout.x(stage), args.x, make_int3(column, at.row, 0), full);
     } else {
       const int first = rank * (kTileRows / kBlocks);
-      copy_box_to_cluster(layout.x(stage) + static_cast<uint32_t>(first * kBoxRowBytes), args.x,
-                          make_int3(column, at.row + first, 0), full);
+      gemm::copy_box_to_cluster(layout.x(stage) + static_cast<uint32_t>(first * kBoxRowBytes),
+                                args.x, make_int3(column, at.row + first, 0), full);
     }
     if (const uint32_t bytes = scales_bytes(at); bytes > 0)
       copy_bytes(layout.scales(stage), args.x_scale + int64_t{step} * args.x_scale_stride + at.row,
@@ -177,30 +146,6 @@ struct Producer {
   // The bytes of the scales of the tile's rows, without rows behind the last.
   [[nodiscard]] __device__ __forceinline__ uint32_t scales_bytes(Corner at) const {
     return static_cast<uint32_t>(max(0, min(kTileRows, args.x_scale_stride - at.row)) * 4);
-  }
-  // Runs the copies. Weights are constants, so the first stages' weights are copied while the
-  // launch before still runs.
-  __device__ __forceinline__ void run() const {
-    const Corner first = corner<kOutputs>(args, first_tile, rank);
-    const int ahead = min(args.num_steps, L::kStages);
-    for (int step = 0; step < ahead; ++step)
-      copy_weights(static_cast<uint32_t>(step), first, step);
-    wait_for_inputs();
-    Slot slot;
-    for (; slot.number < static_cast<uint32_t>(ahead); ++slot.number)
-      copy_x(slot.number, first, static_cast<int>(slot.number));
-    if (slot.number == L::kStages) slot = {0, 1};
-    int step = ahead;
-    for (int tile = first_tile; tile < args.num_tiles; tile += num_clusters) {
-      const Corner at = corner<kOutputs>(args, tile, rank);
-      for (; step < args.num_steps; ++step) {
-        wait_for_phase(layout.empty(slot.number), slot.parity ^ 1U);
-        copy_weights(slot.number, at, step);
-        copy_x(slot.number, at, step);
-        slot.advance(L::kStages);
-      }
-      step = 0;
-    }
   }
 };
 
@@ -248,23 +193,16 @@ struct Consumer {
 
   const GemmArgs<T>& args;
   L layout;
-  int rank;
   int warpgroup;
   int warp;  // of the warpgroup
   int lane;
   float sums[kOutputs / 2];
 
-  __device__ __forceinline__ void release(uint32_t stage, uint32_t other_empty) const {
-    if (lane != 0) return;
-    arrive(layout.empty(stage));
-    arrive_remote_relaxed(other_empty + stage * 8);
-  }
-
-  __device__ __forceinline__ void run(int first_tile, int num_clusters) {
-    const uint32_t other_empty = address_at(layout.empty(0), static_cast<uint32_t>(1 - rank));
+  __device__ __forceinline__ void run(const Worker& worker) {
+    const uint32_t other_empty = layout.barriers().other_empty(worker.rank);
     Slot slot;
-    for (int tile = first_tile; tile < args.num_tiles; tile += num_clusters) {
-      const Corner at = corner<kOutputs>(args, tile, rank);
+    for (int tile = worker.cluster; tile < args.tiles.number; tile += worker.num_clusters) {
+      const Corner at = corner_of<kOutputs>(args, tile, worker.rank);
       if (args.scale_columns > 0) {
         add_blocks(at, slot, other_empty);
       } else {
@@ -285,11 +223,12 @@ struct Consumer {
 #pragma unroll
     for (float& sum : sums)
       sum = 0;
+    const auto barriers = layout.barriers();
     const auto row = static_cast<uint32_t>(warpgroup * kPartRows + 16 * warp + lane / 4);
     int step = 0;
     do {
       float products[kOutputs / 2];
-      wait_for_phase(layout.full(slot.number), slot.parity);
+      wait_for_phase(barriers.full(slot.number), slot.parity);
       const uint32_t a = describe_rows(layout.x(slot.number) +
                                        static_cast<uint32_t>(warpgroup) * kPartRows * kBoxRowBytes);
       const uint32_t b = describe_rows(layout.weights(slot.number));
@@ -305,7 +244,7 @@ struct Consumer {
       settle(products);
       fold(products, step, of_rows);
       __syncwarp();
-      release(slot.number, other_empty);
+      barriers.leave(slot.number, other_empty, lane);
       slot.advance(L::kStages);
     } while (++step < args.num_steps);
   }
@@ -415,34 +354,20 @@ __global__ void __launch_bounds__(kThreads, 1)
     gemm_fp8_kernel(const __grid_constant__ GemmArgs<T> args) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const Layout<kOutputs> layout{shared_address(shared)};
-  allow_next_kernel();
-  const auto rank = static_cast<int>(cluster_rank());
-  const int cluster = static_cast<int>(blockIdx.x) / kBlocks;
-  const int num_clusters = static_cast<int>(gridDim.x) / kBlocks;
-  // The warp's number, equal in all lanes in a way that the compiler knows: tensor cores take
-  // uniform registers.
-  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
-  if (threadIdx.x == 0) {
-    layout.init();
-    prefetch_map(args.out);
-  }
-  __syncwarp();
-  arrive_at_cluster();
-  wait_for_cluster();
-  if (warp >= kConsumerThreads / 32) {
-    give_up_registers<kRegistersOfCopies>();
-    if (warp == kConsumerThreads / 32 && elect_lane())
-      Producer<T, kOutputs>{args, layout, rank, cluster, num_clusters}.run();
-    __syncwarp();
-  } else {
+  const Worker worker = gemm::begin_gemm(layout.barriers(), args.out);
+  if (worker.multiplies()) {
     take_registers<kRegistersOfProducts>();
-    Consumer<T, kOutputs>{args,     layout,   rank,
-                          warp / 4, warp % 4, static_cast<int>(threadIdx.x % 32)}
-        .run(cluster, num_clusters);
+    Consumer<T, kOutputs>{args, layout, worker.warp / 4, worker.warp % 4,
+                          static_cast<int>(threadIdx.x % 32)}
+        .run(worker);
+  } else {
+    give_up_registers<kRegistersOfCopies>();
+    if (worker.copies())
+      gemm::fill_ring(Copies<T, kOutputs>{args, layout, worker.rank}, layout.barriers(),
+                      args.num_steps, args.tiles.number, worker);
+    __syncwarp();
   }
-  // Neither block goes while the other may still copy to it or arrive at its barriers.
-  arrive_at_cluster();
-  wait_for_cluster();
+  gemm::end_gemm();
 }
 
 }  // namespace encore::cuda::gemm_fp8

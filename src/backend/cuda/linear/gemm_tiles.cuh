@@ -1,0 +1,222 @@
+// The parts that the GEMMs of many rows, gemm.cuh and gemm_fp8.cuh, have in common: clusters of two blocks walk
+// over the tiles of a product, one thread of a block fills a ring of stages with copies, two warpgroups
+// multiply, and boxes of finished outputs leave by copies.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/launch.h"
+#include "backend/cuda/linear/tensor_map.h"
+
+namespace encore::cuda::gemm {
+
+constexpr int kConsumers = 2;  // warpgroups that multiply
+constexpr int kConsumerThreads = kConsumers * 128;
+constexpr int kConsumerWarps = kConsumerThreads / 32;
+constexpr int kBlocks = 2;  // of a cluster
+// With silu_mul the rows of a tile's weights are by turns 8 gates and the 8 that they gate.
+constexpr int kTurnRows = 8;
+constexpr int kPairRows = 2 * kTurnRows;
+constexpr int kMostSharedBytes = 227 * 1024;
+constexpr int kBarrierBytes = 1024;  // of the ring's barriers
+
+// The tiles of a product, each computed by a cluster, in the order in which clusters take them.
+struct Tiles {
+  int number;
+  int of_outputs;
+  int of_rows;
+  int group_rows;  // row tiles that meet all outputs before the next do
+
+  struct Place {
+    int row_tile;
+    int output_tile;
+  };
+  [[nodiscard]] __device__ __forceinline__ Place at(int tile) const {
+    const int group_tiles = group_rows * of_outputs;
+    const int first_row = tile / group_tiles * group_rows;
+    const int in_group = tile % group_tiles;
+    const int rows = min(group_rows, of_rows - first_row);
+    return {first_row + in_group % rows, in_group / rows};
+  }
+};
+
+// Shapes: tile_rows and tile_outputs are a cluster's.
+inline Tiles tiles_of(int64_t rows, int64_t tile_rows, int64_t outputs, int64_t tile_outputs) {
+  // The tiles take so many rows through all outputs before the next rows. With more rows, what the
+  // tiles at work read would not fit the L2 cache.
+  constexpr int64_t kMaxGroupRows = 2048;
+  Tiles tiles{};
+  tiles.of_outputs = static_cast<int>(div_up(outputs, tile_outputs));
+  tiles.of_rows = static_cast<int>(div_up(rows, tile_rows));
+  tiles.number = tiles.of_outputs * tiles.of_rows;
+  tiles.group_rows = static_cast<int>(div_up(tiles.of_rows, div_up(rows, kMaxGroupRows)));
+  return tiles;
+}
+
+// All clusters take equally many tiles, as far as that goes.
+inline Grid grid_of(const Tiles& tiles, int threads, int shared_bytes, int num_multiprocessors) {
+  const int64_t most_clusters = num_multiprocessors / kBlocks;
+  const int64_t num_clusters = div_up(tiles.number, div_up(tiles.number, most_clusters));
+  return {.blocks = static_cast<unsigned>(num_clusters * kBlocks),
+          .threads = static_cast<unsigned>(threads),
+          .shared_bytes = static_cast<size_t>(shared_bytes),
+          .cluster = kBlocks};
+}
+
+// The place of a thread in the grid of grid_of().
+struct Worker {
+  int rank;  // of the block in its cluster
+  int cluster;
+  int num_clusters;
+  // Of the block. Equal in all lanes in a way that the compiler knows: tensor cores take uniform registers.
+  int warp;
+
+  [[nodiscard]] __device__ __forceinline__ bool multiplies() const { return warp < kConsumerWarps; }
+  // True in the thread of the block that copies.
+  [[nodiscard]] __device__ __forceinline__ bool copies() const {
+    return warp == kConsumerWarps && elect_lane();
+  }
+};
+
+// The barriers of a ring of stages, at `base` in shared memory. A stage is full when this block's copies and the
+// other's have come, and empty when the warps that multiply have left it in both blocks, as a copy of what
+// they share goes to both.
+template <int kStages>
+struct StageBarriers {
+  static_assert(2 * kStages * 8 <= kBarrierBytes);
+
+  uint32_t base;
+
+  [[nodiscard]] __device__ __forceinline__ uint32_t full(uint32_t stage) const {
+    return base + stage * 8;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint32_t empty(uint32_t stage) const {
+    return full(kStages + stage);
+  }
+  __device__ __forceinline__ void init() const {
+    for (uint32_t i = 0; i < kStages; ++i) {
+      init_barrier(full(i), 1);
+      init_barrier(empty(i), kBlocks * kConsumerWarps);
+    }
+    publish_barriers();
+  }
+  // The first of the barriers of empty stages in the cluster's other block.
+  [[nodiscard]] __device__ __forceinline__ uint32_t other_empty(int rank) const {
+    return address_at(empty(0), static_cast<uint32_t>(1 - rank));
+  }
+  // Says in both blocks that this lane's warp has left the stage, if it is the lane to say so.
+  __device__ __forceinline__ void leave(uint32_t stage, uint32_t other_empty, int lane) const {
+    if (lane != 0) return;
+    arrive(empty(stage));
+    arrive_remote_relaxed(other_empty + stage * 8);
+  }
+};
+
+// Copies as copy_box() does, to the same place in all blocks of the cluster, whose barriers get the
+// bytes.
+__device__ __forceinline__ void copy_box_to_cluster(uint32_t target, const CUtensorMap& map,
+                                                    int3 at, uint32_t barrier) {
+  constexpr uint16_t kAll = (1U << kBlocks) - 1;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+      "cluster"
+      " [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(target),
+      "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier), "h"(kAll)
+      : "memory");
+}
+// A box of a map whose rows come by turns, 8 of the gates' half of the weight and 8 of the other;
+// `output` is the first in that order.
+__device__ __forceinline__ void copy_pairs(uint32_t target, const CUtensorMap& map, int column,
+                                           int output, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %3, %4, %3}], [%5];" ::"r"(target),
+      "l"(&map), "r"(column), "r"(0), "r"(output / kPairRows), "r"(barrier)
+      : "memory");
+}
+// Copies as copy_pairs() does, to the same place in all blocks of the cluster.
+__device__ __forceinline__ void copy_pairs_to_cluster(uint32_t target, const CUtensorMap& map,
+                                                      int column, int output, uint32_t barrier) {
+  constexpr uint16_t kAll = (1U << kBlocks) - 1;
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+      "cluster"
+      " [%0], [%1, {%2, %3, %3, %4, %3}], [%5], %6;" ::"r"(target),
+      "l"(&map), "r"(column), "r"(0), "r"(output / kPairRows), "r"(barrier), "h"(kAll)
+      : "memory");
+}
+// Stores a box; what lies outside of the tensor is not written.
+__device__ __forceinline__ void store_box(const CUtensorMap& map, int3 at, uint32_t source) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
+      "r"(at.x), "r"(at.y), "r"(at.z), "r"(source)
+      : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Waits until this thread's stores have read their sources.
+__device__ __forceinline__ void wait_for_stores_to_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Waits until what this thread has stored is written.
+__device__ __forceinline__ void wait_for_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// Runs the copies of a cluster's tiles: `copies.copy_weights(stage, corner of the tile, step)`, then
+// `copies.copy_x(stage, corner, step)`, into stages of the ring. Weights are constants, so the first stages' weights
+// are copied while the launch before still runs.
+template <int kStages, class Copies>
+__device__ __forceinline__ void fill_ring(const Copies& copies,
+                                          const StageBarriers<kStages>& barriers, int num_steps,
+                                          int num_tiles, const Worker& worker) {
+  const auto first = copies.corner(worker.cluster);
+  const int ahead = min(num_steps, kStages);
+  for (int step = 0; step < ahead; ++step)
+    copies.copy_weights(static_cast<uint32_t>(step), first, step);
+  wait_for_inputs();
+  Slot slot;
+  for (; slot.number < static_cast<uint32_t>(ahead); ++slot.number)
+    copies.copy_x(slot.number, first, static_cast<int>(slot.number));
+  if (slot.number == kStages) slot = {0, 1};
+  int step = ahead;
+  for (int tile = worker.cluster; tile < num_tiles; tile += worker.num_clusters) {
+    const auto at = copies.corner(tile);
+#pragma unroll 1
+    for (; step < num_steps; ++step) {
+      wait_for_phase(barriers.empty(slot.number), slot.parity ^ 1U);
+      copies.copy_weights(slot.number, at, step);
+      copies.copy_x(slot.number, at, step);
+      slot.advance(kStages);
+    }
+    step = 0;
+  }
+}
+
+__device__ __forceinline__ void meet_in_cluster() {
+  arrive_at_cluster();
+  wait_for_cluster();
+}
+
+// Begins a kernel: all blocks of the cluster know the barriers once it returns.
+template <int kStages>
+__device__ __forceinline__ Worker begin_gemm(const StageBarriers<kStages>& barriers,
+                                             const CUtensorMap& out) {
+  allow_next_kernel();
+  const Worker worker{static_cast<int>(cluster_rank()), static_cast<int>(blockIdx.x) / kBlocks,
+                      static_cast<int>(gridDim.x) / kBlocks,
+                      __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0)};
+  if (threadIdx.x == 0) {
+    barriers.init();
+    prefetch_map(out);
+  }
+  __syncwarp();
+  meet_in_cluster();
+  return worker;
+}
+// Ends it: neither block goes while the other may still copy to it or arrive at its barriers.
+__device__ __forceinline__ void end_gemm() {
+  meet_in_cluster();
+}
+
+}  // namespace encore::cuda::gemm
