@@ -56,9 +56,7 @@ __global__ void __launch_bounds__(kMaxNormThreads)
     packs[p] = add_packs(reinterpret_cast<const Pack<T>&>(reduced), packs[p]);
     sum.store(p, packs[p]);
     unpack(packs[p], values[p]);
-#pragma unroll
-    for (const float value : values[p])
-      squares = __fmaf_rn(value, value, squares);
+    add_products(values[p], values[p], squares);
   }
   const float scale = rsqrtf(block_sum(squares) * norm.per_element + norm.eps);
 #pragma unroll

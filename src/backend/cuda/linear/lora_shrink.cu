@@ -227,9 +227,7 @@ __global__ void __launch_bounds__(kThreads)
     for (const Pack<T>& pack : x.packs) {
       float values[kSize];
       unpack(pack, values);
-#pragma unroll
-      for (const float value : values)
-        squares = __fmaf_rn(value, value, squares);
+      add_products(values, values, squares);
     }
     scale = rsqrtf(block_sum(squares, squares_of_warps) * args.per_element + args.eps);
   }

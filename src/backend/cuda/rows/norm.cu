@@ -61,9 +61,7 @@ __global__ void __launch_bounds__(kMaxNormThreads)
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     unpack(packs[p], values[p]);
-#pragma unroll
-    for (const float value : values[p])
-      squares = __fmaf_rn(value, value, squares);
+    add_products(values[p], values[p], squares);
   }
   const float scale = rsqrtf(block_sum(squares) * per_element + eps);
 #pragma unroll

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/launch.h"
 #include "backend/cuda/rows/block_sum.cuh"
+#include "backend/cuda/rows/chunk.cuh"
 
 namespace encore::cuda {
 
