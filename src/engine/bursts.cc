@@ -38,9 +38,8 @@ int64_t Engine::grant_burst(sched::Plan& plan) {
   return is_free && pays ? granted : 0;
 }
 
-void Engine::collect_burst() {
+bool Engine::collect_burst(InFlightStep& burst) {
   runtime::Executor& executor = model_.executor();
-  const InFlightStep& burst = in_flight_.front();
   const auto first = burst.first + static_cast<runtime::StepNumber>(burst.num_collected);
   const int64_t num_steps = steps_per_look(burst);
   const runtime::StepNumber end = executor.output().wait_published(
@@ -51,18 +50,17 @@ void Engine::collect_burst() {
        .end = burst.ended.get()});
   const auto start = HostTimes::Clock::now();
   for (auto step = first; runtime::is_before(step, end); ++step)
-    collect_step();
+    collect_step(burst);
   host_times_.add(HostWork::kCollect, start);
   if (runtime::is_before(first, end)) {
     if (!burst.is_interrupted) executor.output().ring().run_until(burst_end(burst));
-    return;
+    return false;
   }
   executor.recount();
-  for (sched::ScheduledTokens& row : launched_.rows)
-    row.first += burst.num_collected - 1;
+  loop_.end_burst(burst.num_collected);
   after_launched_ = executor.next_step();
-  in_flight_.pop_front();
   device_rests_since_ = start;
+  return true;
 }
 
 int64_t Engine::steps_ahead() const {
@@ -85,8 +83,8 @@ int64_t Engine::steps_per_look(const InFlightStep& burst) const {
 }
 
 void Engine::interrupt_burst() {
-  if (in_flight_.empty() || !in_flight_.back().is_burst()) return;
-  in_flight_.back().is_interrupted = true;
+  if (loop_.in_flight().empty() || !loop_.last().is_burst) return;
+  loop_.last().is_interrupted = true;
   runtime::TokenRing& ring = model_.executor().output().ring();
   ring.run_until(ring.published());
 }

@@ -82,9 +82,8 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
       cache_(options.prefix_cache ? std::make_unique<kv::PrefixCache>(pool_, *options.prefix_cache)
                                   : nullptr),
       scheduler_(pool_, own_scheduler_limits(), cache_.get(),
-                 model.adapters() == nullptr ? nullptr : this) {
-  if (options.target_step_ms)
-    prompt_budget_.emplace(*options.target_step_ms, model.limits().max_num_tokens);
+                 model.adapters() == nullptr ? nullptr : this),
+      loop_(scheduler_, *this, options.target_step_ms) {
   if (model.limits().adapts_drafts()) draft_choice_.emplace(model.limits().draft_counts());
 }
 
@@ -99,8 +98,8 @@ sched::SchedulerLimits Engine::own_scheduler_limits() {
 Engine::~Engine() {
   interrupt_burst();
   try {
-    while (!in_flight_.empty() && in_flight_.back().is_burst())
-      collect();
+    while (!loop_.in_flight().empty() && loop_.last().is_burst)
+      loop_.collect();
   } catch (const Error&) {  // a device that failed has told whoever called step()
   }
 }
@@ -170,8 +169,8 @@ void Engine::abort(SequenceId id) {
 
 void Engine::sleep(SleepDepth depth) {
   interrupt_burst();
-  while (!in_flight_.empty())
-    collect();
+  while (!loop_.in_flight().empty())
+    loop_.collect();
   device_rests_since_.reset();
   model_.sleep(depth, scheduler_.pages_in_use());
   if (cache_) cache_->forget_idle();
@@ -182,16 +181,14 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
     fail(ErrorKind::kUsage, "a step while the model is asleep: wake it first");
   }
   if (undelivered_.empty()) {
-    const bool launched = launch();
-    if (in_flight_.empty() && undelivered_.empty()) {
+    step_began_ = HostTimes::Clock::now();
+    look_after_adapters();
+    if (!loop_.step() && undelivered_.empty()) {
       device_rests_since_.reset();
       if (scheduler_.idle() || model_.adapters() == nullptr) return false;
       model_.adapters()->slots().wait(kAdapterWait);
       return true;
     }
-    if (launched && in_flight_.back().is_masked) finish_masked();
-    const size_t may_stay = launched && (overlaps_ || in_flight_.back().is_burst()) ? 1 : 0;
-    if (in_flight_.size() > may_stay) collect();
   }
   while (num_delivered_ < undelivered_.size())
     on_token(undelivered_[num_delivered_++]);
@@ -201,39 +198,34 @@ bool Engine::step(const std::function<void(const Generated&)>& on_token) {
 }
 
 std::chrono::steady_clock::time_point Engine::launch_time() const {
-  if (!overlaps_ || !scheduler_.has_room() || in_flight_.size() != 1) return {};
-  const InFlightStep& step = in_flight_.front();
-  if (step.is_burst()) return {};
-  return model_.executor().output().launch_time(step.choice, step.launched_at, step.host);
+  const InFlightStep* const step = loop_.awaited();
+  if (step == nullptr) return {};
+  return model_.executor().output().launch_time(step->choice, step->launched_at, step->host);
 }
 
 bool Engine::device_rests() const {
-  return in_flight_.empty() ||
+  return loop_.in_flight().empty() ||
          !runtime::is_before(model_.executor().output().ring().published(), after_launched_);
 }
 
-bool Engine::launch() {
-  if (!in_flight_.empty() && in_flight_.back().is_burst()) return false;
-  const auto start = std::chrono::steady_clock::now();
-  look_after_adapters();
-  sched::Plan plan = plan_next();
-  if (plan.rows.empty()) return false;
-  auto at = host_times_.add(HostWork::kPlan, start);
+void Engine::launch(InFlightStep& step, bool continues) {
+  auto at = host_times_.add(HostWork::kPlan, step_began_);
+  sched::Plan& plan = step.plan;
   runtime::Executor& executor = model_.executor();
   const int64_t max_burst_steps = grant_burst(plan);
-  const bool goes_on = continues(plan);
-  if (!goes_on) {
+  if (!continues) {
     pack(plan);
   } else if (plan.has_new_pages) {
     send_pages(plan);
   }
   at = host_times_.add(HostWork::kPack, at);
   if (device_rests_since_) host_times_.gap += at - *std::exchange(device_rests_since_, {});
-  if (!in_flight_.empty() && device_rests()) {
-    in_flight_.back().is_end_missed = true;
+  if (!loop_.in_flight().empty() && device_rests()) {
+    loop_.last().is_end_missed = true;
     ++host_times_.num_late_steps;
   }
-  InFlightStep step{plan, executor.choice(), executor.next_step()};
+  step.choice = executor.choice();
+  step.first = executor.next_step();
   step.is_masked =
       std::ranges::any_of(plan.rows, [this](const auto& row) { return is_masked(row); });
   if (model_.adapters() != nullptr) {
@@ -241,14 +233,15 @@ bool Engine::launch() {
       step.adapters.push_back(state_of(*row.place).resident);
   }
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
+  step.is_burst = step.max_burst_steps > 0;
   if (options_.on_step) {
     step.began = executor.device().create_event();
     executor.stream().record(*step.began);
   }
   step.launched_at = std::chrono::steady_clock::now();
-  if (step.is_burst()) {
+  if (step.is_burst) {
     const runtime::StepNumber end = burst_end(step);
-    goes_on ? executor.run_next_burst(end) : executor.run_burst(end);
+    continues ? executor.run_next_burst(end) : executor.run_burst(end);
   } else {
     StepLengths lengths;
     for (const sched::ScheduledTokens& row : plan.rows) {
@@ -256,18 +249,14 @@ bool Engine::launch() {
       lengths.max_kv_len = std::max(lengths.max_kv_len, row.end() + 2 * plan.num_drafts);
     }
     const auto part = step.is_masked ? runtime::StepPart::kToLogits : runtime::StepPart::kWhole;
-    goes_on ? executor.run_next(lengths, part) : executor.run(lengths, part);
+    continues ? executor.run_next(lengths, part) : executor.run(lengths, part);
     if (!step.is_masked && plan.has_given_tokens) launch_scores(step);
   }
-  if (options_.on_step || step.is_burst()) step.ended = executor.device().create_event();
+  if (options_.on_step || step.is_burst) step.ended = executor.device().create_event();
   if (step.ended && !step.is_masked) executor.stream().record(*step.ended);
-  scheduler_.commit(plan);
-  launched_ = std::move(plan);
   after_launched_ = executor.next_step();
-  step.host = HostTimes::Clock::now() - start;
-  in_flight_.push_back(std::move(step));
+  step.host = HostTimes::Clock::now() - step_began_;
   host_times_.add(HostWork::kLaunch, at);
-  return true;
 }
 
 bool Engine::admits(const sched::Sequence& sequence) {
@@ -300,22 +289,6 @@ void Engine::look_after_adapters() {
   }
 }
 
-sched::Plan Engine::plan_next() {
-  bool has_new_pages = false;
-  while (true) {
-    std::optional<int64_t> max_prompt_tokens;
-    if (prompt_budget_) max_prompt_tokens = prompt_budget_->tokens();
-    sched::Plan plan = scheduler_.plan(max_prompt_tokens);
-    sched::Scheduler::keep_rows(plan);
-    plan.has_new_pages |= has_new_pages;
-    const bool is_known =
-        in_flight_.empty() || in_flight_.back().plan.num_drafts == 0 || continues(plan);
-    if (is_known || plan.rows.empty()) return plan;
-    has_new_pages = plan.has_new_pages;
-    collect();
-  }
-}
-
 bool Engine::is_masked(const sched::ScheduledTokens& row) const {
   return row.end() >= row.place->known() && state_of(*row.place).matcher != nullptr;
 }
@@ -331,11 +304,9 @@ std::vector<size_t> Engine::rows_by_grammar_time(const sched::Plan& plan, bool h
   return rows;
 }
 
-void Engine::finish_masked() {
-  while (in_flight_.size() > 1)
-    collect();
+// Grammars know by now which tokens may come.
+void Engine::finish(InFlightStep& step) {
   runtime::Executor& executor = model_.executor();
-  InFlightStep& step = in_flight_.back();
   const auto start = HostTimes::Clock::now();
   std::vector<sched::Sequence*> put_off;
   for (const size_t b : rows_by_grammar_time(step.plan, true)) {
@@ -360,22 +331,17 @@ void Engine::finish_masked() {
 }
 
 void Engine::sample_again(sched::Sequence& sequence) {
-  sequence.sample_again();
+  loop_.sample_again(sequence);
   // The device has counted a token that does not count.
   state_of(sequence).device.token_state.reset();
-  for (InFlightStep& step : in_flight_) {
-    for (sched::ScheduledTokens& row : step.plan.rows)
-      row.sequence = row.sequence == sequence.id ? 0 : row.sequence;
-  }
 }
 
 bool Engine::launched_last() const {
   return model_.executor().next_step() == after_launched_;
 }
 
-bool Engine::continues(const sched::Plan& plan) const {
-  return launched_last() && model_.executor().choice().key.q == 1 + plan.num_drafts &&
-         plan.continues(launched_);
+bool Engine::can_continue(const sched::Plan& plan) const {
+  return launched_last() && model_.executor().choice().key.q == 1 + plan.num_drafts;
 }
 
 void Engine::pack(const sched::Plan& plan) {
@@ -458,18 +424,21 @@ void Engine::send_pages(const sched::Plan& plan) {
   });
 }
 
-void Engine::collect() {
-  if (in_flight_.front().is_burst()) return collect_burst();
-  const InFlightStep& oldest = in_flight_.front();
-  const bool is_last = in_flight_.size() == 1;
+bool Engine::collect(InFlightStep& oldest) {
+  if (oldest.is_burst) return collect_burst(oldest);
+  const bool is_last = loop_.in_flight().size() == 1;
   model_.executor().output().wait_published({.number = oldest.first,
                                              .choice = oldest.choice,
                                              .launched = oldest.launched_at,
                                              .is_last = is_last});
   const auto start = HostTimes::Clock::now();
-  if (prompt_budget_ || draft_choice_) measured(oldest);
+  const double took_ms = loop_.published(oldest);
+  if (draft_choice_ && oldest.plan.uniform_q(1)) {
+    // A host that comes late makes steps longer for those who wait for tokens, too.
+    draft_choice_->add_step(std::ssize(oldest.plan.rows), oldest.plan.num_drafts, took_ms);
+  }
   grammar_time_.begin_step();
-  collect_step();
+  collect_step(oldest);
   host_times_.add(HostWork::kCollect, start);
   if (options_.on_step) {
     oldest.ended->synchronize();  // so that both events have their times
@@ -477,28 +446,11 @@ void Engine::collect() {
     options_.on_step({oldest.plan, oldest.choice, model_.executor().coverage(), host.count(),
                       oldest.ended->milliseconds_since(*oldest.began) * 1e3});
   }
-  in_flight_.pop_front();
-  if (in_flight_.empty()) device_rests_since_ = start;
+  if (is_last) device_rests_since_ = start;
+  return true;
 }
 
-// The device begins a step when the one before it ends, or when it is launched; a synchronous one
-// ends it within the launch. How long a step took is not known where its end was missed.
-void Engine::measured(const InFlightStep& step) {
-  const auto now = std::chrono::steady_clock::now();
-  const std::chrono::duration<double, std::milli> took =
-      now - std::max(step.launched_at, published_at_);
-  published_at_ = now;
-  const sched::Plan& plan = step.plan;
-  if (prompt_budget_ && !step.is_end_missed)
-    prompt_budget_->measured(plan, model_.limits().max_q, took.count());
-  if (draft_choice_ && plan.uniform_q(1)) {
-    // A host that comes late makes steps longer for those who wait for tokens, too.
-    draft_choice_->add_step(std::ssize(plan.rows), plan.num_drafts, took.count());
-  }
-}
-
-void Engine::collect_step() {
-  InFlightStep& step = in_flight_.front();
+void Engine::collect_step(InFlightStep& step) {
   plan_ = step.plan;
   for (sched::ScheduledTokens& row : plan_.rows)
     row.first += step.num_collected;
@@ -528,8 +480,7 @@ void Engine::collect_step() {
       ++draft_counts_.rows_without;
       if (draft_choice_) draft_choice_->add_row_without_drafts();
     }
-    if (sampled.size() > 1) move_later_rows(row, std::ssize(sampled));
-    if (!sequence->collect(row, sampled)) continue;
+    if (!loop_.collect_row(row, *sequence, sampled)) continue;
     for (int64_t i = 0; i < std::ssize(sampled); ++i) {
       const int64_t position = sequence->known() - std::ssize(sampled) + i;
       Generated& generated = undelivered_.emplace_back();
@@ -549,12 +500,6 @@ void Engine::collect_step() {
       break;
     }
   }
-}
-
-void Engine::move_later_rows(const sched::ScheduledTokens& row, int64_t num_sampled) {
-  for (size_t i = 1; i < in_flight_.size(); ++i)
-    in_flight_[i].plan.move_on(row.sequence, num_sampled - 1);
-  launched_.move_on(row.sequence, num_sampled - 1);
 }
 
 }  // namespace encore::engine

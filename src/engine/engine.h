@@ -1,9 +1,8 @@
-// The loop of the engine: plan, launch, collect.
+// The engine: requests as sequences of the loop (sched/step_loop.h), and an executor as its device.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,7 +12,7 @@
 
 #include "engine/draft_choice.h"
 #include "engine/grammar_time.h"
-#include "engine/prompt_budget.h"
+#include "engine/in_flight_step.h"
 #include "engine/request_state.h"
 #include "engine/step_counts.h"
 #include "kv/page_pool.h"
@@ -21,6 +20,7 @@
 #include "loader/loaded_model.h"
 #include "sample/params.h"
 #include "sched/scheduler.h"
+#include "sched/step_loop.h"
 
 namespace encore::engine {
 
@@ -124,13 +124,13 @@ sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits,
                                         const runtime::Ladder& tokens,
                                         const EngineOptions& options);
 
-// The loop, with one step in flight while the host works, or with none: each step's tokens are read
+// Serves requests, with one step in flight while the host works, or with none: each step's tokens are read
 // before the next is planned then. A sequence gets the same tokens either way; one that ends at a
 // stop token takes part in one more step, whose token for it nobody reads.
 // A sequence whose adapter is in no slot waits until it is, and others pass it. Where its adapter cannot be
 // read, the sequence ends with the reason.
 // Threads: one. Lifetime: refers to the model.
-class Engine : private sched::AdmissionGate {
+class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightStep> {
  public:
   explicit Engine(LoadedModel& model, const EngineOptions& options = {});
   // Waits for the end of a burst.
@@ -190,32 +190,6 @@ class Engine : private sched::AdmissionGate {
   [[nodiscard]] LoadedModel& model() { return model_; }
 
  private:
-  // A position whose follower, a token of a prompt, a step scores.
-  struct ScoredToken {
-    SequenceId sequence = 0;
-    int64_t position = 0;
-  };
-  // A launch whose steps have not been collected, or not all.
-  struct InFlightStep {
-    sched::Plan plan;  // of its first step
-    runtime::Choice choice;
-    runtime::StepNumber first = 0;
-    int64_t num_collected = 0;          // steps
-    HostTimes::Clock::duration host{};  // to launch it
-    std::chrono::steady_clock::time_point launched_at;
-    std::unique_ptr<Event> began;  // where steps are measured
-    std::unique_ptr<Event> ended;  // where steps are measured, and of a burst
-    int64_t max_burst_steps = 0;   // that pages were granted for; 0: a single step
-    bool is_masked = false;        // it chooses tokens that grammars have a say in
-    bool is_interrupted = false;
-    bool is_end_missed = false;       // it had ended by the time the next one was launched
-    std::vector<ScoredToken> scored;  // in the order of `scores`
-    std::vector<std::shared_ptr<const loader::ResidentAdapter>> adapters;  // that its rows read
-    runtime::PromptScorer::InFlight scores;
-
-    [[nodiscard]] bool is_burst() const { return max_burst_steps > 0; }
-  };
-
   [[nodiscard]] RequestState& state_of(const sched::Sequence& sequence) {
     return states_[static_cast<size_t>(sequence.index)];
   }
@@ -229,17 +203,20 @@ class Engine : private sched::AdmissionGate {
   void preempted(const sched::Sequence& sequence) override;
   // Gives slots of adapters to sequences that wait for one, and ends those whose adapters failed.
   void look_after_adapters();
-  // Launches the next step. Returns false when there is nothing to launch, or a burst must end
-  // first.
-  bool launch();
-  // Plans the next step. A step in flight whose rows have drafts is collected first, unless the next one
-  // continues it: only then does the host know how far those rows are.
-  sched::Plan plan_next();
+  void launch(InFlightStep& step, bool continues) override;
+  // Collects a step, or those of a burst since the last look: their tokens are undelivered then.
+  bool collect(InFlightStep& oldest) override;
+  bool collect_burst(InFlightStep& burst);
+  [[nodiscard]] std::chrono::steady_clock::time_point now() const override {
+    return std::chrono::steady_clock::now();
+  }
+  [[nodiscard]] bool overlaps() const override { return overlaps_; }
+  // Was the step launched last this engine's, and has the plan as many drafts? Then inputs and page table are
+  // as that step leaves them.
+  [[nodiscard]] bool can_continue(const sched::Plan& plan) const override;
+  void finish(InFlightStep& step) override;
   // Was the step launched last this engine's? Then inputs and page table are as it left them.
   [[nodiscard]] bool launched_last() const;
-  // Are the rows of `plan` those of the last launch, each with the token that it sampled last, and
-  // as many drafts?
-  [[nodiscard]] bool continues(const sched::Plan& plan) const;
   // Writes the inputs of `plan`.
   void pack(const sched::Plan& plan);
   // Is a token chosen behind the row's, and does a grammar say which may be?
@@ -248,9 +225,6 @@ class Engine : private sched::AdmissionGate {
   // took the least time so far come first, so that a slow one keeps none but slower ones from being asked.
   [[nodiscard]] std::vector<size_t> rows_by_grammar_time(const sched::Plan& plan,
                                                          bool has_masks) const;
-  // Enqueues the rest of a step that was launched up to its logits: collects the one before it, so
-  // that grammars know which tokens may come.
-  void finish_masked();
   // Enqueues the scores that prompts of the step ask for, behind all of it, and collects them.
   void launch_scores(InFlightStep& step);
   void collect_scores(InFlightStep& step);
@@ -268,21 +242,12 @@ class Engine : private sched::AdmissionGate {
   [[nodiscard]] int64_t steps_ahead() const;
   [[nodiscard]] runtime::StepNumber burst_end(const InFlightStep& burst) const;
   [[nodiscard]] int64_t steps_per_look(const InFlightStep& burst) const;
-  // Waits for the oldest launch and collects its step, or those of a burst since the last look:
-  // their tokens are undelivered then.
-  void collect();
-  void collect_burst();
   void interrupt_burst();
   // Collects the next published step of the oldest launch.
-  void collect_step();
+  void collect_step(InFlightStep& step);
   // The token that steps in flight choose for a sequence does not count, as its grammar had no time
   // for it: a later step computes the position before it once more, and chooses.
   void sample_again(sched::Sequence& sequence);
-  // A step was collected that sampled so many tokens behind `row`, where one was counted when later
-  // steps were launched: moves the sequence's rows of those on.
-  void move_later_rows(const sched::ScheduledTokens& row, int64_t num_sampled);
-  // Tells who goes by it how long a step took that was just published.
-  void measured(const InFlightStep& step);
 
   LoadedModel& model_;
   EngineOptions options_;
@@ -290,17 +255,15 @@ class Engine : private sched::AdmissionGate {
   kv::PagePool pool_;
   std::unique_ptr<kv::PrefixCache> cache_;
   sched::Scheduler scheduler_;
-  std::vector<RequestState> states_;  // by Sequence::index
-  std::optional<PromptBudget> prompt_budget_;
+  std::vector<RequestState> states_;         // by Sequence::index
   std::optional<DraftChoice> draft_choice_;  // where steps may have several numbers of drafts
-  std::chrono::steady_clock::time_point published_at_;  // the last step, as far as it was measured
-  std::deque<InFlightStep> in_flight_;                  // oldest first; a burst comes last
+  sched::StepLoop<InFlightStep> loop_;
+  HostTimes::Clock::time_point step_began_;  // on the host
   std::vector<Generated> undelivered_;
   size_t num_delivered_ = 0;  // of those, by a step() that is under way
   sched::Plan plan_;          // of the last step collected
-  // The last step launched, and the number of the one after it: unless somebody else launched.
-  sched::Plan launched_;
-  runtime::StepNumber after_launched_ = 0;
+  runtime::StepNumber after_launched_ =
+      0;  // the step after the last launch, unless somebody else launched
   SequenceId next_id_ = 1;
   int64_t num_adapter_failures_ = 0;  // that were acted on
   GrammarTime grammar_time_;

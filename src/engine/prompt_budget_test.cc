@@ -1,4 +1,4 @@
-#include "engine/prompt_budget.h"
+#include "sched/prompt_budget.h"
 
 #include <algorithm>
 
@@ -8,6 +8,8 @@
 
 namespace encore::engine {
 namespace {
+
+using sched::PromptBudget;
 
 // A device that takes so long for a step of that many tokens.
 double step_ms(int64_t tokens) {

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <memory>
 
 #include "backend/advance.h"
 #include "base/error.h"
-#include "engine/prompt_budget.h"
 #include "kv/prefix_cache.h"
 #include "runtime/step_waiter.h"
 #include "sched/scheduler.h"
+#include "sched/step_loop.h"
 
 namespace encore::replay {
 namespace {
@@ -28,8 +27,21 @@ sched::SchedulerLimits scheduler_limits(const SimulationOptions& options) {
   return engine::scheduler_limits(limits, options.coverage.tokens, options.engine);
 }
 
-// One run, step by step as Engine::step() goes.
-class Simulation {
+// The time since the run began.
+struct SimulatedClock {
+  using duration = std::chrono::duration<double>;
+  using time_point = std::chrono::time_point<SimulatedClock, duration>;
+};
+
+struct SimulatedStep : sched::LaunchedStep {
+  runtime::Choice choice;
+  SimulatedClock::time_point launched_at;
+  double begin_s = 0;
+  double end_s = 0;
+};
+
+// One run: the loop with a cost in the executor's place.
+class Simulation : private sched::StepDevice<SimulatedStep> {
  public:
   Simulation(std::span<const Request> requests, const SimulationOptions& options,
              const StepCost& cost)
@@ -41,9 +53,8 @@ class Simulation {
         cache_(options.engine.prefix_cache
                    ? std::make_unique<kv::PrefixCache>(pool_, *options.engine.prefix_cache)
                    : nullptr),
-        scheduler_(pool_, scheduler_limits(options), cache_.get()) {
-    if (options.engine.target_step_ms)
-      prompt_budget_.emplace(*options.engine.target_step_ms, options.limits.max_num_tokens);
+        scheduler_(pool_, scheduler_limits(options), cache_.get()),
+        loop_(scheduler_, *this, options.engine.target_step_ms) {
     record_.decode.emplace();
     record_.mixed.emplace();
     for (const Request& request : requests) {
@@ -58,11 +69,11 @@ class Simulation {
   ReplayRecord run() {
     while (true) {
       receive();
-      if (!in_flight_.empty() && scheduler_.has_room()) {
-        now_s_ = std::max(now_s_, launch_s());
+      if (const SimulatedStep* const step = loop_.awaited()) {
+        now_s_ = std::max(now_s_, launch_s(*step));
         receive();
       }
-      if (step()) continue;
+      if (loop_.step()) continue;
       if (num_received_ == requests_.size()) break;
       now_s_ = std::max(now_s_, requests_[num_received_].arrival_s);
     }
@@ -74,14 +85,6 @@ class Simulation {
   }
 
  private:
-  struct InFlightStep {
-    sched::Plan plan;
-    runtime::Choice choice;
-    double launched_s = 0;
-    double begin_s = 0;
-    double end_s = 0;
-  };
-
   void receive() {
     for (; num_received_ < requests_.size(); ++num_received_) {
       const Request& request = requests_[num_received_];
@@ -97,9 +100,8 @@ class Simulation {
     }
   }
 
-  // Does what Engine::launch_time() does, where a step is in flight.
-  [[nodiscard]] double launch_s() const {
-    const InFlightStep& step = in_flight_.back();
+  // As Engine::launch_time() has it.
+  [[nodiscard]] double launch_s(const SimulatedStep& step) const {
     const auto duration = [](double seconds) {
       return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
     };
@@ -108,52 +110,38 @@ class Simulation {
     return step.end_s - lead.count();
   }
 
-  // Simulates a step. Returns false when there was nothing to do.
-  bool step() {
-    const bool launched = launch();
-    if (in_flight_.empty()) return false;
-    const size_t may_stay = launched && overlaps_ ? 1 : 0;
-    if (in_flight_.size() > may_stay) collect();
-    return true;
-  }
-
-  bool launch() {
-    std::optional<int64_t> max_prompt_tokens;
-    if (prompt_budget_) max_prompt_tokens = prompt_budget_->tokens();
-    sched::Plan plan = scheduler_.plan(max_prompt_tokens);
-    if (plan.rows.empty()) return false;
+  void launch(SimulatedStep& step, bool /*continues*/) override {
+    const sched::Plan& plan = step.plan;
     const auto num_rows = static_cast<int64_t>(plan.rows.size());
-    const runtime::Choice choice = runtime::choose(
+    step.choice = runtime::choose(
         {plan.num_tokens(), num_rows, plan.uniform_q(options_.limits.max_q)}, options_.coverage);
-    StepShape shape{
-        .is_decode = true, .tokens = plan.num_tokens() + choice.padding, .sequences = num_rows};
+    StepShape shape{.is_decode = true,
+                    .tokens = plan.num_tokens() + step.choice.padding,
+                    .sequences = num_rows};
     for (const ScheduledTokens& row : plan.rows) {
-      shape.is_decode &= choice.key.is_uniform() || row.count == 1;
+      shape.is_decode &= step.choice.key.is_uniform() || row.count == 1;
       shape.kv_tokens += row.end();
     }
     shape.experts = cost_.experts.distinct(plan.num_tokens());
     const double seconds = cost_(shape) * 1e-6;
     now_s_ += cost_.host_us * 1e-6;
-    const double begin_s = std::max(now_s_, device_free_s_);
-    device_free_s_ = begin_s + seconds;
+    step.launched_at = now();
+    step.begin_s = std::max(now_s_, device_free_s_);
+    step.end_s = step.begin_s + seconds;
+    device_free_s_ = step.end_s;
     DeviceTime& time = shape.is_decode ? *record_.decode : *record_.mixed;
     ++time.steps;
     time.seconds += seconds;
-    scheduler_.commit(plan);
-    in_flight_.push_back({std::move(plan), choice, now_s_, begin_s, device_free_s_});
-    return true;
   }
 
-  void collect() {
-    const InFlightStep step = std::move(in_flight_.front());
-    in_flight_.pop_front();
+  bool collect(SimulatedStep& step) override {
     now_s_ = std::max(now_s_, step.end_s);
-    if (prompt_budget_) measure(step);
+    loop_.published(step);
     counts_.add(step.choice);
     for (const ScheduledTokens& row : step.plan.rows) {
       sched::Sequence* const sequence = sched::Scheduler::find(row);
       // It may have ended while this step ran.
-      if (sequence == nullptr || !sequence->collect(row, kSampled)) continue;
+      if (sequence == nullptr || !loop_.collect_row(row, *sequence, {&kSampled, 1})) continue;
       RequestRecord& request = record_.requests[static_cast<size_t>(row.sequence)];
       request.deliveries.push_back({now_s_, 1});
       last_delivery_s_ = now_s_;
@@ -162,15 +150,13 @@ class Simulation {
       scheduler_.remove(row.sequence);
     }
     record_.samples.push_back({now_s_, scheduler_.num_running(), scheduler_.num_waiting()});
+    return true;
   }
 
-  // Measures as Engine does: the device begins a step when the one before it ends, or when it is
-  // launched.
-  void measure(const InFlightStep& step) {
-    const double ms = (now_s_ - std::max(step.launched_s, published_s_)) * 1e3;
-    published_s_ = now_s_;
-    prompt_budget_->measured(step.plan, options_.limits.max_q, ms);
+  [[nodiscard]] SimulatedClock::time_point now() const override {
+    return SimulatedClock::time_point(SimulatedClock::duration(now_s_));
   }
+  [[nodiscard]] bool overlaps() const override { return overlaps_; }
 
   std::span<const Request> requests_;
   const SimulationOptions& options_;
@@ -179,14 +165,12 @@ class Simulation {
   bool overlaps_;
   std::unique_ptr<kv::PrefixCache> cache_;
   sched::Scheduler scheduler_;
-  std::optional<engine::PromptBudget> prompt_budget_;
+  sched::StepLoop<SimulatedStep> loop_;
   ReplayRecord record_;
   engine::StepCounts counts_;
-  std::deque<InFlightStep> in_flight_;  // oldest first
   size_t num_received_ = 0;
   double now_s_ = 0;  // of the host
   double device_free_s_ = 0;
-  double published_s_ = 0;
   double last_delivery_s_ = 0;
 };
 

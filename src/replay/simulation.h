@@ -1,4 +1,4 @@
-// The scheduler and the KV pages of an engine with a cost in the device's place: which steps a
+// The loop, the scheduler and the KV pages of an engine with a cost in the device's place: which steps a
 // workload takes, and when its clients would get their tokens, in far less time than it takes.
 #pragma once
 

@@ -5,7 +5,7 @@
 //   Executor executor(device, stream, program, weights, options);  // records
 //   executor.loaded().kv.map({num_pages});                 // KV takes what is left
 //   Choice choice = executor.begin(StepKey::uniform(sequences));
-//   executor.inputs().host<int32_t>("ids")[0] = ...;       // fill the real rows of every input
+//   executor.inputs().host(step_input::kIds)[0] = ...;     // fill the real rows of every input
 //   executor.page_table().set(0, pages);                   // where a row's pages have changed
 //   executor.run({max_query_len, max_kv_len});
 //   executor.output().wait_published({step, choice});      // for tokens, not for the device

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sched/step_loop.h"
 #include "sched/testing/fake_device.h"
 
 namespace encore::sched {
@@ -55,8 +56,12 @@ class Mirror {
   std::set<std::array<uint64_t, 2>> hashes_;
 };
 
+struct FakeStep : LaunchedStep {
+  std::chrono::steady_clock::time_point launched_at;
+};
+
 // One random schedule. Its seed decides everything.
-class Schedule {
+class Schedule : private StepDevice<FakeStep> {
  public:
   Schedule(uint64_t seed, int aborts_in_percent)
       : random_(seed), aborts_in_percent_(aborts_in_percent) {
@@ -74,7 +79,7 @@ class Schedule {
     }
     // No sequence starves: a sequence alone takes a step a token at most, and is preempted by none.
     int64_t steps_left = 100 * next_id_ + 100;
-    while (!has_failed() && (!scheduler_.idle() || device_.num_in_flight() > 0)) {
+    while (!has_failed() && (!scheduler_.idle() || !loop_.in_flight().empty())) {
       step();
       ASSERT_GE(--steps_left, 0) << "somebody starves";
     }
@@ -149,44 +154,38 @@ class Schedule {
   }
 
   void sleep() {
-    while (device_.num_in_flight() > 0)
-      collect();
+    while (!loop_.in_flight().empty())
+      loop_.collect();
     device_.keep_only(scheduler_.pages_in_use());
     if (cache_) cache_->forget_idle();
     ++totals_.sleeps;
   }
 
   void step() {
-    std::optional<int64_t> max_prompt_tokens;
-    if (chance(30)) max_prompt_tokens = between(0, 20);
     if (chance(40)) drafts_now_ = between(0, limits_.num_drafts);
-    if (device_.has_drafts_in_flight() && !device_.continues(scheduler_.plan(max_prompt_tokens)))
-      collect();  // only then the host knows where its rows are
-    const std::set<SequenceId> ran = running();
-    Plan plan = scheduler_.plan(max_prompt_tokens);
-    if (chance(10)) grant_ahead(plan);
-    check_order(ran);
-    check_plan(plan);
-    check_first_tokens(plan, max_prompt_tokens);
-    if (chance(50)) keep_rows(plan);
-    check_pages();
-    ASSERT_TRUE(!plan.rows.empty() || device_.num_in_flight() > 0 || scheduler_.idle());
-    if (!plan.rows.empty()) {
-      device_.launch(plan, scheduler_);
-      scheduler_.commit(plan);
-      ++totals_.steps;
-    }
-    const int64_t may_stay = plan.rows.empty() ? 0 : between(0, 1);
-    while (device_.num_in_flight() > may_stay && !has_failed())
-      collect();
+    overlaps_ = chance(50);
+    ran_ = running();
+    ASSERT_TRUE(loop_.step() || scheduler_.idle());
     check_pages();
   }
 
-  void keep_rows(Plan& plan) {
-    const Plan before = plan;
-    Scheduler::keep_rows(plan);
-    ASSERT_TRUE(std::is_permutation(plan.rows.begin(), plan.rows.end(), before.rows.begin(),
-                                    before.rows.end()));
+  void launch(FakeStep& step, bool continues) override {
+    Plan& plan = step.plan;
+    if (chance(10)) grant_ahead(plan);
+    check_order(ran_);
+    check_plan(plan);
+    check_first_tokens(plan);
+    check_rows(plan);
+    check_pages();
+    device_.launch(plan, scheduler_, continues);
+    step.launched_at = now_;
+    ++totals_.steps;
+  }
+  [[nodiscard]] std::chrono::steady_clock::time_point now() const override { return now_; }
+  [[nodiscard]] bool overlaps() const override { return overlaps_; }
+
+  // A sequence has the row that it had in the step before, if there are as many.
+  void check_rows(const Plan& plan) {
     for (int64_t i = 0; i < std::ssize(plan.rows); ++i) {
       for (const Sequence* sequence : scheduler_.running()) {
         if (sequence->row == i && plan.rows[i].sequence != sequence->id) {
@@ -207,11 +206,14 @@ class Schedule {
     });
   }
 
-  void collect() {
+  bool collect(FakeStep& step) override {
+    now_ += std::chrono::milliseconds(between(1, 40));
+    loop_.published(step);
     const auto [plan, sampled] = device_.run();
+    EXPECT_EQ(plan.rows, step.plan.rows);
     for (size_t i = 0; i < plan.rows.size(); ++i) {
-      Sequence* const sequence = scheduler_.find(plan.rows[i].sequence);
-      if (sequence == nullptr || !sequence->collect(plan.rows[i], sampled[i])) continue;
+      Sequence* const sequence = Scheduler::find(plan.rows[i]);
+      if (sequence == nullptr || !loop_.collect_row(plan.rows[i], *sequence, sampled[i])) continue;
       totals_.drafted += std::ssize(sampled[i]) - 1;
       const bool is_stop = testing::is_stop(sampled[i].back());
       if (!is_stop && sequence->known() < sequence->max_length) continue;
@@ -221,6 +223,8 @@ class Schedule {
       texts_.push_back(sequence->tokens);
       scheduler_.remove(sequence->id);
     }
+    ran_ = running();
+    return true;
   }
 
   // It got the tokens that it gets when it runs alone.
@@ -284,12 +288,11 @@ class Schedule {
     if (!plan.uniform_q(1)) {
       ASSERT_LE(plan.num_tokens(), limits_.max_mixed_tokens.value_or(most));
     }
-    std::set<SequenceId> seen;
-    const Sequence* prompt_before = nullptr;
+    std::map<SequenceId, int64_t> seen;  // its tokens
     for (const ScheduledTokens& row : plan.rows) {
       const Sequence& sequence = *scheduler_.find(row.sequence);
       ASSERT_TRUE(runs(sequence));
-      ASSERT_TRUE(seen.insert(row.sequence).second);
+      ASSERT_TRUE(seen.emplace(row.sequence, row.count).second);
       ASSERT_EQ(row.first, sequence.launched);
       ASSERT_GT(row.count, 0);
       ASSERT_LE(row.count, sequence.num_ready());
@@ -298,26 +301,29 @@ class Schedule {
           std::ssize(sequence.pages) * pool_.page_size(),
           std::min(row.end() + 1 + 3 * plan.num_drafts, sequence.max_length - 1 + plan.num_drafts));
       ASSERT_TRUE(plan.num_drafts == 0 || row.end() >= sequence.known());
-      if (sequence.num_ready() <= limits_.max_q) continue;
-      if (prompt_before != nullptr && !passes(*prompt_before, sequence)) {
-        ASSERT_LT(order(*prompt_before), order(sequence));
-      }
-      prompt_before = &sequence;
     }
-    // No sequence that generates is left out.
+    // No sequence that generates is left out, and no prompt gets less than all while one behind it gets some,
+    // unless that one is shorter, or every row is one token.
     for (const Sequence* sequence : scheduler_.running()) {
       const int64_t ready = sequence->num_ready();
-      ASSERT_TRUE(ready == 0 || ready > limits_.max_q || seen.contains(sequence->id));
+      const int64_t got = seen.contains(sequence->id) ? seen[sequence->id] : 0;
+      ASSERT_TRUE(ready == 0 || ready > limits_.max_q || got > 0);
+      if (ready <= limits_.max_q || got == ready || plan.uniform_q(1)) continue;
+      for (const ScheduledTokens& row : plan.rows) {
+        const Sequence& other = *row.place;
+        if (other.num_ready() <= limits_.max_q || passes(other, *sequence)) continue;
+        ASSERT_LE(order(other), order(*sequence));
+      }
     }
   }
 
   // A prompt that fits its share of each step is computed by the third with it, unless others of a
   // higher priority come first.
-  void check_first_tokens(const Plan& plan, std::optional<int64_t> max_prompt_tokens) {
+  void check_first_tokens(const Plan& plan) {
     int64_t generating = 0;
     for (const ScheduledTokens& row : plan.rows)
       generating += generates(row, limits_) ? row.count : 0;
-    const PromptRoom room = prompt_room(generating, limits_, max_prompt_tokens);
+    const PromptRoom room = prompt_room(generating, limits_, loop_.max_prompt_tokens());
     std::map<SequenceId, int> num_steps;
     for (const Sequence* sequence : scheduler_.running()) {
       const bool is_outranked = std::ranges::any_of(
@@ -390,6 +396,10 @@ class Schedule {
   SchedulerLimits limits_ = random_limits();
   Scheduler scheduler_{pool_, limits_, cache_.get()};
   FakeDevice device_{pool_.num_pages(), pool_.page_size()};
+  StepLoop<FakeStep> loop_{scheduler_, *this, chance(50) ? std::optional(20.0) : std::nullopt};
+  std::chrono::steady_clock::time_point now_;
+  bool overlaps_ = false;     // the step that is launched next
+  std::set<SequenceId> ran_;  // by the time of the next plan
   std::array<std::vector<int32_t>, 3> beginnings_;
   std::vector<std::vector<int32_t>> texts_;  // of those who ended
   std::map<SequenceId, std::vector<int32_t>> prompts_;

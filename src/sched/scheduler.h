@@ -36,6 +36,7 @@ class Scheduler {
   // Queues a sequence and gives it an index. Returns it where it lies while it lives.
   // REQUIRES: can_fit(max_length); with a cache, a chain with its root.
   Sequence& add(Sequence sequence);
+  [[nodiscard]] const SchedulerLimits& limits() const { return limits_; }
   // Would a sequence of that many tokens fit an empty pool?
   [[nodiscard]] bool can_fit(int64_t max_length) const {
     return pool_.pages_for(max_length - 1 + limits_.num_drafts) <= pool_.num_pages();

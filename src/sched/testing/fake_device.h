@@ -39,9 +39,9 @@ class FakeDevice {
   FakeDevice(int64_t num_pages, int64_t page_size)
       : page_size_(page_size), slots_(static_cast<size_t>(num_pages * page_size)) {}
 
-  void launch(const Plan& plan, Scheduler& scheduler) {
-    const bool goes_on = continues(plan);
-    Step step{plan, {}, goes_on};
+  // `continues`: as StepDevice::launch() has it.
+  void launch(const Plan& plan, const Scheduler& scheduler, bool continues) {
+    Step step{plan, {}, continues};
     for (size_t i = 0; i < plan.rows.size(); ++i) {
       const ScheduledTokens& row = plan.rows[i];
       const Sequence& sequence = *scheduler.find(row.sequence);
@@ -82,15 +82,6 @@ class FakeDevice {
     return {plan, sampled};
   }
 
-  // Are the rows those of the step launched last, with the token that each samples last?
-  [[nodiscard]] bool continues(const Plan& plan) const {
-    return !steps_.empty() && plan.continues(steps_.back().plan);
-  }
-  // Does the step launched last have drafts, and is it not collected?
-  [[nodiscard]] bool has_drafts_in_flight() const {
-    return num_in_flight_ > 0 && steps_.back().plan.num_drafts > 0;
-  }
-
   // Clears all other pages.
   void keep_only(std::vector<kv::Page> pages) {
     std::sort(pages.begin(), pages.end());
@@ -99,7 +90,6 @@ class FakeDevice {
       if (!std::binary_search(pages.begin(), pages.end(), page)) slots_[slot] = 0;
     }
   }
-  [[nodiscard]] int64_t num_in_flight() const { return num_in_flight_; }
 
  private:
   struct Row {

@@ -8,7 +8,7 @@
 
 #include "sched/plan.h"
 
-namespace encore::engine {
+namespace encore::sched {
 
 // Follows a target for the time of steps in which prompts run beside sequences that generate: fewer
 // tokens of prompts after a step that took longer, more after one that was shorter though it used
@@ -50,4 +50,4 @@ class PromptBudget {
   int64_t tokens_;
 };
 
-}  // namespace encore::engine
+}  // namespace encore::sched
