@@ -61,9 +61,13 @@ class Heard {
 
 class ServingLoopTest : public ::testing::Test {
  protected:
-  void start(int64_t max_queue = 1000) {
-    loop_.emplace(model_, ServingOptions{.max_queue = max_queue});
+  void start() {
+    make();
     run();
+  }
+  // Makes a loop that does nothing before run(): what is submitted until then lies in its inbox.
+  void make(int64_t max_queue = 1000) {
+    loop_.emplace(model_, ServingOptions{.max_queue = max_queue});
   }
   void run() {
     thread_ = std::thread([this] {
@@ -79,29 +83,34 @@ class ServingLoopTest : public ::testing::Test {
     loop_->stop();
     thread_.join();
   }
-  std::variant<std::vector<RequestId>, Refusal> submit(Request request, Heard& heard) {
+  std::variant<std::vector<RequestId>, Refusal> submit(Request request, Sink sink) {
     std::vector<Submission> one;
-    one.push_back({std::move(request), heard.sink()});
+    one.push_back({std::move(request), std::move(sink)});
     return loop_->submit(std::move(one));
   }
-  RequestId submitted(Request request, Heard& heard) {
-    return std::get<std::vector<RequestId>>(submit(std::move(request), heard)).at(0);
+  RequestId submitted(Request request, Sink sink) {
+    return std::get<std::vector<RequestId>>(submit(std::move(request), std::move(sink))).at(0);
+  }
+  RequestId submitted(Request request, const Heard& heard) {
+    return submitted(std::move(request), heard.sink());
+  }
+  // Acts on the loop's thread at a request's first update: the loop does nothing meanwhile.
+  static Sink at_first_update(const Heard& heard, std::function<void()> act) {
+    return
+        [sink = heard.sink(), act = std::move(act), is_first = true](const Update& update) mutable {
+          sink(update);
+          if (std::exchange(is_first, false)) act();
+        };
   }
   // Has the model fall asleep at the request's first token, before the next is generated.
   RequestId sleep_in(Request request, SleepDepth depth, Heard& heard) {
     std::promise<std::optional<Refusal>> slept;
-    std::vector<Submission> one;
-    one.push_back({std::move(request), [this, depth, &slept, sink = heard.sink(),
-                                        is_first = true](const Update& update) mutable {
-                     sink(update);
-                     if (!std::exchange(is_first, false)) return;
-                     loop_->sleep(depth, [&](const std::optional<Refusal>& failure) {
-                       slept.set_value(failure);
-                     });
-                   }});
-    const auto ids = std::get<std::vector<RequestId>>(loop_->submit(std::move(one)));
+    const RequestId id =
+        submitted(std::move(request), at_first_update(heard, [&, depth] {
+                    loop_->sleep(depth, [&](const auto& failure) { slept.set_value(failure); });
+                  }));
     EXPECT_FALSE(slept.get_future().get());
-    return ids.at(0);
+    return id;
   }
   // Returns why the loop could not sleep; nothing if it did.
   std::optional<Refusal> sleep(SleepDepth depth) {
@@ -198,15 +207,16 @@ TEST_F(ServingLoopTest, RefusesWhatIsInvalidWithoutAnyOfItsGroupRunning) {
 }
 
 TEST_F(ServingLoopTest, RefusesMoreThanTheQueueHoldsAndTakesAgainOnceSomebodyEnded) {
-  start(0);
+  make(0);
   Heard heard[4];
   std::vector<RequestId> ids;
   for (Heard& one : heard)
     ids.push_back(submitted({.prompt = {1}, .max_tokens = 120}, one));
   Heard fifth;
-  const auto refused = submit({.prompt = {1}, .max_tokens = 1}, fifth);
+  const auto refused = submit({.prompt = {1}, .max_tokens = 1}, fifth.sink());
   EXPECT_EQ(std::get<Refusal>(refused).kind, RefusalKind::kQueueFull);
   loop_->abort(ids[2]);
+  run();
   EXPECT_EQ(heard[2].ending().reason, EndReason::kAborted);
   submitted({.prompt = {1}, .max_tokens = 1}, fifth);
   EXPECT_EQ(fifth.tokens().size(), 1U);
@@ -214,7 +224,7 @@ TEST_F(ServingLoopTest, RefusesMoreThanTheQueueHoldsAndTakesAgainOnceSomebodyEnd
 }
 
 TEST_F(ServingLoopTest, RefusesAGroupThatTheQueueHasRoomForOnlyInPart) {
-  start(0);
+  make(0);
   Heard heard[3];
   for (Heard& one : heard)
     submitted({.prompt = {1}, .max_tokens = 120}, one);
@@ -224,6 +234,7 @@ TEST_F(ServingLoopTest, RefusesAGroupThatTheQueueHasRoomForOnlyInPart) {
     both.push_back({{.prompt = {2}, .max_tokens = 1}, one.sink()});
   EXPECT_EQ(std::get<Refusal>(loop_->submit(std::move(both))).kind, RefusalKind::kQueueFull);
   submitted({.prompt = {2}, .max_tokens = 1}, group[0]);
+  run();
   EXPECT_EQ(group[0].tokens().size(), 1U);
   EXPECT_FALSE(group[1].has_ended());
 }
@@ -236,37 +247,38 @@ TEST_F(ServingLoopTest, DrainingEndsThoseThatLiveAndRefusesOthers) {
   loop_->drain();
   EXPECT_EQ(loop_->closed()->kind, RefusalKind::kDraining);
   Heard late;
-  EXPECT_EQ(std::get<Refusal>(submit({.prompt = {1}, .max_tokens = 1}, late)).kind,
+  EXPECT_EQ(std::get<Refusal>(submit({.prompt = {1}, .max_tokens = 1}, late.sink())).kind,
             RefusalKind::kDraining);
   thread_.join();
   EXPECT_EQ(heard.tokens().size(), 100U);
 }
 
 TEST_F(ServingLoopTest, StoppingAbortsThoseThatLive) {
-  start();
+  make();
   Heard heard[8];
-  for (Heard& one : heard)
+  submitted({.prompt = {1}, .max_tokens = 120}, at_first_update(heard[0], [&] { loop_->stop(); }));
+  for (Heard& one : std::span(heard).subspan(1))
     submitted({.prompt = {1}, .max_tokens = 120}, one);
-  loop_->stop();
+  run();
   thread_.join();
   for (const Heard& one : heard)
     EXPECT_EQ(one.ending().reason, EndReason::kAborted);
   Heard late;
-  EXPECT_EQ(std::get<Refusal>(submit({.prompt = {1}, .max_tokens = 1}, late)).kind,
+  EXPECT_EQ(std::get<Refusal>(submit({.prompt = {1}, .max_tokens = 1}, late.sink())).kind,
             RefusalKind::kStopped);
 }
 
 TEST_F(ServingLoopTest, ADeviceErrorEndsEveryRequestWithItsMessage) {
-  start();
+  make();
   Heard heard[6];
   std::atomic<bool> fails = false;
   const fault::Injection injection([&](std::string_view) {
     if (fails) fail(ErrorKind::kDevice, "injected: the GPU fell off the bus");
   });
-  for (Heard& one : heard)
+  submitted({.prompt = {1}, .max_tokens = 120}, at_first_update(heard[0], [&] { fails = true; }));
+  for (Heard& one : std::span(heard).subspan(1))
     submitted({.prompt = {1}, .max_tokens = 120}, one);
-  heard[0].wait_for_token();
-  fails = true;
+  run();
   thread_.join();
   EXPECT_NE(failure_.find("fell off the bus"), std::string::npos);
   for (const Heard& one : heard) {
@@ -274,7 +286,7 @@ TEST_F(ServingLoopTest, ADeviceErrorEndsEveryRequestWithItsMessage) {
     EXPECT_NE(one.ending().message.find("fell off the bus"), std::string::npos);
   }
   Heard late;
-  const auto refused = submit({.prompt = {1}, .max_tokens = 1}, late);
+  const auto refused = submit({.prompt = {1}, .max_tokens = 1}, late.sink());
   EXPECT_EQ(std::get<Refusal>(refused).kind, RefusalKind::kStopped);
   EXPECT_NE(std::get<Refusal>(refused).why.find("fell off the bus"), std::string::npos);
 }
@@ -292,9 +304,7 @@ TEST_F(ServingLoopTest, ADeviceErrorAnswersThoseWhoseMessagesNobodyHasRead) {
     loop_->sleep(SleepDepth::kKv, [&](const std::optional<Refusal>& failure) { slept = failure; });
     fail(ErrorKind::kDevice, "injected: the GPU fell off the bus");
   });
-  submitted({.prompt = {1}, .max_tokens = 120}, first);
-  first.wait_for_token();
-  fails = true;
+  submitted({.prompt = {1}, .max_tokens = 120}, at_first_update(first, [&] { fails = true; }));
   thread_.join();
   EXPECT_EQ(first.ending().reason, EndReason::kError);
   ASSERT_TRUE(late.has_ended());
@@ -412,17 +422,11 @@ TEST_F(ServingLoopTest, ASinkMaySubmitAndAbort) {
   Heard second;
   Heard first;
   std::atomic<RequestId> id = 0;
-  std::vector<Submission> one;
-  one.push_back({{.prompt = {1}, .max_tokens = 100},
-                 [&, sink = first.sink(), is_first = true](const Update& update) mutable {
-                   if (std::exchange(is_first, false)) {
-                     submitted({.prompt = {2}, .max_tokens = 3}, second);
-                     id.wait(0);
-                     loop_->abort(id);
-                   }
-                   sink(update);
-                 }});
-  id = std::get<std::vector<RequestId>>(loop_->submit(std::move(one))).at(0);
+  id = submitted({.prompt = {1}, .max_tokens = 100}, at_first_update(first, [&] {
+                   submitted({.prompt = {2}, .max_tokens = 3}, second);
+                   id.wait(0);
+                   loop_->abort(id);
+                 }));
   id.notify_all();
   EXPECT_EQ(first.ending().reason, EndReason::kAborted);
   EXPECT_EQ(second.tokens().size(), 3U);
@@ -438,7 +442,7 @@ TEST_F(ServingLoopTest, RequestsThatSleepGoOnAsIfNothingHadBeen) {
     EXPECT_FALSE(sleep(depth));  // again: nothing
     EXPECT_FALSE(heard.has_ended());
     Heard late;
-    EXPECT_EQ(std::get<Refusal>(submit(request, late)).kind, RefusalKind::kAsleep);
+    EXPECT_EQ(std::get<Refusal>(submit(request, late.sink())).kind, RefusalKind::kAsleep);
     EXPECT_EQ(loop_->closed()->kind, RefusalKind::kAsleep);
     EXPECT_FALSE(wake());
     EXPECT_FALSE(loop_->closed());
