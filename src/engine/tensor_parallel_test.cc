@@ -537,7 +537,7 @@ TEST(TensorParallelFailure, LeavesAThreadBehindThatNeverComesBack) {
   std::weak_ptr<Device> peer;
   {
     const auto device = create_cpu_device(
-        {.num_threads = 2, .num_ranks = 2, .rank_timeout = std::chrono::milliseconds(500)});
+        {.num_threads = 2, .num_ranks = 2, .rank_timeout = std::chrono::milliseconds(2000)});
     peer = device->peers()[0];
     LoadedModel model(*device, testing::tiny_model(Tiny::kLlama),
                       ranked_options(runtime::Graphs::kNone));
