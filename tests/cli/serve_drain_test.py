@@ -16,7 +16,7 @@ import urllib.request
 
 import harness
 from harness import SOURCE, CliTest
-from server_process import PATIENCE, Server
+from server_process import PATIENCE, Server, free_port
 
 HAPROXY = """
 global
@@ -41,11 +41,6 @@ backend servers
     server one 127.0.0.1:{one} check
     server two 127.0.0.1:{two} check
 """
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 class DrainTest(CliTest):

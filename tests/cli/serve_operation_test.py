@@ -13,16 +13,11 @@ import time
 
 import harness
 from harness import DEVICE, ENCORE, CliTest
-from server_process import PATIENCE, PROMPT, Server
+from server_process import PATIENCE, PROMPT, Server, free_port
 
 
 def text_of(events):
     return "".join(event["choices"][0]["text"] for event in events if event != "[DONE]")
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 class LoadingTest(CliTest):
@@ -300,6 +295,7 @@ class HostMemoryTest(CliTest):
         free = available_bytes()
         with Server("--model", self.model) as server:
             line = self.start_line(server)
+        free = max(free, available_bytes())  # others may have ended meanwhile
         self.assertIn("a quarter of the memory that is free", line)
         self.assertLess(bytes_of(self.KV.search(line)[1]), 0.3 * free)
 

@@ -3,7 +3,9 @@
 import contextlib
 import http.client
 import json
+import pathlib
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -16,6 +18,15 @@ PROMPT = "Once upon a time"
 
 # Seconds, for whatever a test waits: no more than a second where all is well, minutes under a sanitizer.
 PATIENCE = 600
+
+
+def free_port():
+    """A port that nobody has, and that the system gives to nobody who asks for any: not to other suites' servers and clients."""
+    first_given = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(1025, max(first_given, 20_000))
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class Server:
