@@ -54,6 +54,16 @@ TEST(FuseAllReduceRmsNorm, LeavesASumThatSomebodyElseReads) {
 )");
 }
 
+TEST(FuseAllReduceRmsNorm, LeavesANormOfTheSumAlone) {
+  expect_unchanged(fuse_all_reduce_rms_norm, R"(
+  input %p: bf16[T,64]
+  weight %w: bf16[64] = "w"
+  %x: bf16[T,64] = all_reduce(%p) {of=layer}
+  %h: bf16[T,64] = rms_norm(%x, %w) {eps=1e-05}
+  output %h
+)");
+}
+
 // The op normalizes whole rows.
 TEST(FuseAllReduceRmsNorm, LeavesANormOfHeads) {
   expect_unchanged(fuse_all_reduce_rms_norm, R"(

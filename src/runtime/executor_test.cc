@@ -140,6 +140,26 @@ TEST_F(ExecutorTest, RunsAnOpFromOutsideInEveryMode) {
   }
 }
 
+TEST_F(ExecutorTest, RecordsEveryStepForEveryModeWhereThatIsAskedFor) {
+  make(bind_double, Graphs::kFull);
+  record();
+  for (const auto& [graphs, mode] : {std::pair(Graphs::kNone, Mode::kEager),
+                                     {Graphs::kPiecewise, Mode::kPiecewise},
+                                     {Graphs::kFull, Mode::kFull}}) {
+    executor_->set_graphs(graphs);
+    EXPECT_EQ(executor_->begin(StepKey::uniform(2)).mode, mode);
+    EXPECT_EQ(executor_->begin(StepKey::mixed(5, 1)).mode, mode);
+  }
+}
+
+TEST_F(ExecutorTest, SaysWhenTheStartHasComeToEachPoint) {
+  std::vector<StartPoint> points;
+  options_.reached = [&](StartPoint point, const LoadedProgram&) { points.push_back(point); };
+  make(bind_double);
+  record();
+  EXPECT_EQ(points, (std::vector{StartPoint::kLowered, StartPoint::kWarm, StartPoint::kRecorded}));
+}
+
 TEST_F(ExecutorTest, LetsItsHooksInBeforeAndBehindEveryStepInEveryMode) {
   make(bind_idle);
   record();

@@ -1,5 +1,8 @@
 #include "runtime/ladder.h"
 
+#include <array>
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -35,6 +38,8 @@ TEST(Ladder, Has38TokenSizesUpTo2048) {
 TEST(Ladder, HasAtMostTwoSizesOfMixedSteps) {
   EXPECT_EQ(Ladder::mixed_sequences(256).sizes(), (std::vector<int64_t>{64, 256}));
   EXPECT_EQ(Ladder::mixed_sequences(40).sizes(), (std::vector<int64_t>{10, 40}));
+  EXPECT_EQ(Ladder::mixed_sequences(32).sizes(), (std::vector<int64_t>{8, 32}));
+  EXPECT_EQ(Ladder::mixed_sequences(31).sizes(), (std::vector<int64_t>{31}));
   EXPECT_EQ(Ladder::mixed_sequences(3).sizes(), (std::vector<int64_t>{3}));
 }
 
@@ -43,6 +48,13 @@ TEST(Ladder, IncludesItsMaximum) {
   EXPECT_EQ(Ladder::sequences(1).sizes(), (std::vector<int64_t>{1}));
   EXPECT_EQ(Ladder::tokens(3).sizes(), (std::vector<int64_t>{3}));
   EXPECT_EQ(Ladder::tokens(5000).sizes().back(), 5000);
+}
+
+TEST(Ladder, DoublesAsFarAsNumbersGo) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const std::vector<int64_t> sizes = sizes_in(std::array{SizeRange{1, kMost, 0}}, kMost);
+  EXPECT_EQ(sizes.size(), 63U);
+  EXPECT_EQ(sizes.back(), int64_t{1} << 62);
 }
 
 TEST(Ladder, SortsItsSizesAndRefusesThoseThatAreNotPositive) {

@@ -55,6 +55,20 @@ TEST_P(PageTableTest, SendsWhatHasChangedAlone) {
   EXPECT_EQ(row(0, 4), (Pages{9, 6, 7, -1}));
 }
 
+TEST_P(PageTableTest, TellsItsListenerOfRowsThatChangeAlone) {
+  std::vector<std::pair<int64_t, Pages>> heard;
+  table_.listen([&](int64_t row, std::span<const int32_t> pages) {
+    heard.emplace_back(row, Pages(pages.begin(), pages.end()));
+  });
+  set(0, {5, 6});
+  set(0, {5, 6});
+  set(1, {1, 2, 3, 4});
+  set(1, {1, 2, 3, 4});
+  set(0, {5});
+  EXPECT_EQ(heard,
+            (std::vector<std::pair<int64_t, Pages>>{{0, {5, 6}}, {1, {1, 2, 3, 4}}, {0, {5}}}));
+}
+
 TEST_P(PageTableTest, ForgetsTheSequenceThatHadTheRow) {
   set(1, {1, 2, 3});
   write();

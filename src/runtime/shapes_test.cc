@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "runtime/ladder.h"
@@ -16,6 +18,22 @@ TEST(MixedShapes, AreThePairsThatSomeStepIsPaddedTo) {
   }
   EXPECT_EQ(sizes, (std::vector<std::pair<int64_t, int64_t>>{
                        {32, 16}, {32, 4}, {6, 16}, {6, 4}, {5, 4}, {3, 4}}));
+}
+
+// Steps beyond the ladders, from the largest down to the first that no bucket holds.
+TEST(AboveShapes, HalveDownToTheFirstSizeThatTheLaddersLack) {
+  for (const int64_t bucket : {1, 3, 8, 31}) {
+    std::vector<int64_t> sizes;
+    const Limits limits{.max_num_tokens = 64, .max_batch_size = 64};
+    for (const StepKey& shape : above_shapes(Ladder({bucket}), Ladder({64}), limits)) {
+      if (shape.is_uniform()) sizes.push_back(shape.sequences);
+    }
+    EXPECT_EQ(sizes.front(), 64);
+    EXPECT_EQ(sizes.back(), bucket + 1);
+    for (size_t i = 1; i < sizes.size(); ++i)
+      EXPECT_EQ(sizes[i], std::max(sizes[i - 1] / 2, bucket + 1));
+    EXPECT_TRUE(above_shapes(Ladder({64}), Ladder({64}), limits).empty());
+  }
 }
 
 }  // namespace

@@ -363,6 +363,20 @@ TEST(StepWaiter, HasTheDeviceWaitLittleWhereEveryStepTakesAnotherTime) {
   }
 }
 
+TEST(StepWaiter, TheStepBehindOneThatEndedEarlyAndUnseenBeganNoEarlierThanThat) {
+  StepWaiter::Clock::time_point now{};
+  StepWaiter waiter(
+      {.now = [&] { return now; }, .sleep_until = [&](auto until) { now = std::max(now, until); }});
+  for (int i = 0; i < 40; ++i) {
+    const auto end = now + milliseconds(10);
+    waiter.wait({.key = 1, .launched = now, .is_last = true}, [&] { return now >= end; });
+  }
+  const auto launched = now;
+  now += milliseconds(9);
+  waiter.wait({.key = 1, .launched = launched}, [] { return true; });
+  EXPECT_GT(waiter.launch_time(1, launched, {}), now);
+}
+
 TEST(StepWaiter, HasTheNextStepLaunchedAtOnceWhileItKnowsNothing) {
   const StepWaiter waiter;
   const StepWaiter::Clock::time_point launched{milliseconds(7)};
