@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws small faults of the core by itself and sees a test fail for each (./dev faults --mutate N --seed S).
+"""Draws small faults of the code by itself and sees a test fail for each (./dev faults --mutate N --seed S).
 
-A mutant is one of three changes to a line of the core: a condition is negated, a constant is one larger, a statement
+A mutant is one of three changes to a line of the core, or of the modules that are named: a condition is negated, a constant is one larger, a statement
 is left out. All mutants that were drawn are compiled into one build of a copy of the tree, behind a switch: the
 environment variable ENCORE_MUTANT says which one is on. Those that do not compile are dropped. Each test is then run
 once without any, which tells which mutants it reaches, and for each mutant those tests run that reach it until one
@@ -157,13 +157,26 @@ def mutants_of(file, source):
     return found
 
 
-def draw(modules, count, seed):
+def all_mutants(modules):
     everything = []
     for module in modules:
-        for path in sorted((faults.ROOT / "src" / module).glob("*.cc")):
-            if not path.name.endswith("_test.cc"):
+        for path in sorted((faults.ROOT / "src" / module).rglob("*.cc")):
+            if not path.name.endswith("_test.cc") and not {"testing", "cuda"} & {*path.parts}:
                 everything += mutants_of(path.relative_to(faults.ROOT).as_posix(), path.read_text())
+    return everything
+
+
+def draw(modules, count, seed):
+    everything = all_mutants(modules)
     return random.Random(seed).sample(everything, min(count, len(everything))), len(everything)
+
+
+def survivors_of(record, modules):
+    """The mutants that survived in the run whose output this is, wherever their lines are now."""
+    texts = set(re.findall(r"^\[\d+/\d+\] (src/\S+?:)\d+(: .*?): SURVIVES", record, re.MULTILINE))
+    everything = all_mutants(modules)
+    found = [mutant for mutant in everything if tuple(re.match(r"(src/\S+?:)\d+(: .*)", str(mutant)).groups()) in texts]
+    return found, len(everything)
 
 
 def planted(source, mutants):
@@ -332,9 +345,7 @@ def reasons():
     return {(file, kind, line): why for file, kind, line, why in rows}
 
 
-def mutate(count, seed, modules, limit):
-    drawn, num_all = draw(modules, count, seed)
-    testing = sorted({*modules, "engine", "runtime"})
+def mutate(drawn, num_all, testing, limit):
     mutants = build(drawn, [f"{module}_test" for module in testing])
     print(f"{len(mutants)} of {len(drawn)} mutants compile, drawn from {num_all}", file=sys.stderr, flush=True)
     os.nice(19)  # hours of tests, beside somebody's work
@@ -361,12 +372,20 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="which ones (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=60, metavar="SECONDS",
                         help="to run a module's tests, beside five times what they take without mutants (default: %(default)s)")
-    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"only these of {', '.join(CORE)}")
+    parser.add_argument("--own", action="store_true", help="only with the tests of the modules, not those of engine and runtime")
+    parser.add_argument("--again", type=pathlib.Path, metavar="FILE",
+                        help="those that survived in an earlier run, whose output the file has, in place of a draw")
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"of these modules, in place of {', '.join(CORE)}")
     arguments = parser.parse_args()
-    if unknown := [module for module in arguments.modules if module not in CORE]:
-        sys.exit(f"faults: {unknown[0]} is no module of the core: {', '.join(CORE)}")
+    known = sorted(path.parent.name for path in (faults.ROOT / "src").glob("*/CMakeLists.txt") if "TESTS" in path.read_text())
+    if unknown := [module for module in arguments.modules if module not in known]:
+        sys.exit(f"faults: {unknown[0]} is no module with tests: {', '.join(known)}")
+    modules = arguments.modules or CORE
+    drawn, num_all = (survivors_of(arguments.again.read_text(), modules) if arguments.again
+                      else draw(modules, arguments.mutate, arguments.seed))
     faults.COPY = faults.ROOT / "build" / "mutants"
-    sys.exit(0 if mutate(arguments.mutate, arguments.seed, arguments.modules or CORE, arguments.limit) else 1)
+    testing = sorted({*modules} if arguments.own else {*modules, "engine", "runtime"})
+    sys.exit(0 if mutate(drawn, num_all, testing, arguments.limit) else 1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of tools/mutants.py; run by `./dev faults`."""
 
+import dataclasses
 import pathlib
 import subprocess
 import tempfile
@@ -48,6 +49,14 @@ class MutantsTest(unittest.TestCase):
     def test_the_same_seed_draws_the_same(self):
         self.assertEqual(mutants.draw(["kv"], 5, 3), mutants.draw(["kv"], 5, 3))
         self.assertNotEqual(mutants.draw(["kv"], 5, 3), mutants.draw(["kv"], 5, 4))
+
+    def test_survivors_of_a_run_are_found_again_wherever_their_lines_are(self):
+        everything, _ = mutants.draw(["kv"], 10**9, 0)
+        lines = [dataclasses.replace(mutant, line=mutant.line + 7) for mutant in everything[:3]]
+        record = (f"12 of 12 mutants compile, drawn from 99\n[1/3] {lines[0]}: SURVIVES\n[2/3] {lines[1]}: killed by kv_test\n"
+                  f"[3/3] {lines[2]}: SURVIVES, no test reaches it\n{lines[0]}\n")
+        found, _ = mutants.survivors_of(record, ["kv"])
+        self.assertEqual({mutant.key for mutant in found}, {everything[0].key, everything[2].key})
 
     def test_each_mutant_is_behind_its_switch(self):
         found = list(mutants_of(SOURCE).values())
