@@ -308,19 +308,8 @@ std::vector<size_t> Engine::rows_by_grammar_time(const sched::Plan& plan, bool h
 void Engine::finish(InFlightStep& step) {
   runtime::Executor& executor = model_.executor();
   const auto start = HostTimes::Clock::now();
-  std::vector<sched::Sequence*> put_off;
-  for (const size_t b : rows_by_grammar_time(step.plan, true)) {
-    sched::Sequence* const sequence = sched::Scheduler::find(step.plan.rows[b]);
-    if (sequence == nullptr || !is_masked(step.plan.rows[b])) continue;
-    if (grammar_time_.is_left()) {
-      RequestState& request = state_of(*sequence);
-      grammar_time_.measure(request, [&](sample::TokenMatcher& matcher) {
-        matcher.fill(executor.token_mask(*request.device.token_state));
-      });
-    } else {
-      put_off.push_back(sequence);
-    }
-  }
+  const std::vector<sched::Sequence*> put_off = fill_masks(step);
+  host_times_.longest_grammars = grammar_time_.longest();
   host_times_.add(HostWork::kMask, start);
   executor.finish();
   launch_scores(step);
@@ -328,6 +317,24 @@ void Engine::finish(InFlightStep& step) {
     sample_again(*sequence);
   if (step.ended) executor.stream().record(*step.ended);
   after_launched_ = executor.next_step();
+}
+
+std::vector<sched::Sequence*> Engine::fill_masks(const InFlightStep& step) {
+  const GrammarTime::Computing computing(grammar_time_);
+  std::vector<sched::Sequence*> put_off;
+  for (const size_t b : rows_by_grammar_time(step.plan, true)) {
+    sched::Sequence* const sequence = sched::Scheduler::find(step.plan.rows[b]);
+    if (sequence == nullptr || !is_masked(step.plan.rows[b])) continue;
+    if (grammar_time_.is_left()) {
+      RequestState& request = state_of(*sequence);
+      grammar_time_.measure(request, [&](sample::TokenMatcher& matcher) {
+        matcher.fill(model_.executor().token_mask(*request.device.token_state));
+      });
+    } else {
+      put_off.push_back(sequence);
+    }
+  }
+  return put_off;
 }
 
 void Engine::sample_again(sched::Sequence& sequence) {
@@ -439,6 +446,7 @@ bool Engine::collect(InFlightStep& oldest) {
   }
   grammar_time_.begin_step();
   collect_step(oldest);
+  host_times_.longest_grammars = grammar_time_.longest();
   host_times_.add(HostWork::kCollect, start);
   if (options_.on_step) {
     oldest.ended->synchronize();  // so that both events have their times
@@ -461,6 +469,8 @@ void Engine::collect_step(InFlightStep& step) {
   ++step.num_collected;
   counts_.add(step.choice);
   collect_scores(step);
+  std::optional<GrammarTime::Computing> computing;
+  if (step.is_masked) computing.emplace(grammar_time_);
   for (const size_t b : rows_by_grammar_time(plan_, step.is_masked)) {
     const sched::ScheduledTokens& row = plan_.rows[b];
     sched::Sequence* const sequence = sched::Scheduler::find(row);

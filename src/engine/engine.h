@@ -225,6 +225,8 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   // took the least time so far come first, so that a slow one keeps none but slower ones from being asked.
   [[nodiscard]] std::vector<size_t> rows_by_grammar_time(const sched::Plan& plan,
                                                          bool has_masks) const;
+  // Asks the grammars of a step which tokens may come. Returns the sequences that it has no time for.
+  std::vector<sched::Sequence*> fill_masks(const InFlightStep& step);
   // Enqueues the scores that prompts of the step ask for, behind all of it, and collects them.
   void launch_scores(InFlightStep& step);
   void collect_scores(InFlightStep& step);

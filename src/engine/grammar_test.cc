@@ -10,6 +10,7 @@
 
 #include "backend/fault.h"
 #include "base/error.h"
+#include "base/processor_time.h"
 #include "engine/testing/tiny_model.h"
 
 namespace encore::engine {
@@ -292,6 +293,62 @@ TEST_P(GrammarTest, EndsASequenceWhoseGrammarKeepsTheOthersWaiting) {
       EXPECT_EQ(result.finishes[1], Finish::kLength);
       EXPECT_EQ(result.tokens[1].size(), 40U);
     }
+  }
+}
+
+// Lets everything come, and computes for a while in every call.
+class Busy final : public sample::TokenGrammar {
+ public:
+  static constexpr std::chrono::milliseconds kEach{1};
+
+  explicit Busy(int& num_calls) : num_calls_(num_calls) {}
+  [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
+    return std::make_unique<Matcher>(num_calls_);
+  }
+
+ private:
+  class Matcher final : public sample::TokenMatcher {
+   public:
+    explicit Matcher(int& num_calls) : num_calls_(num_calls) {}
+    void fill(std::span<uint32_t> mask) override {
+      compute();
+      std::ranges::fill(mask, ~uint32_t{0});
+    }
+    bool accept(int32_t /*token*/) override {
+      compute();
+      return true;
+    }
+    [[nodiscard]] bool has_ended() const override { return false; }
+
+   private:
+    void compute() {
+      ++num_calls_;
+      const auto end = thread_processor_time() + kEach;
+      while (thread_processor_time() < end) {
+      }
+    }
+    int& num_calls_;
+  };
+
+  int& num_calls_;
+};
+
+// A machine that is busy leaves a step time for one of the calls at least.
+TEST_P(GrammarTest, TheLongestThatTheGrammarsOfAStepComputedIsThatOfOneStep) {
+  load(runtime::Graphs::kAuto);
+  for (const EngineOptions& way : ways()) {
+    int num_calls = 0;
+    Engine engine(*model_, way);
+    (void)engine.add({.prompt = {2}, .max_tokens = 4});
+    while (engine.step([](const Generated&) {})) {
+    }
+    EXPECT_EQ(engine.host_times().longest_grammars.count(), 0);
+    (void)engine.add(
+        {.prompt = {1}, .max_tokens = 12, .grammar = std::make_shared<Busy>(num_calls)});
+    while (engine.step([](const Generated&) {})) {
+    }
+    EXPECT_GE(engine.host_times().longest_grammars, Busy::kEach);
+    EXPECT_LT(engine.host_times().longest_grammars, num_calls * Busy::kEach / 2);
   }
 }
 

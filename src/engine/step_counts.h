@@ -116,6 +116,9 @@ struct HostTimes {
   // The number of steps that were to be launched ahead of the end of the one before them, and came
   // behind it.
   int64_t num_late_steps = 0;
+  // The most time of the processor that the grammars of one step took. Other programs of the machine
+  // add nothing to it.
+  Clock::duration longest_grammars = {};
 };
 
 }  // namespace encore::engine

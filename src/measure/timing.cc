@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 
-#include "base/error.h"
+#include "base/processor_time.h"
 #include "base/rounding.h"
 
 namespace encore::measure {
@@ -14,9 +13,7 @@ double now_seconds() {
 }
 
 double thread_cpu_seconds() {
-  timespec time{};
-  ENCORE_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  return std::chrono::duration<double>(thread_processor_time()).count();
 }
 
 int num_replays(std::optional<int> runs, const Device& device) {

@@ -159,6 +159,10 @@ void write_times(const engine::GeneratorStatistics& now, Metrics& metrics) {
   metrics.counter("encore_late_steps_total",
                   "Steps that were launched ahead, and still came behind the end of the last one") =
       static_cast<double>(host.num_late_steps);
+  metrics.gauge(
+      "encore_longest_grammar_step_seconds",
+      "The most time of the processor that the grammars of one step took since the start") =
+      seconds(host.longest_grammars);
   const runtime::RecordingStats& recordings = now.recordings;
   for (const auto& [kind, part] : {std::pair("full", &recordings.full),
                                    {"mixed", &recordings.mixed},

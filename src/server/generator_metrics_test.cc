@@ -91,6 +91,7 @@ TEST(GeneratorMetrics, TellWhereTheHostsTimeGoes) {
   now.host_times.by_work.at(static_cast<size_t>(HostWork::kPack)) = std::chrono::milliseconds(1500);
   now.host_times.gap = std::chrono::milliseconds(250);
   now.host_times.num_late_steps = 7;
+  now.host_times.longest_grammars = std::chrono::milliseconds(31);
   now.recordings.full = {.recordings = 14, .erased = 2, .capture_ms = 100, .instantiate_ms = 400};
   now.num_tables = 77;
   const std::string text = text_of(now);
@@ -98,6 +99,7 @@ TEST(GeneratorMetrics, TellWhereTheHostsTimeGoes) {
   expect_line(text, R"(encore_host_seconds_total{work="deliver"} 0)");
   expect_line(text, "encore_host_gap_seconds_total 0.25");
   expect_line(text, "encore_late_steps_total 7");
+  expect_line(text, "encore_longest_grammar_step_seconds 0.031");
   expect_line(text, R"(encore_recording_seconds{kind="full"} 0.5)");
   expect_line(text, R"(encore_recordings{kind="full"} 12)");
   expect_line(text, "encore_step_tables 77");

@@ -76,6 +76,7 @@ SLOW_CONSTRAINTS = (
     {"regex": "(([a-z ]|[a-z ]{2})+([a-z ]|[a-z ]{3})+)*"},
     {"json": {"type": "string", "pattern": f"^{'([a-z]+ ?)*' * 30}$"}},
     {"json": {"anyOf": [{"type": "string", "pattern": "[a-z ]*" * i} for i in range(1, 12)]}},
+    {"json": bounded_arrays(4, 200)},
 )
 LOOPS = "{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}"
 
