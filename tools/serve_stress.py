@@ -376,7 +376,10 @@ def disconnects(options):
             if idle_s[-1] is None:
                 break
         status = server.get("/health")[0]
-        now = server.metrics()
+        # The server may have been seen idle in front of requests that it had not read.
+        end, now = time.perf_counter() + 60, server.metrics()
+        while now["encore_kv_pages_free"] < now["encore_kv_pages"] and time.perf_counter() < end:
+            now = server.metrics()
     result = {"disconnects": options.disconnects - left, "seen_by_the_server": now.get('encore_requests_total{end="disconnected"}', 0),
               "finished": now.get('encore_requests_total{end="finished"}', 0), "rounds": len(idle_s),
               "pages_lost": now["encore_kv_pages"] - now["encore_kv_pages_free"]}
@@ -405,6 +408,9 @@ def drain(options):
     for _ in range(options.rounds):
         with Server(options, "--max-queue", options.streams, "--drain-timeout", DRAIN_S) as server:
             poll, clients = loaded(server, options.streams, options.tokens)
+            # What the server has not read by then it refuses.
+            while sum(value for name, value in server.metrics().items() if name.startswith("encore_sequences_")) < options.streams:
+                pass
             server.process.send_signal(signal.SIGTERM)
             poll.read_all(DRAIN_S)
             num_whole += sum(whole(client, options.tokens) is not None for client in clients)
