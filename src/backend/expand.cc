@@ -37,11 +37,6 @@ const FusedOp* find(std::string_view op) {
 
 }  // namespace
 
-bool has_parts(std::string_view op) {
-  const FusedOp* fused = find(op);
-  return fused != nullptr && fused->with.empty();
-}
-
 std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
                              const KernelArgs& args) {
   const FusedOp* fused = find(op);

@@ -24,9 +24,6 @@ struct OpLaunch {
   }
 };
 
-// Does the op stand for others, whatever its operands?
-bool has_parts(std::string_view op);
-
 // The launches of an op, in the order in which they run: one of the first kernel that accepts it,
 // or, for a fused op that no kernel accepts, those of its parts. Results that one part passes to
 // the next lie in the op's scratch. Scratch may be absent if only kernels and sizes are of

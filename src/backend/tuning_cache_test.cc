@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include "base/temp_dir.h"
+#include "base/testing/temp_dir.h"
 
 namespace encore {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "backend/cpu/stream.h"
 #include "backend/device.h"
-#include "base/temp_dir.h"
 #include "base/testing/message_of.h"
+#include "base/testing/temp_dir.h"
 
 namespace encore {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/temp_dir.h"
 #include "base/testing/message_of.h"
+#include "base/testing/temp_dir.h"
 
 namespace encore {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/temp_dir.h"
 #include "base/testing/message_of.h"
+#include "base/testing/temp_dir.h"
 #include "diagnose/debug.h"
 #include "engine/testing/tiny_model.h"
 #include "listing/listing.h"

@@ -6,7 +6,7 @@
 
 #include "diagnose/probe.h"
 #include "engine/engine.h"
-#include "model/checkpoint_fixture.h"
+#include "model/testing/checkpoint_fixture.h"
 
 namespace encore::engine {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "backend/fault.h"
 #include "base/source_dir.h"
-#include "base/temp_dir.h"
 #include "base/testing/message_of.h"
+#include "base/testing/temp_dir.h"
 #include "diagnose/probe.h"
 #include "engine/testing/tiny_model.h"
 #include "loader/memory_plan.h"

@@ -7,7 +7,7 @@
 
 #include "base/testing/message_of.h"
 #include "engine/testing/tiny_model.h"
-#include "model/checkpoint_fixture.h"
+#include "model/testing/checkpoint_fixture.h"
 
 namespace encore::engine {
 namespace {

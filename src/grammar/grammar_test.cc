@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "base/source_dir.h"
-#include "base/temp_dir.h"
+#include "base/testing/temp_dir.h"
 #include "grammar/testing/sampled_answer.h"
 #include "grammar/testing/validity.h"
 #include "text/answer/answer_parser.h"

@@ -1,7 +1,7 @@
 #include "model/checkpoint.h"
 
-#include "model/checkpoint_fixture.h"
 #include "model/source.h"
+#include "model/testing/checkpoint_fixture.h"
 
 namespace encore::model {
 namespace {

@@ -1,7 +1,7 @@
 #include "model/config.h"
 
 #include "base/json.h"
-#include "model/checkpoint_fixture.h"
+#include "model/testing/checkpoint_fixture.h"
 
 namespace encore::model {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/checkpoint_fixture.h"
+#include "model/testing/checkpoint_fixture.h"
 
 namespace encore::model {
 namespace {

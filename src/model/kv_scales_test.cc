@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/checkpoint_fixture.h"
+#include "model/testing/checkpoint_fixture.h"
 #include "model/testing/small_config.h"
 
 namespace encore::model {

@@ -9,7 +9,7 @@
 #include "base/testing/message_of.h"
 #include "listing/listing.h"
 #include "model/checkpoint.h"
-#include "model/checkpoint_fixture.h"
+#include "model/testing/checkpoint_fixture.h"
 #include "ops/ops.h"
 
 namespace encore::model {

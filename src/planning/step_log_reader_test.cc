@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/temp_dir.h"
 #include "base/testing/message_of.h"
+#include "base/testing/temp_dir.h"
 #include "planning/step_log_writer.h"
 
 namespace encore::planning {

@@ -2,7 +2,7 @@
 
 #include <boost/json/serialize.hpp>
 
-#include "server/api_fixture.h"
+#include "server/testing/api_fixture.h"
 
 namespace encore::server {
 namespace {

@@ -1,7 +1,7 @@
 // Reasoning and calls of tools in the chat API.
 #include <boost/json/serialize.hpp>
 
-#include "server/api_fixture.h"
+#include "server/testing/api_fixture.h"
 
 namespace encore::server {
 namespace {

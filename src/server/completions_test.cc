@@ -1,7 +1,7 @@
 #include "server/completions.h"
 
-#include "server/api_fixture.h"
 #include "server/openai_format.h"
+#include "server/testing/api_fixture.h"
 
 namespace encore::server {
 namespace {

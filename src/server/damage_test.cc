@@ -9,11 +9,11 @@
 #include <boost/json/serialize.hpp>
 
 #include "base/testing/thorough.h"
-#include "server/api_fixture.h"
 #include "server/chat.h"
 #include "server/completions.h"
 #include "server/messages.h"
 #include "server/responses.h"
+#include "server/testing/api_fixture.h"
 #include "server/tokenize.h"
 
 namespace encore::server {

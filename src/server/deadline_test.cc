@@ -1,4 +1,4 @@
-#include "server/api_fixture.h"
+#include "server/testing/api_fixture.h"
 
 namespace encore::server {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "server/fake_exchange.h"
+#include "server/testing/fake_exchange.h"
 
 namespace encore::server {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "base/temp_dir.h"
 #include "base/testing/message_of.h"
-#include "server/api_fixture.h"
+#include "base/testing/temp_dir.h"
+#include "server/testing/api_fixture.h"
 
 namespace encore::server {
 namespace {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "base/source_dir.h"
-#include "base/temp_dir.h"
 #include "base/testing/message_of.h"
+#include "base/testing/temp_dir.h"
 
 namespace encore::server {
 namespace {

@@ -1,6 +1,6 @@
 #include "server/sleep.h"
 
-#include "server/api_fixture.h"
+#include "server/testing/api_fixture.h"
 
 namespace encore::server {
 namespace {

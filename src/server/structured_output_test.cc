@@ -1,5 +1,5 @@
 // Requests whose answers are held to a grammar, up to the engine's door.
-#include "server/api_fixture.h"
+#include "server/testing/api_fixture.h"
 
 namespace encore::server {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/source_dir.h"
-#include "base/temp_dir.h"
 #include "base/testing/message_of.h"
+#include "base/testing/temp_dir.h"
 #include "text/testing/fixed_time.h"
 #include "text/tokenizer.h"
 

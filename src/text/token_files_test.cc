@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "base/temp_dir.h"
+#include "base/testing/temp_dir.h"
 #include "text/tokenizer.h"
 
 namespace encore::text {

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/source_dir.h"
-#include "base/temp_dir.h"
+#include "base/testing/temp_dir.h"
 #include "base/testing/thorough.h"
 #include "text/unicode.h"
 

@@ -13,8 +13,8 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/check.h"
 #include "backend/device.h"
+#include "backend/testing/check.h"
 #include "base/testing/thorough.h"
 #include "reference.h"
 

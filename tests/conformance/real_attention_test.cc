@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "backend/cuda/attention/float64_test.h"
-#include "backend/cuda/attention/paged_step_bench.h"
+#include "backend/cuda/testing/paged_steps.h"
 #include "harness.h"
 
 namespace encore::conformance {

@@ -6,10 +6,10 @@
 
 #include <cuda_runtime.h>
 
-#include "backend/cuda/cuda_fixture.h"
 #include "backend/cuda/device/context.h"
 #include "backend/cuda/device/device.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/testing/cuda_fixture.h"
 #include "backend/device.h"
 #include "base/testing/message_of.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "model/checkpoint_fixture.h"
+#include "model/testing/checkpoint_fixture.h"
 
 namespace encore::model {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "listing/listing.h"
-#include "model/checkpoint_fixture.h"
 #include "model/graph.h"
+#include "model/testing/checkpoint_fixture.h"
 #include "model/testing/small_config.h"
 #include "model/testing/typed_tensors.h"
 

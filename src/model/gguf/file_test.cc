@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/temp_dir.h"
+#include "base/testing/temp_dir.h"
 #include "model/gguf/metadata.h"
 
 namespace encore::model::gguf {

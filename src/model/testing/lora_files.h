@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/temp_dir.h"
+#include "base/testing/temp_dir.h"
 #include "model/testing/typed_tensors.h"
 
 namespace encore::model {

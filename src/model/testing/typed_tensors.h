@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint_fixture.h"
+#include "model/testing/checkpoint_fixture.h"
 
 namespace encore::model {
 

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/attention/fixture.h"
 #include "backend/cuda/attention/gather_test.h"
+#include "backend/cuda/testing/attention_fixture.h"
 
 namespace encore {
 namespace {

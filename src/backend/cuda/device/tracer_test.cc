@@ -7,10 +7,10 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/cuda_fixture.h"
 #include "backend/cuda/device/cupti_tracer.h"
 #include "backend/cuda/device/stream.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/testing/cuda_fixture.h"
 #include "backend/fault.h"
 
 namespace encore::cuda {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/cuda_fixture.h"
+#include "backend/cuda/testing/cuda_fixture.h"
 #include "base/rounding.h"
 
 namespace encore {

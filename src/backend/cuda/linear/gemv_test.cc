@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/cuda_fixture.h"
+#include "backend/cuda/testing/cuda_fixture.h"
 
 namespace encore {
 namespace {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "backend/cuda/cuda_fixture.h"
+#include "backend/cuda/testing/cuda_fixture.h"
 #include "backend/tuning.h"
 #include "base/rounding.h"
 

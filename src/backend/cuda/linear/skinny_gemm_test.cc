@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/attention/attention.h"
-#include "backend/cuda/cuda_fixture.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/testing/cuda_fixture.h"
 #include "backend/tuning.h"
 #include "base/rounding.h"
 

@@ -11,9 +11,9 @@
 
 #include "base/json.h"
 #include "base/source_dir.h"
-#include "base/temp_dir.h"
+#include "base/testing/temp_dir.h"
 #include "server/api_server.h"
-#include "server/fake_exchange.h"
+#include "server/testing/fake_exchange.h"
 
 namespace encore::server::testing {
 

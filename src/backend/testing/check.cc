@@ -1,4 +1,4 @@
-#include "backend/check.h"
+#include "backend/testing/check.h"
 
 #include <algorithm>
 #include <cstring>

@@ -11,7 +11,7 @@
 
 #include <fmt/core.h>
 
-#include "backend/cuda/attention/paged_step_bench.h"
+#include "backend/cuda/testing/paged_steps.h"
 #include "backend/replay_time.h"
 #include "base/error.h"
 

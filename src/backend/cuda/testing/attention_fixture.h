@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/cuda_fixture.h"
+#include "backend/cuda/testing/cuda_fixture.h"
 #include "base/rounding.h"
 
 namespace encore {

@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/temp_dir.h"
 #include "base/tensor.h"
+#include "base/testing/temp_dir.h"
 
 namespace encore::model {
 
