@@ -7,10 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/device.h"
 #include "base/testing/message_of.h"
 #include "listing/listing.h"
 #include "ops/ops.h"
 #include "passes/pipeline.h"
+#include "runtime/executor.h"
 
 namespace encore::runtime {
 namespace {
