@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/scaled_products.h"
 #include "backend/cpu/simd.h"
 #include "backend/routing.h"
 #include "base/rounding.h"
@@ -243,15 +242,10 @@ void expert_products(const ExpertMlp& m, const ExpertMatrices& w, int64_t expert
     dots.w_stride = stride;
     dots.n = stride;
   }
-  if (w.has_block_scales()) {
-    grouped_dot_products(dots, w.columns(), Buffer::kFourth,
-                         [&](int64_t /*row*/, int64_t c, int64_t group) {
-                           return w.scales(expert, set, out + c)[group];
-                         });
-    return;
-  }
+  static_assert(kScaleBlock % kOutsPerItem == 0, "an item lies in one row of blocks");
+  if (w.has_block_scales()) dots.scales = w.scales(expert, set, out);
   simd().dot_products(dots);
-  if (w.scale == nullptr) return;
+  if (w.scale == nullptr || w.has_block_scales()) return;
   const float* scales = w.scales(expert, set, out);
   for (int64_t r = 0; r < num_rows; ++r) {
     for (int64_t c = 0; c < count; ++c)

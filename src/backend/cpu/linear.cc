@@ -2,14 +2,11 @@
 //
 // One row of x streams the weights once from memory. Many rows widen 16 rows of the weight at a
 // time and use them for every row of x, from registers in blocks. Both add in the order simd.h
-// gives. Where scales change along the columns, sums of kScaleBlock columns are scaled and added in
-// order.
+// gives, also where scales change along the columns.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/scaled_products.h"
 #include "backend/cpu/simd.h"
 #include "backend/fp8_activations.h"
 #include "backend/fused_linear.h"
@@ -43,11 +40,6 @@ struct Linear {
   [[nodiscard]] bool has_block_scales() const {
     return scale != nullptr && scale->shape.rank() == 2;
   }
-  // The factor of a sum over a group of columns.
-  [[nodiscard]] float group_scale(int64_t packed_row, int64_t out, int64_t group) const {
-    const float of_x = fp8_activations ? x_scales[packed_row * num_groups() + group] : 1;
-    return has_block_scales() ? of_x * scale->row<const float>(out / kScaleBlock)[group] : of_x;
-  }
 };
 
 // Row `row` of x, widened; or in fp8, with the scales of its groups.
@@ -58,10 +50,7 @@ void pack_row(const Linear& l, int64_t row, int64_t packed_row) {
   for (int64_t group = 0; group < l.num_groups(); ++group) {
     float* first = packed + group * kScaleBlock;
     const int64_t count = std::min(kScaleBlock, l.num_in() - group * kScaleBlock);
-    float largest = 0;
-    for (int64_t i = 0; i < count; ++i)
-      largest = std::fmax(largest, std::fabs(first[i]));
-    const float scale = activation_scale(largest);
+    const float scale = activation_scale(simd().max_magnitude(first, count));
     const float inverse = 1 / scale;
     for (int64_t i = 0; i < count; ++i)
       first[i] *= inverse;
@@ -96,6 +85,25 @@ void finish(const Linear& l, float* sums, int64_t row, int64_t num_rows, int64_t
   }
 }
 
+// Sets the scales of groups of columns: those of x in fp8, those of the block of the weight that holds
+// rows [out, out + kOutsPerPanel), or their products.
+void set_group_scales(const Linear& l, int64_t num_rows, int64_t out, DotProducts& dots) {
+  static_assert(kScaleBlock % kOutsPerPanel == 0, "a panel lies in one row of blocks");
+  const float* of_block =
+      l.has_block_scales() ? l.scale->row<const float>(out / kScaleBlock) : nullptr;
+  dots.scales = l.fp8_activations ? l.x_scales : of_block;
+  dots.scales_stride = l.fp8_activations ? l.num_groups() : 0;
+  if (!l.fp8_activations || of_block == nullptr) return;
+  float* products = thread_buffer(Buffer::kThird, num_rows * l.num_groups());
+  for (int64_t r = 0; r < num_rows; ++r) {
+    for (int64_t group = 0; group < l.num_groups(); ++group) {
+      const int64_t at = r * l.num_groups() + group;
+      products[at] = l.x_scales[at] * of_block[group];
+    }
+  }
+  dots.scales = products;
+}
+
 // Columns [first, last) of y for the packed rows, which are rows [row, row + num_rows) of x.
 void columns(const Linear& l, int64_t row, int64_t num_rows, int64_t first, int64_t last) {
   const bool widen = num_rows >= kMinRowsForPanel && l.weight.dtype != DType::kF32;
@@ -123,13 +131,8 @@ void columns(const Linear& l, int64_t row, int64_t num_rows, int64_t first, int6
       dots.w_stride = l.stride();
       dots.n = l.stride();
     }
-    if (l.fp8_activations || l.has_block_scales()) {
-      grouped_dot_products(
-          dots, l.num_in(), Buffer::kThird,
-          [&](int64_t r, int64_t c, int64_t group) { return l.group_scale(r, out + c, group); });
-    } else {
-      simd().dot_products(dots);
-    }
+    set_group_scales(l, num_rows, out, dots);
+    simd().dot_products(dots);
     finish(l, sums, row, num_rows, out, count);
   }
 }

@@ -5,6 +5,7 @@
 //
 // Sums have one order on every instruction set: 16 lanes, lane l takes elements l, l + 16, ... in
 // that order (of the even-odd arrangement, for bf16 weights), lanes are added pairwise at the end.
+// Where groups of columns have scales, a lane's sum of each group is scaled, and added in order.
 // So a dot product's bits do not depend on what else is computed beside it. Instruction sets differ
 // in one thing: without FMA each product is rounded.
 #pragma once
@@ -12,6 +13,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/scale_block.h"
 
 namespace encore::cpu {
 
@@ -25,7 +27,9 @@ constexpr int64_t padded(int64_t n) {
   return (n + kPadding - 1) / kPadding * kPadding;
 }
 
-// Dot products of every row of x with every row of w, of `n` elements each.
+// Dot products of every row of x with every row of w, of `n` elements each. Codes of w are numbers, as
+// the loader has seen to it. With `scales`, the products of kScaleBlock elements at a time are
+// multiplied by scales[i * scales_stride + group].
 struct DotProducts {
   const float* x = nullptr;  // for bf16 w: arranged kEvenOdd and padded
   int64_t x_stride = 0;      // Units: elements, like all strides here
@@ -37,6 +41,8 @@ struct DotProducts {
   int64_t n = 0;
   float* y = nullptr;  // y[i * y_stride + j] = x_i . w_j
   int64_t y_stride = 0;
+  const float* scales = nullptr;
+  int64_t scales_stride = 0;
 };
 
 // y_i += sum over j of weights[i][j] * rows[j], in the order of j; rows and y have `n` elements.
@@ -68,6 +74,8 @@ struct Simd {
   float (*sum_of_squares)(const float* x, int64_t n);
   // The largest number; NaNs are skipped; -infinity when there is none.
   float (*max_number)(const float* x, int64_t n);
+  // The largest magnitude; NaNs are skipped; 0 when there is none.
+  float (*max_magnitude)(const float* x, int64_t n);
   // 4 * num_blocks numbers of random::fill_block(seed, first_block + ...).
   void (*normals)(uint64_t seed, uint64_t first_block, int64_t num_blocks, float* to);
   // random::sample_noise of tokens 0 to 4 * num_blocks - 1.
@@ -79,7 +87,7 @@ const Simd& simd();
 
 // Every table this processor can run, the plain one first; for tests.
 struct SimdList {
-  const Simd* tables[3];
+  const Simd* tables[4];
   int count;
 };
 SimdList runnable_simd();

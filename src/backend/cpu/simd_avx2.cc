@@ -26,6 +26,7 @@ constexpr int64_t kStreamW = 4;
 // by; subnormals come out of the same product.
 constexpr int kFp8Magnitude = 0x7f;  // all of it set: NaN
 constexpr float kFp8Rebias = 0x1p120F;
+constexpr float kF16Rebias = 0x1p8F;
 constexpr int kQuietNan = 0x7fc00000;
 
 inline Vec zero() {
@@ -141,10 +142,26 @@ inline __m256 widen_fp8(__m128i eight) {
   const __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(codes, magnitude), 24);
   return _mm256_castsi256_ps(_mm256_or_si256(wide, sign));
 }
+// Sixteen codes; NaN stays NaN.
 inline Vec load(const Fp8* from) {
   const __m128i codes = load_half(from, 0);
   return {widen_fp8(codes), widen_fp8(_mm_unpackhi_epi64(codes, codes))};
 }
+
+// A code that is a number has its exponent and mantissa as those of an f16, times what the two
+// biases differ by.
+struct CodeLoader {
+  void load(const Fp8* from, Vec (&numbers)[4]) const {
+    constexpr short kSignExponentMantissa = static_cast<short>(0xbf80);
+    for (int i = 0; i < 4; ++i) {
+      const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(load_half(from, i)), 7);
+      const __m256i half = _mm256_and_si256(shifted, _mm256_set1_epi16(kSignExponentMantissa));
+      numbers[i] = mul({_mm256_cvtph_ps(_mm256_castsi256_si128(half)),
+                        _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))},
+                       broadcast(kF16Rebias));
+    }
+  }
+};
 
 #include "backend/cpu/simd_body.inc"
 

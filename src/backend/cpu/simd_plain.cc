@@ -77,6 +77,12 @@ inline void load_even_odd(const Bf16* from, Vec& even, Vec& odd) {
   even = each([&](int i) { return static_cast<float>(from[2 * i]); });
   odd = each([&](int i) { return static_cast<float>(from[2 * i + 1]); });
 }
+struct CodeLoader {
+  void load(const Fp8* from, Vec (&numbers)[4]) const {
+    for (int i = 0; i < 4; ++i)
+      numbers[i] = each([&](int l) { return static_cast<float>(from[i * kWidth + l]); });
+  }
+};
 template <typename T>
 inline void store(T* to, const Vec& v) {
   for (int i = 0; i < kWidth; ++i)

@@ -188,6 +188,95 @@ TEST_P(SimdTables, AddsDotProductsInOneOrder) {
   }
 }
 
+// A row of x that has a single one picks the code in its place.
+TEST_P(SimdTables, MultipliesByWhatACodeStandsFor) {
+  std::vector<uint8_t> codes;
+  for (int bits = 0; bits < 0x100; ++bits) {
+    if ((bits & 0x7f) != 0x7f) codes.push_back(static_cast<uint8_t>(bits));
+  }
+  const auto n = static_cast<int64_t>(codes.size());
+  for (int64_t place = 0; place < n; ++place) {
+    std::vector<float> x(codes.size());
+    x[static_cast<size_t>(place)] = 1;
+    float product = -1;
+    simd_->dot_products({.x = x.data(),
+                         .x_stride = n,
+                         .num_x = 1,
+                         .w = codes.data(),
+                         .w_dtype = DType::kFP8,
+                         .w_stride = n,
+                         .num_w = 1,
+                         .n = n,
+                         .y = &product,
+                         .y_stride = 1});
+    Float8 code;
+    code.bits = codes[static_cast<size_t>(place)];
+    ASSERT_EQ(product, float(code)) << "code " << int{code.bits};
+  }
+}
+
+// The bits of products with codes depend neither on how many are asked for nor on whether the codes
+// were widened before, with and without scales of groups of columns.
+TEST_P(SimdTables, AddsProductsOfCodesInOneOrder) {
+  constexpr int64_t kX = 7;
+  constexpr int64_t kW = 9;
+  for (const int64_t n : {1, 15, 16, 31, 63, 64, 65, 100, 128, 129, 200, 1000}) {
+    const std::vector<float> x = numbers(kX * n);
+    std::vector<uint8_t> codes(static_cast<size_t>(kW * n));
+    simd_->store(numbers(kW * n, 20).data(), kW * n, DType::kFP8, codes.data());
+    std::vector<float> wide(codes.size());
+    simd_->load(codes.data(), DType::kFP8, kW * n, wide.data());
+    const int64_t groups = (n + kScaleBlock - 1) / kScaleBlock;
+    const std::vector<float> scales = numbers(kX * groups);
+    for (const bool has_scales : {false, true}) {
+      std::vector<float> all(kX * kW);
+      DotProducts dots{.x = x.data(),
+                       .x_stride = n,
+                       .num_x = kX,
+                       .w = codes.data(),
+                       .w_dtype = DType::kFP8,
+                       .w_stride = n,
+                       .num_w = kW,
+                       .n = n,
+                       .y = all.data(),
+                       .y_stride = kW,
+                       .scales = has_scales ? scales.data() : nullptr,
+                       .scales_stride = groups};
+      simd_->dot_products(dots);
+      for (int64_t r = 0; r < kX; ++r) {
+        for (int64_t c = 0; c < kW; ++c) {
+          float one = 0;
+          dots.x = x.data() + r * n;
+          dots.w = codes.data() + c * n;
+          dots.num_x = dots.num_w = 1;
+          dots.y = &one;
+          dots.scales = has_scales ? scales.data() + r * groups : nullptr;
+          simd_->dot_products(dots);
+          ASSERT_EQ(one, all[static_cast<size_t>(r * kW + c)]) << r << " " << c << " n " << n;
+          double exact = 0;
+          for (int64_t i = 0; i < n; ++i) {
+            const double scale =
+                has_scales ? scales[static_cast<size_t>(r * groups + i / kScaleBlock)] : 1;
+            exact +=
+                scale * x[static_cast<size_t>(r * n + i)] * wide[static_cast<size_t>(c * n + i)];
+          }
+          ASSERT_NEAR(one, exact, 1e-4 * std::sqrt(static_cast<double>(n + 1)));
+        }
+      }
+      dots.x = x.data();
+      dots.w = wide.data();
+      dots.w_dtype = DType::kF32;
+      dots.num_x = kX;
+      dots.num_w = kW;
+      dots.scales = has_scales ? scales.data() : nullptr;
+      std::vector<float> widened(kX * kW);
+      dots.y = widened.data();
+      simd_->dot_products(dots);
+      EXPECT_EQ(all, widened) << "n " << n;
+    }
+  }
+}
+
 TEST_P(SimdTables, SumsWeightedRows) {
   for (const int64_t n : kLengths) {
     const std::vector<float> weights = numbers(2 * 5);
@@ -252,6 +341,10 @@ TEST_P(SimdTables, ReducesRows) {
     }
     EXPECT_NEAR(simd_->sum_of_squares(x.data(), n), squares, 1e-5 * (1 + squares));
     EXPECT_EQ(simd_->max_number(x.data(), n), largest);
+    float magnitude = 0;
+    for (const float value : x)
+      magnitude = std::max(magnitude, std::fabs(value));
+    EXPECT_EQ(simd_->max_magnitude(x.data(), n), magnitude);
 
     std::vector<float> powers = x;
     const float sum = simd_->exp_sum(powers.data(), n, 0.5F);
@@ -270,8 +363,10 @@ TEST_P(SimdTables, FindsTheLargestAmongNaNs) {
     for (int64_t place = 0; place < n; ++place) {
       std::vector<float> x(static_cast<size_t>(n), NAN);
       EXPECT_EQ(simd_->max_number(x.data(), n), -INFINITY);
+      EXPECT_EQ(simd_->max_magnitude(x.data(), n), 0.0F);
       x[static_cast<size_t>(place)] = -3;
       EXPECT_EQ(simd_->max_number(x.data(), n), -3.0F);
+      EXPECT_EQ(simd_->max_magnitude(x.data(), n), 3.0F);
     }
   }
 }
@@ -292,10 +387,11 @@ TEST_P(SimdTables, DrawsTheBitsThatRandomDefines) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Each, SimdTables, testing::Values(0, 1, 2), [](const testing::TestParamInfo<int>& info) {
-      return std::string(std::vector<const char*>{"Plain", "Avx2", "Avx512"}[info.param]);
-    });
+INSTANTIATE_TEST_SUITE_P(Each, SimdTables, testing::Values(0, 1, 2, 3),
+                         [](const testing::TestParamInfo<int>& info) {
+                           return std::string(std::vector<const char*>{"Plain", "Avx2", "Avx512",
+                                                                       "Avx512Vbmi"}[info.param]);
+                         });
 
 }  // namespace
 }  // namespace encore::cpu
