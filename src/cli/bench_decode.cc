@@ -29,7 +29,8 @@ wall time from token WARMUP of the sequence that started last to token WARMUP + 
 STEPS (in bursts, where some tokens come together, from and to the next that is the last of those, so give or take a
 step); the median of RUNS such figures. All sequences decode throughout. `top-p ms` is the same, of one run, with
 temperature 0.8 and top-p 0.95. With drafts (--speculative-tokens) a step stands for each of the tokens that come
-together, tokens/s counts those of all sequences, and `device ms` is a step without any; `speed-up` is over eager steps; `device ms` is what of a step passes on the device, by its own clock.
+together, tokens/s counts those of all sequences, and `device ms` is that of a step without any. `speed-up` is over eager
+steps; `device ms` is what of a step passes on the device, by its own clock.
 GB/s counts the least traffic: every weight once, every activation once, and the KV really read. `of read` is that
 over what this device reads at best, measured in the same run.
 Of the host, in us a step: `enqueue` until a step is enqueued; `cpu` the thread's time, with what it costs to sleep

@@ -371,6 +371,7 @@ void Command::group(const std::string& title, const std::vector<std::string>& na
 
 Command* Command::add_subcommand(const std::string& name, const std::string& description) {
   verbs_.emplace_back(new Command(app_->add_subcommand(name, description)));
+  verbs_.back()->footer("");  // else it has that of the command above
   return verbs_.back().get();
 }
 

@@ -242,7 +242,6 @@ std::string man_text(const VerbText& program) {
       ".TH ENCORE 1 \"\" \"encore {}\" \"User Commands\"\n.SH NAME\nencore \\- {}\n.SH SYNOPSIS\n"
       ".B encore\n.I VERB\n[\\fIOPTION\\fR ...]\n.SH DESCRIPTION\n.nf\n{}\n.fi\n",
       build_info().version, roff(program.doc), roff(program.footer));
-  std::vector<std::string> footers = {program.footer};
   for_each_verb(program, [&](const VerbText& verb) {
     if (&verb == &program) return;
     text += fmt::format(".SH \"{}\"\n{}\n", roff(verb.path), roff(verb.doc));
@@ -252,9 +251,7 @@ std::string man_text(const VerbText& program) {
       if (!option.value.empty()) text += fmt::format(" \\fI{}\\fR", roff(option.value));
       text += fmt::format("\n{}\n", roff(option.doc));
     }
-    if (verb.footer.empty() || std::ranges::find(footers, verb.footer) != footers.end()) return;
-    footers.push_back(verb.footer);
-    text += fmt::format(".PP\n.nf\n{}\n.fi\n", roff(verb.footer));
+    if (!verb.footer.empty()) text += fmt::format(".PP\n.nf\n{}\n.fi\n", roff(verb.footer));
   });
   return text;
 }

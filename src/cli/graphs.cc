@@ -42,16 +42,17 @@ a ladder's recordings take, as --estimate has it. Where the log says how steps r
 
 Coverage counts every step that the scheduler may form under --max-batch-size and --max-num-tokens, as decided by what
 would be recorded for these ladders: --coverage needs no log, --eager-steps forbid makes an uncovered step an error.
+Without a log, the limits are 512 sequences and 2048 tokens unless the options say otherwise.
 
 With --estimate: nodes, recording time and memory by size, from the program of --model and the kernels of --device
 (which need not be here), nothing loaded.
   time    recordings x {:.0f} us + nodes x {:.0f} us; for those of executables {:.1f} us more, for those that share one
           in another's {:.1f} us
   memory  executables x {:.0f} kB + their nodes x {:.1f} kB; the arena beside it is one for all sizes
-Times were measured on an H200, memory on an H100, with CUDA 13.0. --measure loads the model and puts the figures of this device beside them:
-strategies for decode and token sizes (steps with prompts whole, as they are served, and in pieces), numbers of sizes, orders of recording beside the one arena, the tokens of KV that
-recordings take the place of, and the memory plan against the driver's count; up to 512 sequences also the published
-figures of such strategies.)",
+Times were measured on an H200, memory on an H100, with CUDA 13.0. --measure loads the model and puts the figures of this
+device beside them: strategies for decode and token sizes (steps with prompts whole, as they are served, and in pieces),
+numbers of sizes, orders of recording beside the one arena, the tokens of KV that recordings take the place of, and the
+memory plan against the driver's count; up to 512 sequences also the published figures of such strategies.)",
       planning::kUsPerRecording, planning::kCaptureUsPerNode, planning::kInstantiateUsPerNode,
       planning::kSharedUsPerNode, planning::kBytesPerExecutable / 1e3,
       planning::kBytesPerNode / 1e3);

@@ -35,8 +35,8 @@ constexpr const char* kMainFooter = R"(Examples:
 
 A model is the directory of a Hugging Face checkpoint, the ORG/NAME of one that `encore pull` or
 `hf download` fetched, the name of a bundled model (stories, stories-draft), or synthetic:NAME for
-random weights. `encore VERB --help` explains a verb and
-shows what people need first, `encore VERB --help-all` has every option.
+random weights. `encore VERB --help` explains a verb and shows what people need first, `encore VERB
+--help-all` has every option.
 
 Results go to stdout, everything else to stderr. Exit codes:
   0 done                      4 valid, but not supported       130 interrupted (Ctrl-C)

@@ -105,6 +105,7 @@ void add_tokenize(Command& app) {
       "Leave out the tokens that the model expects around a text, such as the begin token");
   verb->add_flag("--json", options->json,
                  "Read each line as a JSON string, so that a text may hold line ends");
+  verb->footer("  echo \"Once upon a time\" | encore tokenize");
   verb->callback([options] { tokenize(*options); });
 }
 
@@ -117,6 +118,7 @@ void add_detokenize(Command& app) {
   verb->add_flag("--special", options->special, "Keep special tokens in the text");
   verb->add_flag("--json", options->json,
                  "Write each text as a JSON string, so that it stays on one line");
+  verb->footer("  echo \"Once upon a time\" | encore tokenize | encore detokenize");
   verb->callback([options] { detokenize(*options); });
 }
 

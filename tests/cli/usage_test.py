@@ -66,6 +66,12 @@ class ShellTest(CliTest):
                    "printf '%s\\n' \"${COMPREPLY[@]}\"")
         return subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
+    def test_help_of_a_verb_has_no_examples_of_others(self):
+        of_all = self.run_encore("--help").stdout
+        self.assertIn("encore generate --prompt", of_all)
+        for verb in ("tokenize", "detokenize", "doctor", "config", "bench", "man"):
+            self.assertNotIn("encore generate", self.run_encore(verb, "--help").stdout, verb)
+
     def test_bash_completes_verbs_options_and_values(self):
         script = self.work / "encore.bash"
         script.write_text(self.run_encore("completion", "bash").stdout)
