@@ -125,6 +125,7 @@ class Simulation : private sched::StepDevice<SimulatedStep> {
     shape.experts = cost_.experts.distinct(plan.num_tokens());
     const double seconds = cost_(shape) * 1e-6;
     now_s_ += cost_.host_us * 1e-6;
+    if (!loop_.in_flight().empty()) loop_.last().is_end_missed = loop_.last().end_s < now_s_;
     step.launched_at = now();
     step.begin_s = std::max(now_s_, device_free_s_);
     step.end_s = step.begin_s + seconds;

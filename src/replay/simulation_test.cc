@@ -131,6 +131,20 @@ TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
   EXPECT_DOUBLE_EQ(simulate(one, simulated, cost).wall_s, record.wall_s + 4 * 0.25);
 }
 
+// Steps that are over when the host comes may have been shorter than that, so no chunk of the prompt is.
+TEST_F(SimulationTest, AHostThatIsLateTeachesTheBudgetOfPromptsNothing) {
+  const engine::Request reads{.prompt = std::vector<int32_t>(200, 1), .max_tokens = 1};
+  const std::vector<Request> three = {
+      {.asked = {.prompt = {1, 2}, .max_tokens = 100}}, {.asked = reads}, {.asked = reads}};
+  SimulationOptions simulated = options();
+  StepCost cost{.decode = {.constant_us = 1e3}, .mixed = {.constant_us = 1e3}, .host_us = 50e3};
+  const int64_t whole_chunks = simulate(three, simulated, cost).mixed->steps;
+  simulated.engine.target_step_ms = 20;
+  EXPECT_EQ(simulate(three, simulated, cost).mixed->steps, whole_chunks);
+  std::swap(cost.host_us, cost.mixed.constant_us);
+  EXPECT_GT(simulate(three, simulated, cost).mixed->steps, whole_chunks);
+}
+
 TEST_F(SimulationTest, ARequestWaitsForItsArrivalAndNotForAnother) {
   const std::vector<Request> two = {
       {.arrival_s = 0, .asked = {.prompt = {1, 2}, .max_tokens = 2}},
