@@ -37,12 +37,14 @@ constexpr int64_t kLayerTokens = 64;  // of the text, that errors by layer are m
 
 constexpr const char* kEvalFooter =
     R"(The text is cut into windows, each of which is a sequence of its own, with the begin token where the tokenizer adds
-one. Perplexity is of every token but the first of a window. With --against, logits of the reference are kept in memory: float32, tokens times vocabulary.
+one. Perplexity is of every token but the first of a window. With --against, logits of the reference are kept in memory, in
+float32. Errors by layer are of the residual stream behind it, on the first 64 tokens; errors of tensors are of the numbers
+that weights stand for.
 
-    encore eval --model DIR-FP8 --against DIR            what a checkpoint in fewer bits lost
-    encore eval --model DIR --quantize fp8 --against float32   what --quantize would cost
-    encore eval --model FILE.gguf --against DIR          what blocks of few bits lost
-    encore eval --model DIR-FP8 --activations 16-bit --against float32)";
+    encore eval --model DIR-FP8 --against DIR                            what a checkpoint in fewer bits lost
+    encore eval --model DIR --quantize fp8 --against DIR                 what --quantize would cost
+    encore eval --model DIR-FP8 --activations 16-bit --against float32   what is lost beside the weights as stored
+    encore eval --model FILE.gguf --against DIR                          what blocks of few bits lost)";
 
 struct EvalOptions {
   config::Settings settings;
@@ -66,6 +68,7 @@ struct Evaluated {
 
 struct Evaluation {
   std::string model;
+  std::string numbers;  // what options make of its numbers
   std::string against;
   measure::LogitsFigures figures;
   double tokens_per_second = 0;
@@ -77,6 +80,20 @@ struct Evaluation {
 };
 
 using Windows = std::vector<std::vector<int32_t>>;
+
+// What options make of the model's numbers: ", quantized to fp8".
+std::string numbers_text(const model::FormatOptions& formats) {
+  const std::string weights = formats.quantize ? ", quantized to fp8" : "";
+  switch (formats.activations) {
+    case model::Activations::kAsMade:
+      return weights;
+    case model::Activations::kFp8:
+      return weights + ", activations in fp8";
+    case model::Activations::k16Bit:
+      return weights + ", activations in 16 bits";
+  }
+  return weights;
+}
 
 // The text of a file; without a path, the bundled one.
 std::string read_text(const std::string& path) {
@@ -211,7 +228,9 @@ Evaluation evaluation_of(const EvalOptions& options) {
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const model::ModelSource source = setup::open_source(options.settings);
   const Windows windows = read_windows(options, source);
-  Evaluation report{.model = model_text(options.settings), .against = options.against};
+  Evaluation report{.model = model_text(options.settings),
+                    .numbers = numbers_text(options.settings.load.formats),
+                    .against = options.against};
   std::optional<Evaluated> reference;
   if (!options.against.empty()) {
     double bytes = 0;
@@ -296,7 +315,7 @@ Table tensor_table(const Evaluation& report) {
 }
 
 std::string evaluation_title(const Evaluation& report) {
-  return fmt::format("{}{} on {} tokens", report.model,
+  return fmt::format("{}{}{} on {} tokens", report.model, report.numbers,
                      report.against.empty() ? "" : " against " + report.against,
                      report.figures.num_tokens);
 }
@@ -334,17 +353,53 @@ json::object evaluation_json(const Evaluation& report) {
   return object;
 }
 
-std::string evaluation_html(const Evaluation& report) {
-  const measure::LogitsFigures& f = report.figures;
-  std::string body = measure::html_tile(fmt::format("{:.4f}", f.perplexity), "perplexity");
-  if (!report.against.empty()) {
-    body += measure::html_tile(fmt::format("{:.4f}", f.reference_perplexity), "of the reference");
-    body += measure::html_tile(fmt::format("{:.2e}", f.mean_kl), "mean KL divergence, nats");
-    body += measure::html_tile(percent(f.same_top), "same likeliest token");
+using NamedErrors = std::vector<std::pair<std::string, double>>;
+
+// A section with a bar for each error, over the largest of them.
+std::string error_section(std::string_view heading, std::string_view what,
+                          const NamedErrors& errors) {
+  if (errors.empty()) return "";
+  double largest = 0;
+  for (const auto& [name, error] : errors)
+    largest = std::max(largest, error);
+  std::string rows;
+  for (const auto& [name, error] : errors) {
+    rows += fmt::format(
+        R"(<tr><td>{}</td><td>{:.3e}</td><td class="track"><div style="width:{:.1f}%"></div></td></tr>)",
+        measure::html_escaped(name), error, largest > 0 ? 100 * error / largest : 0);
   }
+  return fmt::format(
+      R"(<section><h2>{}</h2><p>{}</p><div class="scroll"><table>{}</table></div></section>)",
+      heading, what, rows);
+}
+
+std::string evaluation_html(const Evaluation& report) {
+  constexpr std::string_view kStyle =
+      "td.track { width: 60%; } td.track div { background: var(--bar); height: 10px; "
+      "border-radius: 3px; }";
+  const measure::LogitsFigures& f = report.figures;
+  std::string tiles = measure::html_tile(fmt::format("{:.4f}", f.perplexity), "perplexity");
+  if (!report.against.empty()) {
+    tiles += measure::html_tile(fmt::format("{:.4f}", f.reference_perplexity), "of the reference");
+    tiles += measure::html_tile(fmt::format("{:.2e}", f.mean_kl), "mean KL divergence, nats");
+    tiles += measure::html_tile(percent(f.same_top), "same likeliest token");
+  }
+  NamedErrors tensors;
+  for (const measure::WeightError& tensor : report.tensors)
+    tensors.emplace_back(tensor.tensor, tensor.error);
   return measure::html_page(
       "encore eval", "Evaluation", evaluation_title(report),
-      body + "<pre>" + measure::html_escaped(evaluation_text(report)) + "</pre>");
+      "<div class=\"tiles\">" + tiles + "</div>" +
+          error_section("Error by layer",
+                        "Relative error of the residual stream behind each layer, on the first "
+                        "tokens of the text.",
+                        report.layers) +
+          error_section("Worst tensors",
+                        "Relative error of the numbers that weights stand for, the largest first.",
+                        tensors) +
+          "<section><h2>All figures</h2><pre>" +
+          measure::html_escaped(figures_table(report).text()) + "</pre></section>",
+      kStyle);
 }
 
 void eval(const EvalOptions& options) {

@@ -81,7 +81,12 @@ class EvalTest(CliTest):
         self.assertRegex(result.stdout, r"perplexity +\d+\.\d{4} +\d+\.\d{4}")
         self.assertRegex(result.stdout, r"layer 0 +\d\.\d+e-0\d")
         self.assertRegex(result.stdout, r"model\.layers\.\d\.\S+\.weight +\d\.\d+e-0\d")
-        self.assertIn("mean KL divergence", page.read_text())
+        self.assertIn("stories, quantized to fp8 against float32 on 64 tokens", result.stdout)
+        html = page.read_text()
+        self.assertIn("mean KL divergence", html)
+        for section, row in (("Error by layer", "layer 4"), ("Worst tensors", "model.layers.")):
+            behind = html[html.index(section):]
+            self.assertRegex(behind, rf'<td>{row}[^<]*</td><td>\d\.\d+e-0\d</td><td class="track"><div style="width:\d')
 
     def test_without_a_reference_there_is_the_perplexity_alone(self):
         report = self.eval(tokens=60)
