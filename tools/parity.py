@@ -278,8 +278,15 @@ def compare_quantized(name, number, encore, options, work):
     rows = prompts([n for n in PROMPTS[options.device] if n > 32], config.vocab_size, seed=number)
     results = []
     for strategy in quantized.STRATEGIES:
-        checkpoint = quantized.save(models.random_model(config, torch.bfloat16, options.device, seed=number), strategy,
-                                    work / strategy)
+        stored = models.random_model(config, torch.bfloat16, options.device, seed=number)
+        largest_inputs = None
+        if strategy == "tensor":
+            with quantized.Inputs(stored) as inputs:
+                for row in rows:
+                    run_model(stored, row)
+            largest_inputs = inputs.largest
+        checkpoint = quantized.save(stored, strategy, work / strategy, largest_inputs)
+        del stored
         model = models.random_model(config, torch.bfloat16, options.device, seed=number).float()
         model.set_attn_implementation("eager")
         quantized.restore(model, checkpoint)
@@ -287,6 +294,9 @@ def compare_quantized(name, number, encore, options, work):
         references = [run_model(model, row) for row in rows]
         with quantized.Fp8Activations(model):
             rounded = [run_model(model, row) for row in rows]
+        if largest_inputs is not None:
+            with quantized.Fp8Activations(model, checkpoint):
+                by_static = [run_model(model, row) for row in rows]
         del model
         free_memory()
 
@@ -297,8 +307,10 @@ def compare_quantized(name, number, encore, options, work):
             return error_of(list(encore.logits(folder, rows, work, "--dtype", "bf16", *flags)))
 
         bf16 = error_of_encore(floats)
-        for activations, yardstick, most in (("16-bit", bf16, MAX_RATIO_OF_WEIGHTS),
-                                             ("fp8", error_of(rounded), MAX_RATIO_OF_ACTIVATIONS)):
+        yardsticks = [("16-bit", bf16, MAX_RATIO_OF_WEIGHTS), ("fp8", error_of(rounded), MAX_RATIO_OF_ACTIVATIONS)]
+        if largest_inputs is not None:
+            yardsticks.append(("static", error_of(by_static), MAX_RATIO_OF_ACTIVATIONS))
+        for activations, yardstick, most in yardsticks:
             error = error_of_encore(checkpoint, "--activations", activations)
             results.append({"model": name, "scales": strategy, "activations": activations, "rms_encore": error,
                             "rms_yardstick": yardstick, "ratio": error / yardstick, "passed": error <= most * yardstick})

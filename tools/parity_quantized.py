@@ -26,8 +26,29 @@ def largest_by(strategy, weight):
     return padded.reshape(-(-rows // BLOCK), BLOCK, -(-columns // BLOCK), BLOCK).abs().amax((1, 3))
 
 
-def save(model, strategy, directory):
-    """Quantizes the model in place by the package, and writes its checkpoint."""
+class Inputs:
+    """While it lasts, it notes the largest magnitude of what each product of the model takes."""
+
+    def __init__(self, model):
+        self.largest, self.handles = {}, []
+        self.products = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+
+    def note(self, name, x):
+        self.largest[name] = max(self.largest.get(name, 0.0), x.abs().max().item())
+
+    def __enter__(self):
+        self.handles = [module.register_forward_pre_hook(lambda _, inputs, name=name: self.note(name, inputs[0]))
+                        for name, module in self.products.items()]
+        return self
+
+    def __exit__(self, *_):
+        for handle in self.handles:
+            handle.remove()
+
+
+def save(model, strategy, directory, largest_inputs=None):
+    """Quantizes the model in place by the package, and writes its checkpoint; with static scales of activations where their
+    largest magnitudes are given, by product."""
     from compressed_tensors.compressors import ModelCompressor
     from compressed_tensors.quantization import (QuantizationArgs, QuantizationConfig, QuantizationScheme,
                                                  apply_quantization_config)
@@ -39,10 +60,14 @@ def save(model, strategy, directory):
     inputs = QuantizationArgs(**common, strategy="token", dynamic=True)
     if strategy == "block":
         inputs = QuantizationArgs(**common, strategy="group", group_size=BLOCK, dynamic=True)
+    if largest_inputs is not None:
+        inputs = QuantizationArgs(**common, strategy="tensor", dynamic=False)
     apply_quantization_config(model, QuantizationConfig(
         config_groups={"group_0": QuantizationScheme(targets=["Linear"], weights=weights, input_activations=inputs)},
         ignore=["lm_head"], format="float-quantized"))
-    for module in model.modules():
+    for name, module in model.named_modules():
+        if largest_inputs is not None and hasattr(module, "input_scale"):
+            module.input_scale.data.fill_(largest_inputs[name] / FP8_MAX)
         if hasattr(module, "weight_scale"):
             largest = largest_by(strategy, module.weight.float())
             scale, _ = calculate_qparams(-largest, largest, weights)
@@ -109,25 +134,31 @@ def restore(model, checkpoint):
             module.weight.data.copy_(codes.float() * scale)
 
 
-def in_fp8(x):
-    """Activations as Encore rounds them: one scale for a row's 128 columns."""
+def in_fp8(x, static_scale=None):
+    """Activations as Encore rounds them: one scale for a row's 128 columns, or the static one."""
     padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
     scale = padded.abs().amax(-1, keepdim=True) / FP8_MAX
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    if static_scale is not None:
+        scale = torch.full_like(scale, static_scale)
     codes = (padded * (1 / scale)).clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
     return (codes.float() * scale).flatten(-2)[..., :x.shape[-1]]
 
 
 class Fp8Activations:
-    """While it lasts, every product but the head's takes them."""
+    """While it lasts, every product but the head's takes them; by the static scales of a checkpoint where one is given."""
 
-    def __init__(self, model):
-        self.modules = [module for name, module in model.named_modules()
-                        if isinstance(module, torch.nn.Linear) and name != "lm_head"]
-        self.handles = []
+    def __init__(self, model, checkpoint=None):
+        self.products = [(name, module) for name, module in model.named_modules()
+                         if isinstance(module, torch.nn.Linear) and name != "lm_head"]
+        self.scales, self.handles = {}, []
+        if checkpoint is not None:
+            with safe_open(checkpoint / "model.safetensors", "pt") as file:
+                self.scales = {name: file.get_tensor(f"{name}.input_scale").float().item() for name, _ in self.products}
 
     def __enter__(self):
-        self.handles = [module.register_forward_pre_hook(lambda _, inputs: (in_fp8(inputs[0]),)) for module in self.modules]
+        self.handles = [module.register_forward_pre_hook(lambda _, inputs, scale=self.scales.get(name): (in_fp8(inputs[0], scale),))
+                        for name, module in self.products]
 
     def __exit__(self, *_):
         for handle in self.handles:

@@ -73,7 +73,7 @@ Parts norm_parts(const KernelArgs& args, const LinearOperands& o) {
   operands["x"] = add_norm(args, o, scratch, result);
   KernelArgs& product = result.add(args, o.silu_mul ? "fused_linear" : "linear",
                                    std::move(operands), {{"y", *o.out}});
-  pass_on(args.attrs, {"fp8_rows", "lora_blocks", "epilogue"}, product.attrs);
+  pass_on(args.attrs, {"fp8_rows", "x_scale", "lora_blocks", "epilogue"}, product.attrs);
   end(scratch, result);
   return result;
 }
@@ -110,7 +110,7 @@ Parts lora_parts(const KernelArgs& args, const LinearOperands& o, const Takes& t
   if (o.silu_mul) product = scratch.take(o.out->dtype, o.x->num_rows(), o.weight->num_rows());
   KernelArgs& without = result.add(args, o.norm != nullptr ? "fused_linear" : "linear", base.inputs,
                                    {{"sum", o.sum}, {"y", product}});
-  pass_on(args.attrs, {"eps", "offset", "fp8_rows"}, without.attrs);
+  pass_on(args.attrs, {"eps", "offset", "fp8_rows", "x_scale"}, without.attrs);
   if (o.silu_mul) without.attrs.set(std::string(kChosenWithSiluMul), int64_t{1});
   KernelArgs& expand = result.add(
       args, "lora_expand",
@@ -141,6 +141,8 @@ LinearOperands linear_operands(const KernelArgs& args) {
   o.silu_mul = args.attrs.find("epilogue") != nullptr;
   o.fp8_activations = args.attrs.find("fp8_rows") != nullptr &&
                       (args.batch_invariant || o.x->num_rows() >= args.attrs.get_int("fp8_rows"));
+  if (args.attrs.find("x_scale") != nullptr)
+    o.x_scale = static_cast<float>(args.attrs.get_double("x_scale"));
   return o;
 }
 
@@ -169,7 +171,7 @@ Parts linear_parts(const KernelArgs& args, const Takes& takes) {
   if (o.norm != nullptr) operands["x"] = add_norm(args, o, scratch, result);
   const auto add_product = [&](std::string_view op, const TensorView& y) -> KernelArgs& {
     KernelArgs& product = add(op, std::move(operands), y);
-    pass_on(args.attrs, {"fp8_rows", kChosenWithSiluMul}, product.attrs);
+    pass_on(args.attrs, {"fp8_rows", "x_scale", kChosenWithSiluMul}, product.attrs);
     return product;
   };
   if (!o.silu_mul) {

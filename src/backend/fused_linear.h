@@ -25,6 +25,7 @@ struct LinearOperands {
   double norm_offset = 0;  // added to its weight
   bool silu_mul = false;
   bool fp8_activations = false;  // what is multiplied is rounded to fp8 (fp8_activations.h)
+  float x_scale = 0;             // by this static scale; 0: each group has its own
 };
 LinearOperands linear_operands(const KernelArgs& args);
 

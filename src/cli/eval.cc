@@ -89,6 +89,8 @@ std::string numbers_text(const model::FormatOptions& formats) {
       return weights;
     case model::Activations::kFp8:
       return weights + ", activations in fp8";
+    case model::Activations::kStatic:
+      return weights + ", activations in fp8 by static scales";
     case model::Activations::k16Bit:
       return weights + ", activations in 16 bits";
   }

@@ -64,6 +64,7 @@ runtime::Graphs parse_graphs(const Text& text) {
 
 model::Activations parse_activations(std::string_view text) {
   if (text == "fp8") return model::Activations::kFp8;
+  if (text == "static") return model::Activations::kStatic;
   return text == "16-bit" ? model::Activations::k16Bit : model::Activations::kAsMade;
 }
 
@@ -102,9 +103,10 @@ constexpr Option kOptions[] = {
      "scale for each row, and activations in FP8; those that are stored in FP8 stay as they are"},
     {"activations", Group::kModel,
      [](Settings& s, const Text& v) { s.load.formats.activations = parse_activations(v); }, "",
-     value("auto"), one_of("auto|fp8|16-bit"),
+     value("auto"), one_of("auto|fp8|static|16-bit"),
      "What weights in FP8 are multiplied with in steps of 33 tokens or more: auto is what the "
-     "checkpoint was made for, fp8 rounds activations to e4m3, 16-bit never does"},
+     "checkpoint was made for, fp8 rounds activations to e4m3 by a scale for each token and 128 "
+     "columns, static by the scales in the checkpoint, 16-bit never does"},
     {"lora", Group::kModel,
      [](Settings& s, const Texts& v) {
        for (const std::string& text : v.texts)

@@ -357,5 +357,17 @@ TEST(Fp8Weights, HaveActivationsInFp8AtEverySizeWhereTheBatchMustNotShow) {
   EXPECT_NE(Loaded(dir, {}, true).logits(16), Loaded(dir).logits(16));
 }
 
+// Static scales round otherwise than those of each token: they are one number for a whole tensor.
+TEST(Fp8Weights, RoundActivationsByTheScalesInTheCheckpointWhereAsked) {
+  const TempDir dir;
+  write_fp8(dir, kSpellings[2]);
+  const std::vector<float>& expected = expected_logits(Layout::kTensor);
+  const std::vector<float> found =
+      Loaded(dir, {.activations = model::Activations::kStatic}).logits();
+  EXPECT_LT(error_of(found, expected), 0.2);
+  EXPECT_GT(error_of(found, expected), 1e-3);
+  EXPECT_NE(found, Loaded(dir, {.activations = model::Activations::kFp8}).logits());
+}
+
 }  // namespace
 }  // namespace encore::engine

@@ -26,6 +26,7 @@ namespace {
 ir::Attrs attrs_of(const Builder::Matrix& matrix) {
   ir::Attrs attrs;
   if (matrix.fp8_rows) attrs.set("fp8_rows", *matrix.fp8_rows);
+  if (matrix.x_scale) attrs.set("x_scale", *matrix.x_scale);
   return attrs;
 }
 

@@ -29,12 +29,14 @@ class Builder {
   struct Matrix {
     // NOLINTNEXTLINE(google-explicit-constructor): a value of floats is one
     Matrix(ValueId weight) : weight(weight) {}
-    Matrix(ValueId codes, ValueId scale, std::optional<int64_t> fp8_rows)
-        : weight(codes), scale(scale), fp8_rows(fp8_rows) {}
+    Matrix(ValueId codes, ValueId scale, std::optional<int64_t> fp8_rows,
+           std::optional<double> x_scale = std::nullopt)
+        : weight(codes), scale(scale), fp8_rows(fp8_rows), x_scale(x_scale) {}
 
     ValueId weight;
     std::optional<ValueId> scale;
     std::optional<int64_t> fp8_rows;  // from so many rows of x on, those are rounded to fp8
+    std::optional<double> x_scale;    // by this static scale; absent: by scales of their own
   };
   // Room for adapters: see `linear` in ops.cc.
   struct Lora {

@@ -98,7 +98,8 @@ Builder::Matrix Trace::matrix(const std::string& prefix, int64_t out, int64_t in
       add_weight(prefix + ".weight", {DType::kFP8, {out, in}}, {std::move(stored.weight), {}});
   const ValueId scale =
       add_weight(prefix + ".scale", {DType::kF32, std::move(dims)}, {std::move(stored.scale), {}});
-  return {weight, scale, format->fp8_activations ? std::optional(options.fp8_rows) : std::nullopt};
+  if (!format->fp8_activations) return {weight, scale, std::nullopt};
+  return {weight, scale, options.fp8_rows, format->x_scale};
 }
 
 ValueId Trace::project(ValueId x, const std::string& prefix, int64_t out, bool bias,

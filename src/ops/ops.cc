@@ -32,6 +32,11 @@ void require_scale(const Types& in, const Attrs& attrs) {
     require(scale != nullptr, "a weight in fp8 for activations in fp8");
     require(attrs.get_int("fp8_rows") > 0, "an fp8_rows above 0");
   }
+  if (attrs.find("x_scale") != nullptr) {
+    const auto x_scale = static_cast<float>(attrs.get_double("x_scale"));
+    require(attrs.find("fp8_rows") != nullptr, "an fp8_rows where there is an x_scale");
+    require(std::isnormal(x_scale) && x_scale > 0, "a positive number as 'x_scale'");
+  }
   if (scale == nullptr) return;
   const auto blocks = [&](int dim) { return div_up(weight.dims[dim].value, kScaleBlock); };
   const Type by_row{DType::kF32, {weight.dims[0]}};
@@ -268,7 +273,8 @@ std::vector<Op> rows() {
       // or f32[O/128,I/128] (rounded up), one for each block of 128 x 128; products are added in
       // float, and scales multiply sums, or are multiplied in f32. Where the attribute `fp8_rows` is
       // there and R, padding included, is at least that number (or where the launch must be
-      // batch-invariant), x is rounded to fp8 first, as backend/fp8_activations.h says.
+      // batch-invariant), x is rounded to fp8 first, as backend/fp8_activations.h says; by the static
+      // scale `x_scale` where that is there, too.
       //
       // Row r may have an adapter (LoRA): slot adapters[r] of lora_a [S,N,I] and lora_b [S,O,K]. Then
       // lora_expand adds to its y what lora_shrink gives of x, never in fp8; y may be rounded before, or

@@ -87,12 +87,14 @@ void log_fp8(const loader::LoadedModel& model) {
   int num_products = 0;
   int num_fp8 = 0;
   std::optional<int64_t> rows;  // of the products that round activations
+  bool is_static = false;
   for (const ir::Node& node : model.program().graph.nodes()) {
     if (node.inputs.find("weight") == nullptr || node.op->name == "rms_norm") continue;
     ++num_products;
     if (node.inputs.find("scale") == nullptr) continue;
     ++num_fp8;
     if (node.attrs.find("fp8_rows") != nullptr) rows = node.attrs.get_int("fp8_rows");
+    is_static |= node.attrs.find("x_scale") != nullptr;
   }
   if (num_fp8 == 0) {
     if (const auto& quantization = model.config().quantization) {
@@ -104,7 +106,8 @@ void log_fp8(const loader::LoadedModel& model) {
   if (rows && model.program().batch_invariant) rows = 1;
   log::info("weights of {} in {} products are in FP8; activations are {}", num_fp8, num_products,
             !rows ? "in 16 bits"
-                  : fmt::format("in FP8 in steps of {} rows or more (--activations)", *rows));
+                  : fmt::format("in FP8{} in steps of {} rows or more (--activations)",
+                                is_static ? " by static scales" : "", *rows));
 }
 
 // Logs how much more a GGUF file's weights take than in the file, where they lie in blocks of few

@@ -17,11 +17,16 @@ struct Fp8Case {
   Scales scales;
   int64_t fp8_rows = 0;  // 0: the attribute is absent
   bool bias = false;
+  double x_scale = 0;  // 0: the attribute is absent
 
   [[nodiscard]] ir::Attrs attrs() const {
     ir::Attrs attrs;
     if (fp8_rows > 0) attrs.set("fp8_rows", fp8_rows);
+    if (x_scale > 0) attrs.set("x_scale", x_scale);
     return attrs;
+  }
+  [[nodiscard]] HostTensor taken(const HostTensor& x, int64_t rows) const {
+    return fp8_activations(rows) ? reference::in_fp8(x, static_cast<float>(x_scale)) : x;
   }
   [[nodiscard]] bool fp8_activations(int64_t rows) const {
     return fp8_rows > 0 && rows >= fp8_rows;
@@ -55,12 +60,21 @@ Tolerance tolerance_of(DType dtype, const Fp8Case& c) {
 }
 
 const Fp8Case kFp8Cases[] = {
-    {64, 72, Scales::kByRow},        {320, 130, Scales::kByRow, 1, true},
-    {640, 200, Scales::kByBlock},    {1152, 257, Scales::kByBlock, 33, true},
-    {1, 1, Scales::kByRow, 1},       {5, 3, Scales::kByBlock, 1},
-    {768, 96, Scales::kByRow, 33},   {128, 128, Scales::kByBlock, 1},
-    {4097, 7, Scales::kByBlock, 1},  {256, 640, Scales::kByRow, 0, true},
-    {1024, 200, Scales::kByRow, 33}, {512, 384, Scales::kByBlock, 33},
+    {64, 72, Scales::kByRow},
+    {320, 130, Scales::kByRow, 1, true},
+    {640, 200, Scales::kByBlock},
+    {1152, 257, Scales::kByBlock, 33, true},
+    {1, 1, Scales::kByRow, 1},
+    {5, 3, Scales::kByBlock, 1},
+    {768, 96, Scales::kByRow, 33},
+    {128, 128, Scales::kByBlock, 1},
+    {4097, 7, Scales::kByBlock, 1},
+    {256, 640, Scales::kByRow, 0, true},
+    {1024, 200, Scales::kByRow, 33},
+    {512, 384, Scales::kByBlock, 33},
+    // Static scales: one that all numbers fit, one with which the largest saturate.
+    {320, 130, Scales::kByRow, 1, true, 0.01},
+    {1024, 200, Scales::kByRow, 33, false, 0x1.9p-9},
 };
 
 TEST_P(Conformance, LinearOfAnFp8WeightAgrees) {
@@ -71,7 +85,7 @@ TEST_P(Conformance, LinearOfAnFp8WeightAgrees) {
       SCOPED_TRACE(at(rows, c.in) + ", outputs " + std::to_string(c.out));
       const StepKey step = tokens(rows);
       HostTensor x = random_.tensor(tokens_by(c.in), step.sizes());
-      const HostTensor taken = c.fp8_activations(rows) ? reference::in_fp8(x) : x;
+      const HostTensor taken = c.taken(x, rows);
       OpCase op{.op = "linear",
                 .inputs = {x, weight.codes, {"scale", weight.scale}},
                 .attrs = c.attrs(),
@@ -147,7 +161,8 @@ HostTensor rounded(DType dtype, HostTensor tensor) {
 TEST_P(Conformance, FusedLinearOfAnFp8WeightAgrees) {
   for (const Fp8Case& c :
        {Fp8Case{320, 256, Scales::kByRow, 33}, Fp8Case{640, 512, Scales::kByBlock},
-        Fp8Case{1024, 256, Scales::kByBlock, 1}}) {
+        Fp8Case{1024, 256, Scales::kByBlock, 1},
+        Fp8Case{512, 256, Scales::kByRow, 1, false, 0.02}}) {
     const Fp8Weight weight = fp8_weight(c, random_);
     const HostTensor norm = random_.tensor(type_of(dtype(), {c.in}), {});
     for (const int64_t rows : {1, 3, 7, 40}) {
@@ -155,7 +170,7 @@ TEST_P(Conformance, FusedLinearOfAnFp8WeightAgrees) {
       const StepKey step = tokens(rows);
       const HostTensor x = random_.tensor(tokens_by(c.in), step.sizes());
       const HostTensor normed = rounded(dtype(), reference::rms_norm(x, norm, 1e-5));
-      const HostTensor taken = c.fp8_activations(rows) ? reference::in_fp8(normed) : normed;
+      const HostTensor taken = c.taken(normed, rows);
       ir::Attrs attrs = c.attrs();
       attrs.set("eps", 1e-5);
       const std::vector<Output> y =

@@ -131,7 +131,7 @@ HostTensor scaled_experts(const HostTensor& weight, const HostTensor& scale, int
   return numbers;
 }
 
-HostTensor in_fp8(const HostTensor& x) {
+HostTensor in_fp8(const HostTensor& x, float static_scale) {
   HostTensor y = like(x);
   for (int64_t r = 0; r < x.num_rows(); ++r) {
     for (int64_t first = 0; first < x.shape[1]; first += 128) {
@@ -141,6 +141,7 @@ HostTensor in_fp8(const HostTensor& x) {
         largest = std::fmax(largest, std::fabs(x.row(r)[i]));
       float scale = static_cast<float>(largest) / 448.0F;
       if (!std::isnormal(scale)) scale = 1;
+      if (static_scale != 0) scale = static_scale;
       const float inverse = 1 / scale;
       for (int64_t i = first; i < end; ++i) {
         const float scaled_down = static_cast<float>(x.row(r)[i]) * inverse;

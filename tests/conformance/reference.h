@@ -46,7 +46,7 @@ HostTensor scaled(const HostTensor& weight, const HostTensor& scale);
 // the other. scale: for each row [E,O], or for each block of 128 x 128 of each matrix.
 HostTensor scaled_experts(const HostTensor& weight, const HostTensor& scale, int64_t num_matrices);
 // What activations are once they are rounded to fp8.
-HostTensor in_fp8(const HostTensor& x);
+HostTensor in_fp8(const HostTensor& x, float static_scale = 0);
 // The experts of each row and their weights; -1 and 0 where live[r] < least.
 struct Routed {
   HostTensor experts;

@@ -26,6 +26,7 @@ struct Linear {
   const TensorView* bias;
   const TensorView& y;
   bool fp8_activations;
+  float x_scale;
   float* packed;    // [kMaxPackedRows, padded(I)]: x, or what it is in fp8
   float* x_scales;  // [kMaxPackedRows, num_groups()]: of x in fp8
 
@@ -50,7 +51,7 @@ void pack_row(const Linear& l, int64_t row, int64_t packed_row) {
   for (int64_t group = 0; group < l.num_groups(); ++group) {
     float* first = packed + group * kScaleBlock;
     const int64_t count = std::min(kScaleBlock, l.num_in() - group * kScaleBlock);
-    const float scale = activation_scale(simd().max_magnitude(first, count));
+    const float scale = activation_scale(simd().max_magnitude(first, count), l.x_scale);
     const float inverse = 1 / scale;
     for (int64_t i = 0; i < count; ++i)
       first[i] *= inverse;
@@ -150,10 +151,10 @@ void linear(Pool& pool, const KernelArgs& args) {
   const LinearOperands o = linear_operands(args);
   const int64_t num_rows = o.x->shape[0];
   auto* packed = static_cast<float*>(args.scratch);
-  const Linear l{*o.x,    *o.weight,
-                 o.scale, o.bias,
-                 *o.out,  o.fp8_activations,
-                 packed,  packed + std::min(num_rows, kMaxPackedRows) * padded(o.x->shape[1])};
+  const Linear l{
+      *o.x,      *o.weight, o.scale,
+      o.bias,    *o.out,    o.fp8_activations,
+      o.x_scale, packed,    packed + std::min(num_rows, kMaxPackedRows) * padded(o.x->shape[1])};
   const int64_t panels = div_up(l.num_out(), kOutsPerPanel);
   for (int64_t row = 0; row < num_rows; row += kMaxPackedRows) {
     const int64_t count = std::min(kMaxPackedRows, num_rows - row);

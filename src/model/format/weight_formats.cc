@@ -17,8 +17,9 @@ Shape resident_shape(ScaleLayout layout, int64_t out, int64_t in) {
   return {div_up(out, kScaleBlock), div_up(in, kScaleBlock)};
 }
 
-void check_numbers(const Checkpoint& checkpoint, const std::string& name,
-                   const StoredTensor& tensor) {
+// The numbers of a tensor of scales, checked.
+std::vector<float> scales_of(const Checkpoint& checkpoint, const std::string& name,
+                             const StoredTensor& tensor) {
   if (!is_float(tensor.dtype)) {
     fail(ErrorKind::kUnsupported, "{}: tensor {:?} holds {}: a scale is of BF16, F16 or F32",
          checkpoint.dir().string(), name, encore::name(tensor.dtype));
@@ -30,6 +31,18 @@ void check_numbers(const Checkpoint& checkpoint, const std::string& name,
     fail(ErrorKind::kModel, "{}: tensor {:?} has {} at index {}: a scale is a positive number",
          checkpoint.dir().string(), name, numbers[i], i);
   }
+  return numbers;
+}
+
+// The scale of all activations in front of a module, which quantizers found beforehand.
+double static_scale(const Checkpoint& checkpoint, const std::string& module) {
+  const std::string name = module + ".input_scale";
+  const StoredTensor tensor = checkpoint.tensor(name);
+  if (tensor.shape.num_elements() != 1) {
+    fail(ErrorKind::kModel, "{}: tensor {:?} has shape [{}], but a static scale is one number",
+         checkpoint.dir().string(), name, fmt::join(tensor.shape, ", "));
+  }
+  return scales_of(checkpoint, name, tensor)[0];
 }
 
 }  // namespace
@@ -40,7 +53,7 @@ WeightFormats::WeightFormats(const ModelConfig& config, const FormatOptions& opt
 
 bool WeightFormats::has_fp8_activations(const WeightScheme& scheme) const {
   if (options_.activations == Activations::kAsMade) return scheme.fp8_activations;
-  return options_.activations == Activations::kFp8;
+  return options_.activations != Activations::k16Bit;
 }
 
 bool WeightFormats::is_stored_in_fp8(const std::string& module) const {
@@ -106,7 +119,7 @@ ir::WeightPiece WeightFormats::stored_scale(const std::string& module,
          config_.quantization->where,
          count == 1 ? "1" : fmt::format("{}", fmt::join(resident, ", ")));
   }
-  check_numbers(*checkpoint_, name, tensor);
+  (void)scales_of(*checkpoint_, name, tensor);
   if (scheme.scales == ScaleLayout::kTensor)
     return {.tensor = name, .transform = ir::WeightTransform{"repeat", {out}}};
   if (tensor.shape == resident) return {.tensor = name};
@@ -116,7 +129,15 @@ ir::WeightPiece WeightFormats::stored_scale(const std::string& module,
 
 std::optional<WeightFormat> WeightFormats::find(const std::string& module) const {
   WeightFormat format{.codes = {.tensor = module + ".weight"}, .scale = {}};
+  const bool is_static = options_.activations == Activations::kStatic;
   const auto of_scheme = [&](const WeightScheme& scheme) {
+    if (is_static && !(scheme.static_activations && checkpoint_ != nullptr)) {
+      fail(
+          ErrorKind::kUnsupported,
+          "activations static: '{}' has no static scale of its activations ('input_scale'), as the "
+          "checkpoint was not made with any; take --activations auto or fp8",
+          module);
+    }
     format.blocks = scheme.scales == ScaleLayout::kBlock;
     format.fp8_activations = has_fp8_activations(scheme);
   };
@@ -125,8 +146,8 @@ std::optional<WeightFormat> WeightFormats::find(const std::string& module) const
     of_scheme(scheme);
     format.scale = stored_scale(module, scheme);
     if (scheme.static_activations) {
-      const std::string name = module + ".input_scale";
-      check_numbers(*checkpoint_, name, checkpoint_->tensor(name));
+      const double x_scale = static_scale(*checkpoint_, module);
+      if (is_static) format.x_scale = x_scale;
     }
     return format;
   }

@@ -15,13 +15,15 @@ struct WeightFormat {
   ir::WeightPiece codes;  // fp8[O,I]
   ir::WeightPiece scale;  // f32[O], or f32[ceil(O/128),ceil(I/128)] where `blocks`
   bool blocks = false;
-  bool fp8_activations = false;  // x may be rounded to FP8
+  bool fp8_activations = false;   // x may be rounded to FP8
+  std::optional<double> x_scale;  // by this static scale; absent: by scales of its own
 };
 
 // Decides whether x is rounded to FP8 in front of a weight in FP8.
 enum class Activations : uint8_t {
   kAsMade,  // where the checkpoint was made for it, or the weight was quantized at load
   kFp8,     // always
+  kStatic,  // always, by the static scales of a checkpoint that was made with some
   k16Bit,   // never
 };
 
@@ -40,7 +42,8 @@ class WeightFormats {
   // The format of `module`.weight. Nothing: it is a float.
   // Errors: kUnsupported when the weight is in FP8 and nothing says how, or the configuration says
   // that it is not; kModel, naming the tensor, when a scale is missing, has another shape, or holds
-  // anything but positive normal numbers, with the index of the first.
+  // anything but positive normal numbers, with the index of the first. Static scales of activations are
+  // checked likewise, and kUnsupported where they are asked for and the scheme has none.
   [[nodiscard]] std::optional<WeightFormat> find(const std::string& module) const;
 
  private:

@@ -121,6 +121,24 @@ TEST_F(WeightFormatsTest, CheckTheStoredScaleOfActivations) {
   EXPECT_NE(find_error(kUp).find("up_proj.input_scale\" is missing"), std::string::npos);
   write(kStatic, {codes, scale, {kUp + ".input_scale", DType::kF32, {}, {0}}});
   EXPECT_NE(find_error(kUp).find("up_proj.input_scale\" has 0 at index 0"), std::string::npos);
+  write(kStatic, {codes, scale, {kUp + ".input_scale", DType::kF32, {2}, {1, 1}}});
+  EXPECT_NE(find_error(kUp).find("but a static scale is one number"), std::string::npos);
+}
+
+TEST_F(WeightFormatsTest, TakeTheStoredScaleOfActivationsWhereItIsAskedFor) {
+  const TypedTensor codes{kUp + ".weight", DType::kFP8, {12, 8}, {1}};
+  const TypedTensor scale{kUp + ".weight_scale", DType::kF32, {}, {2}};
+  const FormatOptions by_static{.activations = Activations::kStatic};
+  write(R"({"quant_method": "fp8", "activation_scheme": "static"})",
+        {codes, scale, {kUp + ".input_scale", DType::kBF16, {1}, {0.125F}}});
+  EXPECT_EQ(find(kUp, by_static)->x_scale, 0.125);
+  EXPECT_TRUE(find(kUp, by_static)->fp8_activations);
+  EXPECT_EQ(find(kUp)->x_scale, std::nullopt);
+  write(kFp8PerTensor, {codes, scale});
+  const std::string error = error_of([&] { return find(kUp, by_static); });
+  EXPECT_NE(error.find("activations static: 'model.layers.0.mlp.up_proj' has no static scale"),
+            std::string::npos)
+      << error;
 }
 
 // NVIDIA/TensorRT-LLM issue 4218: a head that was quantized though it was to be left out.

@@ -29,6 +29,7 @@ struct LinearArgs {
   const float* block_scales;  // null: none
   int64_t scale_stride;       // of blocks
   bool fp8_activations;
+  float x_scale;  // 0: each group of columns has its own
   const T* bias;  // null: none
   void* out;
   int64_t out_stride;
@@ -72,7 +73,7 @@ __device__ __forceinline__ void store(void* out, DType dtype, int64_t index, flo
 // The scales in fp8 of kGroup columns of a tile's rows, from column `first.y` on.
 template <typename T>
 __device__ __forceinline__ void find_scales(float (&scales)[kTile], const T* data, int64_t stride,
-                                            int2 first, int2 end) {
+                                            int2 first, int2 end, float static_scale) {
   constexpr int kPerRow = kThreads * kThreads / kTile;
   const int thread = static_cast<int>(threadIdx.y * kThreads + threadIdx.x);
   const int row = thread / kPerRow;
@@ -86,7 +87,7 @@ __device__ __forceinline__ void find_scales(float (&scales)[kTile], const T* dat
   }
   for (int lanes = kPerRow / 2; lanes > 0; lanes /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, lanes));
-  if (thread % kPerRow == 0) scales[row] = activation_scale(largest);
+  if (thread % kPerRow == 0) scales[row] = activation_scale(largest, static_scale);
   __syncthreads();
 }
 
@@ -103,7 +104,8 @@ __global__ void __launch_bounds__(kThreads* kThreads)
   const int2 x_end = {args.num_rows, args.num_columns};
   for (int k = 0; k < args.num_columns; k += kDepth) {
     if (kIsFp8<Weight> && args.fp8_activations) {
-      if (k % kGroup == 0) find_scales(x_scales, args.x, args.x_stride, {first_row, k}, x_end);
+      if (k % kGroup == 0)
+        find_scales(x_scales, args.x, args.x_stride, {first_row, k}, x_end, args.x_scale);
       const auto to_fp8 = [&](float value, int row) {
         return to_float(from_float<Float8>(value * (1.0F / x_scales[row])));
       };
@@ -176,6 +178,7 @@ BoundLaunch bind_typed(const KernelArgs& args) {
     linear.scale_stride = o.scale->row_stride;
   }
   linear.fp8_activations = o.fp8_activations;
+  linear.x_scale = o.x_scale;
   if (o.bias != nullptr) linear.bias = o.bias->as<const T>();
   linear.out = o.out->data;
   linear.out_stride = o.out->row_stride;

@@ -24,6 +24,7 @@ struct QuantizeArgs {
   int num_rows;
   int num_columns;
   int row_groups;
+  float static_scale;
 };
 
 template <typename T>
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
   float values[Pack<T>::kSize] = {};
   if (is_there) unpack(load_pack(args.x + row * args.x_stride + column), values);
   store_codes(values, is_there, args.codes + row * args.codes_stride + column,
-              args.scales + of_row * args.scales_stride + row);
+              args.scales + of_row * args.scales_stride + row, args.static_scale);
 }
 
 int64_t codes_bytes(int64_t rows, int64_t columns) {
@@ -48,7 +49,8 @@ int64_t codes_bytes(int64_t rows, int64_t columns) {
 }
 
 template <typename T>
-BoundLaunch bind_for(const TensorView& x, const QuantizedRows& to) {
+BoundLaunch bind_for(const LinearOperands& o, const QuantizedRows& to) {
+  const TensorView& x = *o.x;
   QuantizeArgs<T> args{};
   args.x = x.as<const T>();
   args.x_stride = x.row_stride;
@@ -59,6 +61,7 @@ BoundLaunch bind_for(const TensorView& x, const QuantizedRows& to) {
   args.num_rows = static_cast<int>(x.num_rows());
   args.num_columns = static_cast<int>(x.row_elements());
   args.row_groups = static_cast<int>(to.scales.num_rows());
+  args.static_scale = o.x_scale;
   const int64_t groups = x.num_rows() * to.scales.num_rows();
   const Grid grid{.blocks = static_cast<unsigned>(div_up(groups, kGroups)), .threads = kThreads};
   return [args, grid](Stream& stream, const StepLengths&) {
@@ -84,7 +87,7 @@ QuantizedRows quantized_rows(const TensorView& x, void* scratch) {
 
 BoundLaunch bind_quantize(const LinearOperands& o, const QuantizedRows& to) {
   if (o.norm != nullptr) return bind_quantized_norm(o, to);
-  return o.x->dtype == DType::kF16 ? bind_for<__half>(*o.x, to) : bind_for<__nv_bfloat16>(*o.x, to);
+  return o.x->dtype == DType::kF16 ? bind_for<__half>(o, to) : bind_for<__nv_bfloat16>(o, to);
 }
 
 }  // namespace encore::cuda

@@ -10,11 +10,11 @@ namespace encore::cuda {
 // Sixteen lanes have a group of 128 columns, eight each.
 constexpr int kGroupLanes = 16;
 
-// Rounds a lane's eight numbers to codes, by a scale of the whole group; lanes beyond the row bring
+// Rounds a lane's eight numbers to codes, by a scale of the whole group or a static one that is not 0; lanes beyond the row bring
 // zeros. `codes` is where the lane's columns begin, were they in order: two neighbours store their 16
 // columns in that of codes.h. All lanes of a group; those of a warp are together.
 __device__ __forceinline__ void store_codes(const float (&values)[8], bool is_there, uint8_t* codes,
-                                            float* group_scale) {
+                                            float* group_scale, float static_scale) {
   const uint32_t lane = threadIdx.x % kGroupLanes;
   float largest = 0;
 #pragma unroll
@@ -23,7 +23,7 @@ __device__ __forceinline__ void store_codes(const float (&values)[8], bool is_th
 #pragma unroll
   for (int lanes = kGroupLanes / 2; lanes > 0; lanes /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, lanes));
-  const float scale = activation_scale(largest);
+  const float scale = activation_scale(largest, static_scale);
   const float inverse = 1.0F / scale;
   const auto four = [&](int i) {
     return to_fp8_pair(values[i] * inverse, values[i + 1] * inverse) |

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kMaxNormThreads)
       const int pack = p * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
       unpack(normed, values[p]);
       store_codes(values[p], x.has(p), args.codes + row * args.codes_stride + pack * kSize,
-                  args.scales + pack / kGroupLanes * args.scales_stride + row);
+                  args.scales + pack / kGroupLanes * args.scales_stride + row, args.static_scale);
     } else {
       out.store(p, normed);
     }
@@ -158,6 +158,7 @@ BoundLaunch bind_quantized(const LinearOperands& o, const QuantizedRows& to) {
   norm.codes_stride = to.codes.row_stride;
   norm.scales = to.scales.as<float>();
   norm.scales_stride = to.scales.row_stride;
+  norm.static_scale = o.x_scale;
   norm.group_size = static_cast<int>(o.x->row_elements());
   norm.groups_per_row = 1;
   norm.per_element = 1.0F / static_cast<float>(norm.group_size);

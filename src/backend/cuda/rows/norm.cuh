@@ -29,6 +29,7 @@ struct NormArgs {
   int64_t codes_stride;
   float* scales;
   int64_t scales_stride;
+  float static_scale;  // of all codes; 0: each group of theirs has its own
   int group_size;
   int groups_per_row;
   float per_element;  // 1 / group_size
