@@ -53,6 +53,54 @@ void write_model(const TempDir& dir) {
   (void)dir.write("model.safetensors", model::safetensors_f32(tensors, value));
 }
 
+// A Llama of two heads of K and V in layers of 64 columns, whose K and V are those of the plain one, but
+// for powers of two by head that its queries and its output projection take back. Its scales by head are
+// these powers, so the caches hold the same numbers.
+void write_model_by_head(const TempDir& dir, const std::vector<float>& k_scales,
+                         const std::vector<float>& v_scales) {
+  constexpr int64_t kHeadSize = 16;
+  model::NamedShapes tensors = {{"model.embed_tokens.weight", {kVocabulary, 64}},
+                                {"model.norm.weight", {64}},
+                                {"lm_head.weight", {kVocabulary, 64}}};
+  const auto add = [&](const char* name, Shape shape) {
+    tensors.emplace_back(std::string("model.layers.0.") + name, shape);
+  };
+  add("input_layernorm.weight", {64});
+  add("post_attention_layernorm.weight", {64});
+  add("self_attn.q_proj.weight", {64, 64});
+  add("self_attn.k_proj.weight", {32, 64});
+  add("self_attn.v_proj.weight", {32, 64});
+  add("self_attn.o_proj.weight", {64, 64});
+  add("self_attn.k_scale", {2, 1, 1});
+  add("self_attn.v_scale", {2, 1, 1});
+  add("mlp.gate_proj.weight", {96, 64});
+  add("mlp.up_proj.weight", {96, 64});
+  add("mlp.down_proj.weight", {64, 96});
+  std::mt19937 random(6);
+  std::normal_distribution<float> normal;
+  const auto value = [&](size_t n, int64_t i) -> float {
+    const std::string& name = tensors[n].first;
+    const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
+    if (is("k_scale")) return k_scales.at(static_cast<size_t>(i));
+    if (is("v_scale")) return v_scales.at(static_cast<size_t>(i));
+    if (is("norm")) return 1;
+    const float plain = normal(random) * (is("embed") ? 1.0F : 0.12F);
+    const auto of_row = static_cast<size_t>(i / 64 / kHeadSize);  // of heads of K and V
+    if (is("k_proj")) return plain * k_scales.at(of_row);
+    if (is("q_proj")) return plain / k_scales.at(of_row / 2);
+    if (is("v_proj")) return plain * v_scales.at(of_row);
+    if (is("o_proj")) return plain / v_scales.at(static_cast<size_t>(i % 64 / kHeadSize / 2));
+    return plain;
+  };
+  (void)dir.write("config.json", R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+  "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+  "intermediate_size": 96, "vocab_size": 96, "max_position_embeddings": 128,
+  "rms_norm_eps": 1e-06, "torch_dtype": "float32"
+})");
+  (void)dir.write("model.safetensors", model::safetensors_f32(tensors, value));
+}
+
 std::vector<float> logits_of_prompt(const TempDir& dir, std::optional<DType> kv_dtype) {
   const auto device = create_cpu_device({.num_threads = 1});
   loader::LoadOptions options;
@@ -85,6 +133,16 @@ TEST(KvScales, KeepKeysWithLargeBiasesFromSaturatingInEightBits) {
   const std::vector<float> narrow = logits_of_prompt(dir, DType::kFP8);
   const double size = rms_difference(wide, std::vector<float>(wide.size()));
   EXPECT_LT(rms_difference(wide, narrow), 0.05 * size);
+}
+
+TEST(KvScales, OfHeadsGiveTheBitsOfKeysAndValuesThatNeedNone) {
+  const TempDir plain;
+  write_model_by_head(plain, {1, 1}, {1, 1});
+  const TempDir by_head;
+  write_model_by_head(by_head, {0x1p12F, 0.5F}, {0.25F, 0x1p10F});
+  const std::vector<float> expected = logits_of_prompt(plain, DType::kFP8);
+  EXPECT_EQ(logits_of_prompt(by_head, DType::kFP8), expected);
+  EXPECT_NE(logits_of_prompt(plain, std::nullopt), expected) << "8 bits change something";
 }
 
 }  // namespace

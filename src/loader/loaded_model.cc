@@ -113,8 +113,10 @@ struct GraphInputs {
               .formats = &formats,
               .rank = options.rank,
               .lora = lora_shape(options.adapters)} {
-    if (options.kv_dtype == DType::kFP8 && checkpoint)
-      graph.kv_scales = model::read_kv_scales(*checkpoint);
+    if (options.kv_dtype != DType::kFP8 || !checkpoint) return;
+    graph.kv_scales = model::read_kv_scales(*checkpoint);
+    if (const auto missing = model::missing_kv_scales(*checkpoint)) log::warning("{}", *missing);
+    if (options.rank.size > 1 || graph.lora) model::drop_shares(graph.kv_scales);
   }
   static std::optional<model::Checkpoint> opened(const model::ModelSource& source,
                                                  const LoadOptions& options) {

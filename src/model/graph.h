@@ -59,10 +59,13 @@ struct ScoredOutput {
 };
 inline constexpr ScoredOutput kScoredOutputs[] = {{"attended", 2}, {"residual", 3}};
 
-// The scales of a layer whose K and V are kept in 8 bits: the caches hold K / k and V / v.
+// The scales of a layer whose K and V are kept in 8 bits: the caches hold K / k and V / v. Where heads
+// have scales of their own, k and v are the largest, and each head has its share of that, at most 1.
 struct KvScale {
   double k = 1;
   double v = 1;
+  std::vector<double> k_shares = {};  // by head, powers of two; empty: ones
+  std::vector<double> v_shares = {};
 };
 
 class WeightFormats;

@@ -66,6 +66,20 @@ void given_shape_row(const StoredTensor& tensor, TransformNumbers numbers, int64
   widen(tensor, row * count, count, to);
 }
 
+Shape scaled_columns_shape(const StoredTensor& tensor, TransformNumbers numbers) {
+  if (numbers.empty() || width(tensor) % static_cast<int64_t>(numbers.size()) != 0)
+    does_not_fit("needs columns that its exponents divide");
+  return tensor.shape;
+}
+
+void scaled_columns_row(const StoredTensor& tensor, TransformNumbers numbers, int64_t row,
+                        float* to) {
+  widen(tensor, row * width(tensor), width(tensor), to);
+  const int64_t part = width(tensor) / static_cast<int64_t>(numbers.size());
+  for (int64_t i = 0; i < width(tensor); ++i)
+    to[i] = std::ldexp(to[i], static_cast<int>(numbers[static_cast<size_t>(i / part)]));
+}
+
 void require_float_matrix(const StoredTensor& tensor) {
   if (!is_float(tensor.dtype) || tensor.shape.rank() != 2)
     does_not_fit("needs a matrix of BF16, F16 or F32");
@@ -135,6 +149,7 @@ constexpr std::array kTransforms = {
     Transform{"deinterleave", deinterleaved_shape, deinterleaved_row},
     Transform{"repeat", repeated_shape, repeated_row},
     Transform{"shape", given_shape, given_shape_row},
+    Transform{"scale_columns", scaled_columns_shape, scaled_columns_row},
     Transform{"fp8_scales", scales_shape, scales_row},
     Transform{"fp8_codes", codes_shape, codes_row},
 };

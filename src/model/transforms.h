@@ -5,6 +5,7 @@
 //                               them: rows 0 1 2 3 4 5 of 1 group become 0 2 4 1 3 5 for parts = 2
 //   repeat(rows)                a tensor of one number, as a vector of it
 //   shape(dims...)              the numbers in their order, in another shape
+//   scale_columns(exponents...)  as many parts of a row as numbers, each times 2 to its number's power
 //   fp8_scales()                of each row, the scale with which it fits e4m3, 1 for a row of zeros
 //   fp8_codes()                 the rows over those scales, to be rounded to fp8
 #pragma once
