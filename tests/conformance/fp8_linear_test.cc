@@ -72,6 +72,7 @@ const Fp8Case kFp8Cases[] = {
     {256, 640, Scales::kByRow, 0, true},
     {1024, 200, Scales::kByRow, 33},
     {512, 384, Scales::kByBlock, 33},
+    {768, 96, Scales::kByBlock, 1},
     // Static scales: one that all numbers fit, one with which the largest saturate.
     {320, 130, Scales::kByRow, 1, true, 0.01},
     {1024, 200, Scales::kByRow, 33, false, 0x1.9p-9},

@@ -70,6 +70,20 @@ TEST_F(WeightFormatsTest, RepeatOneScaleForEachRow) {
   }
 }
 
+// huggingface/transformers issue 47030: scales that are rounded to the dtype of activations, while codes stay
+// as they are.
+TEST(WeightFormats, KeepScalesInFloat32WhateverActivationsAre) {
+  for (const ScaleLayout layout : {ScaleLayout::kRow, ScaleLayout::kBlock}) {
+    ModelConfig config = small_config("LlamaForCausalLM", 1);
+    config.quantization = quantized_at_load();
+    config.quantization->groups[0].scheme.scales = layout;
+    const WeightFormats formats(config, {}, nullptr);
+    const ir::Graph graph = build_graph(config, {.dtype = DType::kBF16, .formats = &formats});
+    const auto scale = graph.find_value("model.layers.0.self_attn.q_proj.scale");
+    EXPECT_EQ(graph.value(*scale).type.dtype, DType::kF32);
+  }
+}
+
 TEST_F(WeightFormatsTest, TakeScalesOfRowsAndOfBlocksInTheirShapes) {
   const TypedTensor codes{kUp + ".weight", DType::kFP8, {12, 8}, {1}};
   write(kFbgemm, {codes, {kUp + ".weight_scale", DType::kF32, {12, 1}, {2}}});
