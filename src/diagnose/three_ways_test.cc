@@ -11,6 +11,7 @@
 #include "base/rounding.h"
 #include "base/testing/thorough.h"
 #include "diagnose/compare.h"
+#include "engine/input_writer.h"
 #include "planning/cost_model.h"
 
 namespace encore::diagnose {
@@ -388,6 +389,69 @@ TEST_P(ThreeWaysTest, ASequenceIsTheSameAloneAndAmongFifteenOthers) {
     const Bits alone = trace(kind, 0);
     ASSERT_EQ(alone.size(), 64U);
     EXPECT_TRUE(same(alone, trace(kind, 15)));
+  }
+}
+
+// A decode step of up to 64 sequences, one of which is always the same: at any place, alone or beside
+// others, which overwrite what they like of their own.
+class StepsOfOneBucket {
+ public:
+  explicit StepsOfOneBucket(ThreeWays& run) : model_(run.model()) { fill_kv(model_, 3); }
+
+  // The bits of the logits of that sequence.
+  std::vector<uint32_t> logits(std::mt19937& random, int64_t batch, Graphs graphs) {
+    runtime::Executor& executor = model_.executor();
+    executor.set_graphs(graphs);
+    (void)executor.begin(StepKey::uniform(batch));
+    engine::InputWriter writer(executor, model_.page_size());
+    const auto vocabulary = model_.config().vocab_size;
+    const auto mine = static_cast<int64_t>(random() % static_cast<uint64_t>(batch));
+    for (int64_t b = 0; b < batch; ++b) {
+      const bool is_mine = b == mine;
+      std::vector<int32_t> id = {is_mine ? 7 : static_cast<int32_t>(random() % vocabulary)};
+      const auto past = is_mine ? kPast : static_cast<int64_t>(random() % (kPast + 1));
+      std::vector<int32_t> pages;
+      for (int64_t i = 0; i * model_.page_size() <= past; ++i)
+        pages.push_back(static_cast<int32_t>(i * (kBucket + 1) + (is_mine ? kBucket : b)));
+      writer.add({.ids = id, .first = past, .pages = pages, .sampling = {}, .max_len = INT32_MAX});
+    }
+    poison(executor, Poison::kNaN);
+    executor.run({.max_query_len = 1, .max_kv_len = kPast + 1});
+    std::vector<uint32_t> all(static_cast<size_t>(batch * vocabulary));
+    read_output(executor, 1, all.data(), std::ssize(all) * 4);
+    executor.synchronize();
+    const auto first = all.begin() + mine * vocabulary;
+    return {first, first + vocabulary};
+  }
+
+  static constexpr int64_t kBucket = 64;
+  static constexpr int64_t kPast = 90;
+  static constexpr int64_t kPages = (kBucket + 1) * 3;  // of 32 tokens
+
+ private:
+  loader::LoadedModel& model_;
+};
+
+TEST_P(ThreeWaysTest, ASequenceOfExpertsIsTheSameInAnyCompositionOfABucket) {
+  ThreeWays run(
+      *device_,
+      {.kind = Tiny::kQwen3Moe,
+       .graphs = Graphs::kFull,
+       .poison = Poison::kNaN,
+       .limits = {.max_num_tokens = 96, .max_batch_size = 64, .max_q = 1, .max_seq_len = 256},
+       .kv_tokens = StepsOfOneBucket::kPages * 32,
+       .sequences = {StepsOfOneBucket::kBucket},
+       .record_all_modes = true});
+  ASSERT_EQ(run.model().page_size(), 32);
+  StepsOfOneBucket steps(run);
+  std::mt19937 random(23);
+  const std::vector<uint32_t> alone = steps.logits(random, 1, Graphs::kNone);
+  EXPECT_TRUE(std::ranges::all_of(alone, testing::finite));
+  const int num_compositions = is_thorough() ? 500 : 25;
+  for (int i = 0; i < num_compositions; ++i) {
+    const int64_t batch = i == 0 ? 64 : 1 + static_cast<int64_t>(random() % 64);
+    for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull})
+      ASSERT_TRUE(steps.logits(random, batch, graphs) == alone) << i << ": " << batch << " rows";
   }
 }
 
