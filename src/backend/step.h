@@ -31,15 +31,14 @@ struct StepKey {
   static StepKey mixed(int64_t tokens, int64_t sequences) { return {tokens, sequences, {}}; }
 
   [[nodiscard]] bool is_uniform() const { return q.has_value(); }
-  // A uniform step may have logits behind each of its tokens, others behind the last of a sequence.
-  // Where a program has drafts, steps with them are the uniform ones of more than one token a sequence.
-  [[nodiscard]] ir::Sizes sizes() const {
-    ir::Sizes sizes{tokens, sequences, sequences * q.value_or(1)};
-    if (q.value_or(1) > 1) {
-      sizes.guessing = sequences;
-    } else {
-      sizes.unguessed = tokens;
-    }
+  // A uniform step has logits behind each of its tokens, and a mixed one behind as many tokens of each
+  // sequence as a sequence may have drafts, and one more. `num_drafts`: that the program has at most. A uniform
+  // step of one token a sequence guesses nothing; in a mixed one, some sequences guess and others read.
+  [[nodiscard]] ir::Sizes sizes(int64_t num_drafts = 0) const {
+    const int64_t num_logits = q.value_or(1 + num_drafts);  // of a sequence
+    ir::Sizes sizes{tokens, sequences, sequences * num_logits};
+    if (num_logits > 1) sizes.guessing = sequences;
+    if (q.value_or(1) == 1) sizes.unguessed = tokens;
     return sizes;
   }
   friend auto operator<=>(const StepKey&, const StepKey&) = default;

@@ -167,8 +167,9 @@ std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const BenchLadderOpt
   measure::KvWork work;
   for (const diagnose::TrialStep::Sequence& sequence : step.sequences)
     work = work + measure::KvWork::of(sequence.past, sequence.count);
-  return measure::node_floors(bench.model->executor().loaded().program.graph,
-                              step.key(bench.model->limits()).sizes(), work, best);
+  const passes::Program& program = bench.model->executor().loaded().program;
+  return measure::node_floors(
+      program.graph, runtime::sizes_of(program, step.key(bench.model->limits())), work, best);
 }
 
 // The smallest step that is launched at each bucket. One token alone is a decode step.

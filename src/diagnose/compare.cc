@@ -114,11 +114,12 @@ class Rehearsal {
   [[nodiscard]] std::optional<Difference> compare(const std::vector<ir::ValueId>& values,
                                                   const Outcome& eager,
                                                   const Outcome& other) const {
-    const ir::Graph& graph = model_.executor().loaded().program.graph;
+    const passes::Program& program = model_.executor().loaded().program;
+    const ir::Graph& graph = program.graph;
     const StepKey key = step_.key(model_.limits());
     for (size_t i = 0; i < values.size(); ++i) {
       const ir::Value& value = graph.value(values[i]);
-      const Shape shape = value.type.resolve(key.sizes());
+      const Shape shape = value.type.resolve(runtime::sizes_of(program, key));
       const int64_t columns = shape.num_elements_from(1);
       if (auto difference = find_difference(
               {value.name, value.type.dtype, shape.num_elements() / columns, columns},

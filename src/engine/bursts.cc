@@ -17,7 +17,7 @@ int64_t Engine::grant_burst(sched::Plan& plan) {
   constexpr int64_t kAtOnce = 256;
   constexpr int64_t kOvershoot = runtime::Recordings::kStepsPerIteration - 1;
   if (options_.burst_steps <= 1 || scheduler_.num_waiting() > 0 || plan.uniform_q(1) != 1 ||
-      plan.num_drafts > 0 || draft_choice_)
+      draft_choice_)
     return 0;
   int64_t wanted = 0;  // steps that some sequence may still take
   int64_t granted = std::numeric_limits<int32_t>::max();

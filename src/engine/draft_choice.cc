@@ -20,7 +20,8 @@ constexpr size_t kGroups = 64;
 
 }  // namespace
 
-DraftChoice::DraftChoice(std::span<const int64_t> counts) : counts_{0} {
+DraftChoice::DraftChoice(std::span<const int64_t> counts, double most_slowdown)
+    : counts_{0}, most_slowdown_(most_slowdown) {
   counts_.insert(counts_.end(), counts.begin(), counts.end());
   ENCORE_CHECK(std::ranges::is_sorted(counts_) && counts_.size() > 1 && counts_[1] > 0);
   groups_.resize(kGroups);
@@ -61,11 +62,18 @@ double DraftChoice::speed(const Group& group, size_t place) const {
   return expected_tokens(counts_[place]) / *group.costs[place];
 }
 
-size_t DraftChoice::best(const Group& group) const {
+bool DraftChoice::is_too_slow(const Group& group, size_t place) const {
+  const auto& plain = group.costs.front();
+  const auto& cost = group.costs[place];
+  return plain && cost && *cost > most_slowdown_ * *plain;
+}
+
+size_t DraftChoice::best(const Group& group, bool has_without) const {
   size_t best = 0;
   double most = 0;
   for (size_t place = 0; place < counts_.size(); ++place) {
     if (!group.costs[place] || speed(group, place) <= most) continue;
+    if (has_without && is_too_slow(group, place)) continue;
     best = place;
     most = speed(group, place);
   }
@@ -83,11 +91,13 @@ int64_t DraftChoice::trial_interval(const Group& group) const {
   return std::max(kBetweenTrials, static_cast<int64_t>(std::ceil(steps)));
 }
 
-int64_t DraftChoice::choose(int64_t sequences) const {
-  const Group& group = groups_[group_of(sequences)];
-  const bool goes_on = run_.num_steps > 0 && run_.group == group_of(sequences);
+int64_t DraftChoice::choose(const sched::DraftableStep& step) const {
+  const size_t index = group_of(step.sequences);
+  const Group& group = groups_[index];
+  const bool has_without = step.without > 0;
+  const bool goes_on = run_.num_steps > 0 && run_.group == index;
   if (goes_on && run_.num_steps < kTrialSteps) return counts_[run_.place];
-  if (!goes_on) return counts_[best(group)];
+  if (!goes_on) return counts_[best(group, has_without)];
   if (!group.is_known()) {
     // One that is not known is compared with the run that it follows, if that is.
     if (!group.costs[run_.place]) return counts_[run_.place];
@@ -95,9 +105,25 @@ int64_t DraftChoice::choose(int64_t sequences) const {
     return counts_[static_cast<size_t>(unknown - group.costs.begin())];
   }
   if (group.since_trial >= trial_interval(group)) return counts_[next_trial(group)];
-  const size_t best = this->best(group);
-  const bool stays = speed(group, best) < kLeastGain * speed(group, run_.place);
+  const size_t best = this->best(group, has_without);
+  const bool stays = speed(group, best) < kLeastGain * speed(group, run_.place) &&
+                     !(has_without && is_too_slow(group, run_.place));
   return counts_[stays ? run_.place : best];
+}
+
+int64_t DraftChoice::choose_mixed(const sched::DraftableStep& step) const {
+  const auto plain = static_cast<double>(step.prompt_tokens + step.sequences);
+  int64_t best = 0;
+  double most = 1;  // tokens of a row in the time of a step without drafts
+  for (const int64_t count : counts_) {
+    const auto drafts = static_cast<double>((step.sequences - step.without) * count);
+    const double slowdown = (plain + drafts) / plain;
+    const double tokens = expected_tokens(count) / slowdown;
+    if (tokens <= most || (step.without > 0 && slowdown > most_slowdown_)) continue;
+    best = count;
+    most = tokens;
+  }
+  return best;
 }
 
 void DraftChoice::add_row(int64_t num_drafts, int64_t num_right) {
@@ -115,14 +141,7 @@ void DraftChoice::add_row_without_drafts() {
 
 void DraftChoice::add_step(int64_t sequences, int64_t num_drafts, double ms) {
   const size_t place = place_of(num_drafts);
-  if (num_drafts > 0) {
-    rows_ *= kKeep;
-    drafting_rows_ *= kKeep;
-    for (auto* const counts : {&tried_, &right_}) {
-      for (double& count : *counts)
-        count *= kKeep;
-    }
-  }
+  if (num_drafts > 0) forget();
   const bool goes_on =
       run_.num_steps > 0 && run_.group == group_of(sequences) && run_.place == place;
   if (!goes_on) begin_run(group_of(sequences), place);
@@ -130,6 +149,15 @@ void DraftChoice::add_step(int64_t sequences, int64_t num_drafts, double ms) {
   ++groups_[run_.group].since_trial;
   // The first step of a run is launched when the one before has ended, and takes longer by that.
   if (run_.num_steps > 1) time_step(ms);
+}
+
+void DraftChoice::forget() {
+  rows_ *= kKeep;
+  drafting_rows_ *= kKeep;
+  for (auto* const counts : {&tried_, &right_}) {
+    for (double& count : *counts)
+      count *= kKeep;
+  }
 }
 
 void DraftChoice::begin_run(size_t group, size_t place) {

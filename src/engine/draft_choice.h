@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "sched/plan.h"
+
 namespace encore::engine {
 
 // Two numbers of drafts are compared by steps that follow each other and are alike else, so it does not matter
@@ -16,16 +18,25 @@ namespace encore::engine {
 // Threads: one.
 class DraftChoice {
  public:
-  // `counts`: numbers of drafts that steps may have, ascending, without 0, which they may have, too.
-  explicit DraftChoice(std::span<const int64_t> counts);
+  static constexpr double kMostSlowdown = 1.25;
 
-  // The drafts of a row of the next step, which has so many sequences.
-  [[nodiscard]] int64_t choose(int64_t sequences) const;
+  // `counts`: numbers of drafts that steps may have, ascending, without 0, which they may have, too.
+  // `most_slowdown`: of a step with sequences that take no drafts, over one without drafts, which is all
+  // that such a sequence notices. Trials are no longer than their few steps.
+  explicit DraftChoice(std::span<const int64_t> counts, double most_slowdown = kMostSlowdown);
+
+  // The drafts of a row of the next step, in which all sequences generate.
+  [[nodiscard]] int64_t choose(const sched::DraftableStep& step) const;
+  // The drafts of a row of a mixed step, which is taken to last the longer, the more tokens it has.
+  [[nodiscard]] int64_t choose_mixed(const sched::DraftableStep& step) const;
 
   // A row of a step with drafts was collected, of which the first `num_right` were right.
   void add_row(int64_t num_drafts, int64_t num_right);
   // A row of a step with drafts was collected that takes none.
   void add_row_without_drafts();
+  // A mixed step was collected. What is known of drafts grows old by it, also where it had none, so that
+  // they are tried again.
+  void add_mixed_step() { forget(); }
   // A step in which all sequences generate was collected, and took so long.
   void add_step(int64_t sequences, int64_t num_drafts, double ms);
 
@@ -56,16 +67,22 @@ class DraftChoice {
   [[nodiscard]] static size_t group_of(int64_t sequences);
   // Tokens in the time of a step that costs 1. REQUIRES: the cost is known.
   [[nodiscard]] double speed(const Group& group, size_t place) const;
-  // The fastest of those whose cost is known; the first where none is.
-  [[nodiscard]] size_t best(const Group& group) const;
+  // Is a step of that many drafts too long for sequences that take none?
+  [[nodiscard]] bool is_too_slow(const Group& group, size_t place) const;
+  // The fastest of those whose cost is known; the first where none is. `has_without`: only of those that
+  // are not too slow.
+  [[nodiscard]] size_t best(const Group& group, bool has_without = false) const;
   // The place that is due to be tried. REQUIRES: all costs are known.
   [[nodiscard]] size_t next_trial(const Group& group) const;
   // Steps between two trials, so that they cost little. REQUIRES: all costs are known.
   [[nodiscard]] int64_t trial_interval(const Group& group) const;
+  // Older rows count less from now on.
+  void forget();
   void begin_run(size_t group, size_t place);
   void time_step(double ms);
 
   std::vector<int64_t> counts_;  // 0 first
+  double most_slowdown_;
   std::vector<Group> groups_;
   Run run_;
   std::optional<Run> before_;  // the run in front of it, of its group

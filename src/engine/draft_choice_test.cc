@@ -32,6 +32,10 @@ struct SimulatedBatch {
       tokens += (1 - share_without) * std::pow(acceptance, static_cast<double>(j));
     return tokens;
   }
+  [[nodiscard]] sched::DraftableStep step() const {
+    return {.sequences = sequences,
+            .without = std::llround(share_without * static_cast<double>(sequences))};
+  }
   // Tokens of a row a millisecond, at best.
   [[nodiscard]] double speed(int64_t num_drafts) const {
     return expected(num_drafts) / step_ms(num_drafts);
@@ -50,7 +54,7 @@ double run_steps(DraftChoice& choice, SimulatedBatch& batch, int64_t num_steps) 
   double tokens = 0;
   double ms = 0;
   for (int64_t step = 0; step < num_steps; ++step) {
-    const int64_t num_drafts = choice.choose(batch.sequences);
+    const int64_t num_drafts = choice.choose(batch.step());
     for (int64_t b = 0; num_drafts > 0 && b < batch.sequences; ++b) {
       if (batch.number() < batch.share_without) {
         choice.add_row_without_drafts();
@@ -112,11 +116,60 @@ TEST(DraftChoice, ComparesStepsOfBatchesThatAreNearlyAlike) {
 // Rows with a grammar or with penalties are as slow in a step with drafts, and get one token.
 TEST(DraftChoice, CountsTheRowsThatTakeNoDrafts) {
   for (const double share : {0.0, 0.5, 0.95}) {
-    DraftChoice choice(kDraftCounts);
+    DraftChoice choice(kDraftCounts, 100);
     SimulatedBatch batch{.sequences = 64, .acceptance = 0.8, .share_without = share};
     (void)run_steps(choice, batch, 500);
     EXPECT_GE(run_steps(choice, batch, 3000), 0.97 * batch.best_speed()) << share;
   }
+}
+
+// A sequence that takes no drafts has a token a step in any case, so it is slower by as much as a step is longer.
+TEST(DraftChoice, KeepsStepsShortForSequencesThatTakeNone) {
+  for (const double most_slowdown : {1.1, 1.25}) {
+    SCOPED_TRACE(most_slowdown);
+    DraftChoice choice(kDraftCounts, most_slowdown);
+    SimulatedBatch batch{.sequences = 64, .acceptance = 0.95, .share_without = 0.5};
+    (void)run_steps(choice, batch, 200);
+    double ms = 0;
+    for (int step = 0; step < 1000; ++step) {
+      ms += batch.step_ms(choice.choose(batch.step()));
+      (void)run_steps(choice, batch, 1);
+    }
+    EXPECT_LE(ms, 1000 * most_slowdown * batch.plain_ms());
+    // Sequences alone that take drafts have as many as pay.
+    batch.share_without = 0;
+    (void)run_steps(choice, batch, 1000);
+    EXPECT_GT(batch.step_ms(choice.choose(batch.step())), most_slowdown * batch.plain_ms());
+  }
+}
+
+TEST(DraftChoice, KeepsMixedStepsShortForSequencesThatTakeNone) {
+  const DraftChoice choice(kDraftCounts);
+  EXPECT_EQ(choice.choose_mixed({.sequences = 64, .prompt_tokens = 400}), 4);
+  EXPECT_EQ(choice.choose_mixed({.sequences = 64, .without = 8, .prompt_tokens = 400}), 2)
+      << "112 tokens more of 464 are below a quarter, 224 are not";
+}
+
+// Beside prompts, drafts make a step longer by their share of its tokens.
+TEST(DraftChoice, BesidePromptsGoesByTheTokensOfAStep) {
+  DraftChoice choice(kDraftCounts);
+  EXPECT_EQ(choice.choose_mixed({.sequences = 8, .prompt_tokens = 512}), 4)
+      << "7 of 10 drafts are right until more is known";
+  EXPECT_EQ(choice.choose_mixed({.sequences = 256, .prompt_tokens = 16}), 0)
+      << "drafts would be most of the step";
+  for (int step = 0; step < 50; ++step) {
+    for (int row = 0; row < 8; ++row)
+      choice.add_row(4, 0);
+    choice.add_mixed_step();
+  }
+  EXPECT_EQ(choice.choose_mixed({.sequences = 8, .prompt_tokens = 512}), 0) << "no draft is right";
+  int64_t num_steps = 0;
+  while (choice.choose_mixed({.sequences = 8, .prompt_tokens = 512}) == 0 && num_steps < 2000) {
+    choice.add_mixed_step();
+    ++num_steps;
+  }
+  EXPECT_GT(num_steps, 100);
+  EXPECT_LT(num_steps, 2000) << "they are never tried again";
 }
 
 }  // namespace

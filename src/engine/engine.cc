@@ -84,14 +84,18 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
       scheduler_(pool_, own_scheduler_limits(), cache_.get(),
                  model.adapters() == nullptr ? nullptr : this),
       loop_(scheduler_, *this, options.target_step_ms) {
-  if (model.limits().adapts_drafts()) draft_choice_.emplace(model.limits().draft_counts());
+  if (model.limits().adapts_drafts())
+    draft_choice_.emplace(model.limits().draft_counts(), options.most_draft_slowdown);
 }
 
 sched::SchedulerLimits Engine::own_scheduler_limits() {
   sched::SchedulerLimits limits =
       scheduler_limits(model_.limits(), model_.executor().coverage().tokens, options_);
   if (model_.limits().adapts_drafts())
-    limits.choose_drafts = [this](int64_t sequences) { return draft_choice_->choose(sequences); };
+    limits.choose_drafts = [this](const sched::DraftableStep& step) {
+      return step.prompt_tokens == 0 ? draft_choice_->choose(step)
+                                     : draft_choice_->choose_mixed(step);
+    };
   return limits;
 }
 
@@ -245,8 +249,8 @@ void Engine::launch(InFlightStep& step, bool continues) {
   } else {
     StepLengths lengths;
     for (const sched::ScheduledTokens& row : plan.rows) {
-      lengths.max_query_len = std::max(lengths.max_query_len, row.count + plan.num_drafts);
-      lengths.max_kv_len = std::max(lengths.max_kv_len, row.end() + 2 * plan.num_drafts);
+      lengths.max_query_len = std::max(lengths.max_query_len, row.num_tokens());
+      lengths.max_kv_len = std::max(lengths.max_kv_len, row.end() + 2 * row.drafts);
     }
     const auto part = step.is_masked ? runtime::StepPart::kToLogits : runtime::StepPart::kWhole;
     continues ? executor.run_next(lengths, part) : executor.run(lengths, part);
@@ -348,15 +352,13 @@ bool Engine::launched_last() const {
 }
 
 bool Engine::can_continue(const sched::Plan& plan) const {
-  return launched_last() && model_.executor().choice().key.q == 1 + plan.num_drafts;
+  return launched_last() && model_.executor().choice().key.q == plan.uniform_q(1);
 }
 
 void Engine::pack(const sched::Plan& plan) {
   runtime::Executor& executor = model_.executor();
   const auto num_rows = static_cast<int64_t>(plan.rows.size());
-  executor.begin(plan.num_drafts > 0
-                     ? StepKey::uniform(num_rows, 1 + plan.num_drafts)
-                     : StepKey{plan.num_tokens(), num_rows, plan.uniform_q(model_.limits().max_q)});
+  executor.begin({plan.num_tokens(), num_rows, plan.uniform_q(model_.limits().max_q)});
   InputWriter writer(executor, model_.page_size());
   int32_t index = 0;
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
@@ -380,7 +382,7 @@ void Engine::pack(const sched::Plan& plan) {
                 .max_len = sequence.max_length,
                 .has_sent_pages = has_sent_pages,
                 .adapter = request.slot(),
-                .num_drafts = plan.num_drafts});
+                .num_drafts = row.drafts});
     request.device.num_sent_pages = std::ssize(sequence.pages);
   });
 }
@@ -442,7 +444,9 @@ bool Engine::collect(InFlightStep& oldest) {
   const double took_ms = loop_.published(oldest);
   if (draft_choice_ && oldest.plan.uniform_q(1)) {
     // A host that comes late makes steps longer for those who wait for tokens, too.
-    draft_choice_->add_step(std::ssize(oldest.plan.rows), oldest.plan.num_drafts, took_ms);
+    draft_choice_->add_step(std::ssize(oldest.plan.rows), oldest.plan.num_drafts(), took_ms);
+  } else if (draft_choice_) {
+    draft_choice_->add_mixed_step();
   }
   grammar_time_.begin_step();
   collect_step(oldest);
@@ -465,7 +469,8 @@ void Engine::collect_step(InFlightStep& step) {
   if (step.num_collected > 0) scheduler_.commit(plan_);
   const runtime::TokenRing& ring = model_.executor().output().ring();
   const auto number = step.first + static_cast<runtime::StepNumber>(step.num_collected);
-  const int64_t rows_each = 1 + plan_.num_drafts;
+  const int64_t most_drafts = model_.limits().num_drafts;
+  const int64_t rows_each = most_drafts == 0 ? 1 : step.choice.key.q.value_or(1 + most_drafts);
   ++step.num_collected;
   counts_.add(step.choice);
   collect_scores(step);
@@ -483,13 +488,7 @@ void Engine::collect_step(InFlightStep& step) {
     }
     const int64_t first = static_cast<int64_t>(b) * rows_each;
     const auto sampled = ring.span(number, static_cast<int64_t>(b), rows_each);
-    if (plan_.num_drafts > 0 && sequence->takes_drafts) {
-      draft_counts_.add(plan_.num_drafts, std::ssize(sampled) - 1);
-      if (draft_choice_) draft_choice_->add_row(plan_.num_drafts, std::ssize(sampled) - 1);
-    } else if (plan_.num_drafts > 0) {
-      ++draft_counts_.rows_without;
-      if (draft_choice_) draft_choice_->add_row_without_drafts();
-    }
+    if (most_drafts > 0) count_drafts(step, row, std::ssize(sampled) - 1);
     if (!loop_.collect_row(row, *sequence, sampled)) continue;
     for (int64_t i = 0; i < std::ssize(sampled); ++i) {
       const int64_t position = sequence->known() - std::ssize(sampled) + i;
@@ -509,6 +508,23 @@ void Engine::collect_step(InFlightStep& step) {
       remove(row.sequence);
       break;
     }
+  }
+}
+
+void Engine::count_drafts(const InFlightStep& step, const sched::ScheduledTokens& row,
+                          int64_t num_right) {
+  const bool generates = row.count == 1 && row.end() >= row.place->known();
+  if (!generates) return;
+  const bool is_mixed = !step.choice.key.is_uniform();
+  const bool guesses = row.drafts > 0 && row.place->takes_drafts;
+  draft_counts_.mixed_rows += is_mixed ? 1 : 0;
+  draft_counts_.mixed_drafting_rows += is_mixed && guesses ? 1 : 0;
+  if (guesses) {
+    draft_counts_.add(row.drafts, num_right);
+    if (draft_choice_) draft_choice_->add_row(row.drafts, num_right);
+  } else if (step.plan.num_drafts() > 0) {
+    ++draft_counts_.rows_without;
+    if (draft_choice_ && !is_mixed) draft_choice_->add_row_without_drafts();
   }
 }
 

@@ -114,6 +114,9 @@ struct EngineOptions {
   // How long a step may take in which prompts run beside sequences that generate: it gets as many
   // tokens of them as keep to that. Absent: as many as fit the step. Units: milliseconds
   std::optional<double> target_step_ms = {};
+  // Where steps choose their numbers of drafts: how much longer than a step without drafts one may be that
+  // has sequences which take none.
+  double most_draft_slowdown = DraftChoice::kMostSlowdown;
   // As sched::SchedulerLimits has them.
   double prompt_share = 0.5;
   bool preempts_by_priority = false;
@@ -250,6 +253,8 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   // The token that steps in flight choose for a sequence does not count, as its grammar had no time
   // for it: a later step computes the position before it once more, and chooses.
   void sample_again(sched::Sequence& sequence);
+  // Counts a row of a step that was collected, of whose drafts so many were right.
+  void count_drafts(const InFlightStep& step, const sched::ScheduledTokens& row, int64_t num_right);
 
   LoadedModel& model_;
   EngineOptions options_;

@@ -172,6 +172,7 @@ class RandomEngineTest : public testing::DeviceTest {
     }
     num_preemptions_ += engine.scheduler().num_preemptions();
     num_accepted_ += engine.draft_counts().num_accepted();
+    num_mixed_drafting_ += engine.draft_counts().mixed_drafting_rows;
     for (const StepCount& count : engine.step_counts()) {
       if (count.key.q) uniform_qs_.insert(*count.key.q);
     }
@@ -190,6 +191,7 @@ class RandomEngineTest : public testing::DeviceTest {
     EXPECT_GT(num_preemptions_, count / 2);
     EXPECT_GT(hit_tokens_, 10 * count);
     EXPECT_GT(num_accepted_, least * count);
+    EXPECT_GT(num_mixed_drafting_, 5 * count);
   }
 
   std::unique_ptr<LoadedModel> model_;
@@ -201,7 +203,8 @@ class RandomEngineTest : public testing::DeviceTest {
   int64_t num_preemptions_ = 0;
   int64_t hit_tokens_ = 0;
   int64_t num_accepted_ = 0;
-  std::set<int> uniform_qs_;  // tokens of a sequence in uniform steps that ran
+  int64_t num_mixed_drafting_ = 0;  // rows beside prompts that had drafts
+  std::set<int> uniform_qs_;        // tokens of a sequence in uniform steps that ran
 };
 INSTANTIATE_TEST_SUITE_P(Devices, RandomEngineTest,
                          ::testing::Values("Cpu", "CpuShuffled", "CpuAsync", "Cuda"),

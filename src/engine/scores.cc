@@ -18,7 +18,7 @@ void Engine::launch_scores(InFlightStep& step) {
                       request->slot()});
       step.scored.push_back({row.sequence, position});
     }
-    first_row += row.count;
+    first_row += row.num_tokens();
   }
   if (!rows.empty()) step.scores = model_.prompt_scorer().launch(rows);
 }

@@ -281,6 +281,65 @@ TEST_P(SpeculationTest, ADraftModelThatIsTheModelIsRightWhereverATextGoesOn) {
   }
 }
 
+// Sequences guess on while prompts of others are read, in chunks of the same steps. The draft model is the model,
+// so its guesses are right, which shows that it has read those prompts, too, once they are done.
+TEST_P(SpeculationTest, SequencesThatGenerateGuessBesideThePromptsOfOthers) {
+  const WordsCheckpoint words;
+  LoadOptions options;
+  options.limits = {
+      .max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 160, .num_drafts = 3};
+  options.page_size = 16;
+  options.compile.batch_invariant = is_on_gpu();
+  options.draft = words.source();
+  LoadedModel model(*device_, words.source(), options);
+  Engine engine(model, {});
+  int64_t num_running = 0;
+  const auto add = [&](int64_t prompt, int64_t max_tokens) {
+    (void)engine.add({.prompt = RequestDice(prompt).tokens(prompt),
+                      .max_tokens = max_tokens,
+                      .sampling = {.temperature = 1, .seed = prompt}});
+    ++num_running;
+  };
+  const auto step = [&] {
+    return engine.step([&](const Generated& token) { num_running -= token.finish ? 1 : 0; });
+  };
+  add(10, 90);
+  add(11, 90);
+  for (int i = 0; i < 4; ++i)
+    step();
+  add(100, 20);
+  add(120, 20);
+  while (step()) {
+  }
+  EXPECT_EQ(num_running, 0);
+  const DraftCounts& drafts = engine.draft_counts();
+  EXPECT_GE(drafts.mixed_rows, 2 * 6) << "prompts of 220 tokens take seven steps or more";
+  EXPECT_EQ(drafts.mixed_drafting_rows, drafts.mixed_rows);
+  EXPECT_GE(drafts.num_accepted(), drafts.tokens - 4 * 3);  // the last step of each text
+}
+
+// A row of such a step whose sequence takes no drafts has one token, and one place.
+TEST_P(SpeculationTest, SequencesThatTakeNoDraftsHaveOneTokenOfAMixedStep) {
+  const auto model = load(3);
+  Engine engine(*model, {});
+  (void)engine.add({.prompt = RequestDice(1).tokens(5),
+                    .max_tokens = 20,
+                    .sampling = {.repetition_penalty = 1.2F}});
+  (void)engine.add({.prompt = RequestDice(2).tokens(5), .max_tokens = 20});
+  const auto step = [&] { return engine.step([](const Generated&) {}); };
+  for (int i = 0; i < 3; ++i)
+    step();
+  (void)engine.add({.prompt = RequestDice(3).tokens(70), .max_tokens = 1});
+  while (step()) {
+    const sched::Plan& plan = engine.last_plan();
+    if (plan.uniform_q(1)) continue;
+    EXPECT_EQ(plan.rows[0].num_tokens(), plan.rows[0].count);
+  }
+  const DraftCounts& drafts = engine.draft_counts();
+  EXPECT_GE(drafts.mixed_rows, 4);
+  EXPECT_EQ(2 * drafts.mixed_drafting_rows, drafts.mixed_rows);
+}
+
 // Rows of drafts have the adapter of their sequence, in the last layer, too.
 TEST_P(SpeculationTest, RequestsOfAdaptersGetToTheBitWhatTheyGetWithoutDrafts) {
   constexpr int64_t kSeqLen = 96;

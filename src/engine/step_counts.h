@@ -18,9 +18,11 @@ namespace encore::engine {
 
 // Rows of steps with drafts, as far as these were collected.
 struct DraftCounts {
-  int64_t rows = 0;          // that take drafts
-  int64_t rows_without = 0;  // that do not (SamplingRow::takes_drafts)
-  int64_t tokens = 0;        // drafted, for those that do
+  int64_t rows = 0;                 // that take drafts
+  int64_t rows_without = 0;         // that do not (SamplingRow::takes_drafts)
+  int64_t tokens = 0;               // drafted, for those that do
+  int64_t mixed_rows = 0;           // of mixed steps, whose sequences generate
+  int64_t mixed_drafting_rows = 0;  // of those, that had drafts
   // accepted[i] counts the rows whose draft number i was right.
   std::vector<int64_t> accepted = {};
 

@@ -15,8 +15,8 @@ enum class Symbol : uint8_t {
   kTokens,     // T: tokens in the step
   kSequences,  // B: sequences in the step
   kLogits,     // L: rows of logits in the step, as many of each sequence
-  kGuessing,   // G: sequences of a step that guesses tokens (with drafts); 0 in any other step
-  kUnguessed,  // U: tokens of a step that guesses none; 0 in a step that does
+  kGuessing,   // G: sequences of a step that may guess tokens (with drafts); 0 in any other step
+  kUnguessed,  // U: tokens of a step in which some sequence may guess none; 0 in any other step
   kData,       // depends on the values of tensors; the verifier refuses it by the op's name
 };
 

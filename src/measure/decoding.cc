@@ -91,8 +91,8 @@ void Decoding::run_until(int64_t generated) {
 int64_t Decoding::step() {
   const int64_t before = generated_;
   run_until(before + 1);
-  const int64_t tokens = engine_.last_plan().num_tokens();
-  ENCORE_CHECK(tokens == batch_, "a decode step of {} tokens", tokens);
+  const int64_t sequences = std::ssize(engine_.last_plan().rows);
+  ENCORE_CHECK(sequences == batch_, "a decode step of {} sequences", sequences);
   return generated_ - before;
 }
 

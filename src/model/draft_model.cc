@@ -93,6 +93,8 @@ Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& opt
                                     {"positions", rows.positions},
                                     {"lens", rows.kv_lens},
                                     {"page_table", step["page_table"]},
+                                    {"logits_rows", begun["logits_rows"]},
+                                    {"lengths", begun["lengths"]},
                                     {"ids", ids}},
                                    {{"place", place}, {"page_size", options.page_size}}, "draft");
     ids = extended["ids"];
@@ -100,7 +102,7 @@ Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& opt
             extended["next_lens"], rows.query_starts};
   }
   draft.read(rows);
-  draft.read({begun["read_ids"], begun["read_positions"], begun["read_slots"], step["kv_lens"],
+  draft.read({begun["read_ids"], begun["read_positions"], begun["read_slots"], begun["read_lens"],
               step["query_starts"]});
   return {{"ids", ids}, {"logits_rows", begun["logits_rows"]}, {"lengths", begun["lengths"]}};
 }

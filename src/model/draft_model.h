@@ -1,12 +1,13 @@
 // A draft model in a step's graph: a second program, with weights, caches and numbers of its own, whose
 // launches stand in the same recordings as those of the model that answers.
 //
-// A uniform step of 1 + K tokens a sequence guesses: the draft model reads the last token of each sequence
-// and samples the next one with the noise that the model's own choice there will have, reads that, and so
-// on, K times. The K tokens become the step's ids, which the model checks all at once. A last pass
-// reads the K-th of them for its K and V alone. Any other step guesses nothing: there the draft model reads
-// the step's tokens, so its K and V are there when a prompt ends. Both kinds of passes are in the graph,
-// over rows G and U (ir::Symbol), and a step launches those that have rows.
+// Where sequences guess, the draft model reads the last token of each and samples the next one with the noise
+// that the model's own choice there will have, reads that, and so on, K times. The K tokens become the
+// step's ids, which the model checks all at once. A last pass reads the K-th of them for its K and V alone.
+// Of sequences that guess nothing the draft model reads the step's tokens in one pass, so its K and V are
+// there when a prompt ends. Both kinds of passes are in the graph, over rows G and U (ir::Symbol), and a
+// step launches those that have rows: a uniform step of 1 + K tokens a sequence the former, one of a token a
+// sequence the latter, and a mixed step both, as some of its sequences guess and others read a prompt.
 //
 // Its tokens are the first ones of the model's vocabulary, or all of them. One that it does not know is to it
 // as a row of padding.

@@ -163,6 +163,7 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
       graph.add_value(ValueKind::kHostVisible, "ring_marks", {DType::kI32, {32}});
   b.call("advance",
          {{"next", next},
+          {"logits_rows", drafts ? drafts->find("logits_rows") : nullptr},
           {"lengths", drafts ? drafts->find("lengths") : nullptr},
           {"page_table", batch.page_table},
           {"stop_tokens", (*sampling)["stop_tokens"]},

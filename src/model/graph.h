@@ -16,7 +16,7 @@
 //
 // With drafts (num_drafts K > 0) a step begins with `lookup_drafts`, or with a draft model's passes
 // (draft_model.h). In a uniform step of 1 + K tokens
-// a sequence, L = B (1 + K) rows have logits, otherwise L = B. Where drafts are looked up, the tokens of a
+// a sequence, and in a mixed step, L = B (1 + K) rows have logits, otherwise L = B. Where drafts are looked up, the tokens of a
 // sequence lie beside its K and V, in the state token_cache i32[P,S]; page_table has room for K tokens more, as the
 // guesses behind a sequence's last tokens have places, and the rings have 1 + K entries a row.
 #pragma once

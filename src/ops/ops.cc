@@ -514,17 +514,20 @@ std::vector<Op> rows() {
                  "logprob_ring i32[E,M,N]",
        .outputs = "logprob_ring",
        .infer = infer_log_probs},
-      // The beginning of a step that may have drafts. An id of -2 - m becomes last_tokens[m]. In a
-      // uniform step of q > 1, the first of a sequence's q ids is the last token of s[0..n], the
-      // sequence as far as it is known, and the others become drafts: guesses of what follows, which
-      // repeat what stood behind an earlier place e of 0 to n, s[n+1+j] = s[e+j]. It is the place in
+      // The beginning of a step that may have drafts. An id of -2 - m becomes last_tokens[m].
+      //
+      // Sequence b with kv_lens[b] > 0 guesses k tokens: q - 1 in a uniform step, and in a mixed one as many
+      // as ids up to row last_rows[b] are -1, L/B - 1 at most. The id in front of those is the last token
+      // of s[0..n], the sequence as far as it is known, and they become drafts: guesses of what follows,
+      // which repeat what stood behind an earlier place e of 0 to n, s[n+1+j] = s[e+j]. It is the place in
       // front of which the most tokens, `max_match` at most, are equal to the last of s[0..n]; of
       // several places the last. Below n, s[p] is token_cache at the slot that page_table has for
       // position p. Then token_cache[slots[t]] becomes ids[t], for every slot but -1.
       //
       // logits_rows[l] and lengths[l] are the row of x whose logits are row l, and what `sample` calls
-      // kv_lens. In a uniform step they are all rows, and those of drafts have length 0 where
-      // the sequence takes none (SamplingRow::takes_drafts); otherwise they are last_rows and kv_lens.
+      // kv_lens. Those of b, from l = b L/B on, are the row of its last known token and those of its drafts,
+      // which have length 0 where it takes none (SamplingRow::takes_drafts); the rest of its L/B
+      // repeat last_rows[b] with length 0. A sequence with kv_lens[b] = 0 has lengths of 0 and any rows.
       {.name = "lookup_drafts",
        .inputs = "ids i32[T], slots i32[T], kv_lens i32[B], last_rows i32[B], sampling i32[B,W], "
                  "page_table i32[M,N], last_tokens i32[M], token_cache i32[P,S]",
@@ -532,29 +535,32 @@ std::vector<Op> rows() {
        .attrs = {{"max_match", int64_t{1}}},
        .infer = infer_lookup_drafts},
       // The beginning of a step whose drafts a draft model makes. An id of -2 - m becomes last_tokens[m].
-      // logits_rows and lengths are those of `lookup_drafts`.
+      // logits_rows and lengths are those of `lookup_drafts`, which says how many tokens a sequence guesses.
       //
-      // In a uniform step of q > 1, last_ids [G], last_positions and last_slots are the token of each
-      // sequence that is the last one known, its place and its slot, and last_lens counts the sequence's
-      // tokens up to it; -1, 0, -1 and 0 where the sequence takes no drafts (SamplingRow::takes_drafts).
-      // starts [G+1] counts from 0. The ids behind the first of a sequence become equal to it, until
-      // drafts take their places. In any other step read_ids [U], read_positions and read_slots are the
-      // step's own. Outputs of the other kind of step have no rows.
+      // last_ids [G], last_positions and last_slots are the token of each sequence that is the last one known,
+      // its place and its slot, and last_lens counts the sequence's tokens up to it; -1, 0, -1 and 0 where
+      // the sequence guesses none or takes no drafts (SamplingRow::takes_drafts). starts [G+1] counts from 0.
+      // The ids of drafts become equal to the token in front of them, until drafts take their places.
+      //
+      // read_ids [U], read_positions, read_slots and read_lens are the step's own, without the tokens that
+      // the draft model reads as such, and those that it does not need: -1, 0, -1 and 0 for the rows of
+      // sequences that guess, and of those that take no drafts and have one row. A step without rows
+      // of one kind has no outputs of it; read_lens is 0 there.
       {.name = "begin_drafts",
        .inputs = "ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B], last_rows i32[B], "
                  "sampling i32[B,W], last_tokens i32[M]",
        .outputs =
            "ids, logits_rows i32[1], lengths i32[1], last_ids i32[1], last_positions i32[1], "
            "last_slots i32[1], last_lens i32[1], starts i32[1], read_ids i32[1], "
-           "read_positions i32[1], read_slots i32[1]",
+           "read_positions i32[1], read_slots i32[1], read_lens = kv_lens",
        .infer = infer_begin_drafts},
-      // One draft more of each of the G sequences of a uniform step, T/G tokens each: where lens[g] > 0,
-      // next[g] is the token behind the one at positions[g]. It becomes the id in the row `place` behind
-      // the sequence's first, and next_ids[g], at the next position, in the slot that page_table has
-      // there, in a sequence of one token more. Other rows stay as begin_drafts leaves those of sequences
-      // that take no drafts.
+      // One draft more of each of G sequences: where lens[g] > 0, next[g] is the token behind the one at
+      // positions[g]. With l = g L/G + place, it becomes the id in row logits_rows[l], if lengths[l] > 0, and
+      // next_ids[g], at the next position, in the slot that page_table has there, in a sequence of one
+      // token more. Other rows stay as begin_drafts leaves those of sequences that take no drafts.
       {.name = "extend_drafts",
-       .inputs = "next i32[R], positions i32[R], lens i32[R], page_table i32[M,N], ids i32[T]",
+       .inputs = "next i32[R], positions i32[R], lens i32[R], page_table i32[M,N], "
+                 "logits_rows i32[L], lengths i32[L], ids i32[T]",
        .outputs = "ids, next_ids = next, next_positions = positions, next_slots = positions, "
                   "next_lens = lens",
        .attrs = {{"place", int64_t{1}}, {"page_size", int64_t{1}}},
@@ -563,7 +569,7 @@ std::vector<Op> rows() {
       // row b's sequence in `next` (adjust_logits says which), a first span counts: its first token,
       // and behind each draft that is equal to the token before it, where `lengths` lets one be
       // chosen there, one more; none follows a stop token or one that makes the sequence max_lens[b]
-      // tokens long. token_ring[step_clock[0] mod E] has the span in the places of its rows of
+      // tokens long. `logits_rows` says which row's id a draft is. token_ring[step_clock[0] mod E] has the span in the places of its rows of
       // logits, and -1 behind it; last_tokens[b] becomes its last token. The clock and, as a release
       // to the host, ring_marks[0] count one more step.
       //
@@ -578,7 +584,8 @@ std::vector<Op> rows() {
       // counts as equal to the token before it exactly where j <= K and acceptance[j-1] is above
       // forced_draw(step_clock[0], b) (backend/advance.h).
       {.name = "advance",
-       .inputs = "next i32[L], lengths? i32[L], acceptance? f32[K], page_table i32[M,N], "
+       .inputs = "next i32[L], logits_rows? i32[L], lengths? i32[L], acceptance? f32[K], "
+                 "page_table i32[M,N], "
                  "stop_tokens i32[B,C], "
                  "max_lens i32[B], ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B], "
                  "last_tokens i32[M], step_clock i32[2], token_ring i32[E,G], ring_marks i32[32]",

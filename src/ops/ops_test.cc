@@ -144,6 +144,8 @@ TEST(Ops, ExtendDraftsInTheRowsBehindTheFirst) {
                        {"positions", by_sequence},
                        {"lens", by_sequence},
                        {"page_table", {DType::kI32, {8, 4}}},
+                       {"logits_rows", {DType::kI32, {Dim::logits()}}},
+                       {"lengths", {DType::kI32, {Dim::logits()}}},
                        {"ids", {DType::kI32, {Dim::tokens()}}}};
     return message_of(ErrorKind::kCompile, [&] {
       (void)infer(op("extend_drafts"), in, {{"place", place}, {"page_size", page_size}});

@@ -2,6 +2,7 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -71,6 +72,10 @@ struct Program {
   std::vector<Segment> segments;
   ArenaPlan arena;
 
+  // Tokens that a sequence may guess in a step at most.
+  [[nodiscard]] int64_t num_drafts() const {
+    return max_sizes.logits / std::max<int64_t>(1, max_sizes.sequences) - 1;
+  }
   // The first segment that awaits the host; the number of segments where none does.
   [[nodiscard]] int first_awaiting_host() const;
 };

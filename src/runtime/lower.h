@@ -36,6 +36,11 @@ class Addresses {
 TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
                      std::byte* arena, const Addresses& others);
 
+// The sizes of a step of a program.
+inline ir::Sizes sizes_of(const passes::Program& program, const StepKey& step) {
+  return step.sizes(program.num_drafts());
+}
+
 // The step as a node of the program sees it; nothing where the node has no rows there, or is of no use, and is
 // not launched. Rows that are sequences which guess are a token each.
 std::optional<StepKey> step_of(const passes::Program& program, const ir::Node& node,

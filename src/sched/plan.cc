@@ -8,8 +8,8 @@ namespace {
 // The first `room` tokens of a plan.
 Plan first_tokens(Plan plan, int64_t room) {
   for (ScheduledTokens& row : plan.rows) {
-    row.count = std::min(row.count, room);
-    room -= row.count;
+    row.count = std::min(row.count, std::max<int64_t>(0, room - row.drafts));
+    room -= row.num_tokens();
   }
   std::erase_if(plan.rows, [](const ScheduledTokens& row) { return row.count == 0; });
   return plan;
@@ -30,16 +30,23 @@ int64_t tokens_above_bucket(int64_t size, int64_t last_row, const std::vector<in
 int64_t Plan::num_tokens() const {
   int64_t sum = 0;
   for (const ScheduledTokens& row : rows)
-    sum += row.count;
+    sum += row.num_tokens();
   return sum;
+}
+
+int64_t Plan::num_drafts() const {
+  int64_t most = 0;
+  for (const ScheduledTokens& row : rows)
+    most = std::max(most, row.drafts);
+  return most;
 }
 
 std::optional<int> Plan::uniform_q(int64_t max_q) const {
   if (rows.empty() || rows[0].count > max_q) return std::nullopt;
   const bool uniform = std::all_of(rows.begin(), rows.end(), [&](const ScheduledTokens& row) {
-    return row.count == rows[0].count;
+    return row.count == rows[0].count && row.drafts == rows[0].drafts;
   });
-  return uniform ? std::optional(static_cast<int>(rows[0].count)) : std::nullopt;
+  return uniform ? std::optional(static_cast<int>(rows[0].num_tokens())) : std::nullopt;
 }
 
 int64_t Plan::prompt_tokens(int64_t max_q) const {
@@ -50,10 +57,11 @@ int64_t Plan::prompt_tokens(int64_t max_q) const {
 }
 
 bool Plan::continues(const Plan& before) const {
-  return !has_given_tokens && num_drafts == before.num_drafts &&
+  return !has_given_tokens && uniform_q(1) &&
          std::ranges::equal(
              rows, before.rows, [](const ScheduledTokens& now, const ScheduledTokens& then) {
-               return then.count == 1 && now == ScheduledTokens{then.sequence, then.end(), 1};
+               return then.count == 1 &&
+                      now == ScheduledTokens{then.sequence, then.end(), 1, then.drafts};
              });
 }
 
@@ -76,14 +84,16 @@ Plan cut_to_fit(Plan wanted, const SchedulerLimits& limits,
                 std::optional<int64_t> max_prompt_tokens) {
   int64_t generating = 0;  // tokens of sequences that generate
   for (const ScheduledTokens& row : wanted.rows)
-    generating += generates(row, limits) ? row.count : 0;
+    generating += generates(row, limits) ? row.num_tokens() : 0;
   const int64_t max_mixed = generating + prompt_room(generating, limits, max_prompt_tokens).tokens;
   if (wanted.num_tokens() <= max_mixed) return wanted;
   Plan cut = first_tokens(wanted, limits.max_num_tokens);
   if (cut.uniform_q(limits.max_q)) return cut;
   if (cut.num_tokens() > max_mixed && generating >= max_mixed) {
-    for (ScheduledTokens& row : wanted.rows)
+    for (ScheduledTokens& row : wanted.rows) {
       row.count = 1;
+      row.drafts = 0;
+    }
     return wanted;
   }
   cut = first_tokens(wanted, max_mixed);

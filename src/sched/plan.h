@@ -15,22 +15,29 @@ struct Plan {
   std::vector<ScheduledTokens> rows;
   bool has_new_pages = false;     // some sequence of it got pages that no earlier step knows
   bool has_given_tokens = false;  // some sequence of it has tokens that only the host knows
-  // Tokens that the device guesses and checks behind the one of each row; 0: none. Then a row may
-  // turn out to be as many tokens longer, and a row's `first` is where it begins at least.
-  int64_t num_drafts = 0;
 
-  // Without drafts.
+  // With drafts.
   [[nodiscard]] int64_t num_tokens() const;
-  // Tokens per sequence when all rows have the same number and it is at most `max_q`.
+  // The most drafts that a row has.
+  [[nodiscard]] int64_t num_drafts() const;
+  // Tokens per sequence when all rows have the same number, of which at most `max_q` are no drafts.
   [[nodiscard]] std::optional<int> uniform_q(int64_t max_q) const;
   // Tokens of sequences that do not generate: rows of more than `max_q`.
   [[nodiscard]] int64_t prompt_tokens(int64_t max_q) const;
-  // Are the rows those of the step before, each with the token that it sampled there, and as many drafts?
+  // Are the rows those of the step before, each with the token that it sampled there, and all with as many
+  // drafts as there?
   // Then a step leaves its inputs as those of this one, and the host has nothing to add.
   [[nodiscard]] bool continues(const Plan& before) const;
   // Moves a sequence's row on: a step before it gave that many tokens more than was counted when this one
   // was planned.
   void move_on(SequenceId sequence, int64_t count);
+};
+
+// What is known of a step before the number of its drafts is chosen.
+struct DraftableStep {
+  int64_t sequences = 0;      // that generate
+  int64_t without = 0;        // of them, those that take no drafts
+  int64_t prompt_tokens = 0;  // beside them at most; 0: all sequences generate
 };
 
 // REQUIRES: max_num_tokens is at least max_batch_size.
@@ -41,12 +48,13 @@ struct SchedulerLimits {
   // one is formed.
   std::optional<int64_t> max_mixed_tokens = {};
   int64_t max_q = 1;  // tokens per sequence of a uniform step at most
-  // Tokens that a step guesses behind the one of each sequence, where all that run generate. Where
-  // there are any, max_q is 1 and max_num_tokens at least max_batch_size * (1 + num_drafts).
+  // Tokens that a step guesses behind the one of each sequence that generates and takes drafts, and, where
+  // all generate, behind that of each. Where there are any, max_q is 1 and max_num_tokens at least
+  // max_batch_size * (1 + num_drafts).
   int64_t num_drafts = 0;
-  // Chooses another number of drafts, at most as many, for a step of so many sequences. Absent: it is
-  // num_drafts. It is asked each time that a step is planned, of which some are never run.
-  std::function<int64_t(int64_t)> choose_drafts = {};
+  // Chooses another number of drafts, at most as many, for a step. Absent: it is num_drafts. It is asked
+  // each time that a step is planned, of which some are never run.
+  std::function<int64_t(const DraftableStep&)> choose_drafts = {};
   // Sizes to which mixed steps are padded, ascending: the ladder's. Empty: padding costs nothing.
   std::vector<int64_t> token_buckets = {};
   // The part of a step's tokens for prompts that a long prompt gets at most while short ones want the

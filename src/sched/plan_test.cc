@@ -40,7 +40,7 @@ TEST(Plan, ContinuesAStepWhoseRowsAreTheSameAndTakeTheTokensThatItSampled) {
   EXPECT_FALSE((Plan{.rows = {{1, 6, 1}}}.continues(before)));
   EXPECT_FALSE((Plan{.rows = {{1, 6, 1}, {2, 10, 1}}}.continues(before)));
   EXPECT_FALSE((Plan{.rows = {{1, 6, 1}, {2, 9, 1}}, .has_given_tokens = true}.continues(before)));
-  EXPECT_FALSE((Plan{.rows = {{1, 6, 1}, {2, 9, 1}}, .num_drafts = 2}.continues(before)));
+  EXPECT_FALSE((Plan{.rows = {{1, 6, 1, 2}, {2, 9, 1, 2}}}.continues(before)));
   // The rest of a prompt is no token that was sampled.
   EXPECT_FALSE((Plan{.rows = {{1, 8, 3}}}.continues({.rows = {{1, 5, 3}}})));
 }

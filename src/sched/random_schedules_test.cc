@@ -25,7 +25,8 @@ struct Totals {
   int64_t hit_tokens = 0;
   int64_t evicted = 0;
   int64_t steps = 0;
-  int64_t drafted = 0;  // tokens that were guessed right
+  int64_t drafted = 0;        // tokens that were guessed right
+  int64_t drafted_mixed = 0;  // of those, in mixed steps
 };
 
 // Keeps the hashes that a cache holds by its events.
@@ -120,7 +121,7 @@ class Schedule : private StepDevice<FakeStep> {
     if (chance(50)) limits.prompt_share = static_cast<double>(between(1, 10)) / 10;
     limits.preempts_by_priority = chance(30);
     if (chance(40)) limits.num_drafts = between(1, 5);
-    if (chance(50)) limits.choose_drafts = [this](int64_t) { return drafts_now_; };
+    if (chance(50)) limits.choose_drafts = [this](const DraftableStep&) { return drafts_now_; };
     limits.max_num_tokens =
         std::max(limits.max_num_tokens, limits.max_batch_size * (1 + limits.num_drafts));
     return limits;
@@ -215,6 +216,7 @@ class Schedule : private StepDevice<FakeStep> {
       Sequence* const sequence = Scheduler::find(plan.rows[i]);
       if (sequence == nullptr || !loop_.collect_row(plan.rows[i], *sequence, sampled[i])) continue;
       totals_.drafted += std::ssize(sampled[i]) - 1;
+      if (!plan.uniform_q(1)) totals_.drafted_mixed += std::ssize(sampled[i]) - 1;
       const bool is_stop = testing::is_stop(sampled[i].back());
       if (!is_stop && sequence->known() < sequence->max_length) continue;
       check_text(*sequence);
@@ -283,9 +285,10 @@ class Schedule : private StepDevice<FakeStep> {
 
   void check_plan(const Plan& plan) {
     const int64_t most = limits_.max_num_tokens;
-    ASSERT_LE(plan.num_tokens() + std::ssize(plan.rows) * plan.num_drafts, most);
+    ASSERT_LE(plan.num_tokens(), most);
     ASSERT_LE(std::ssize(plan.rows), limits_.max_batch_size);
-    if (!plan.uniform_q(1)) {
+    const bool is_mixed = !plan.uniform_q(1);
+    if (is_mixed) {
       ASSERT_LE(plan.num_tokens(), limits_.max_mixed_tokens.value_or(most));
     }
     std::map<SequenceId, int64_t> seen;  // its tokens
@@ -297,10 +300,11 @@ class Schedule : private StepDevice<FakeStep> {
       ASSERT_GT(row.count, 0);
       ASSERT_LE(row.count, sequence.num_ready());
       // The step before, this one and the next may all turn out as long as they can.
-      ASSERT_GE(
-          std::ssize(sequence.pages) * pool_.page_size(),
-          std::min(row.end() + 1 + 3 * plan.num_drafts, sequence.max_length - 1 + plan.num_drafts));
-      ASSERT_TRUE(plan.num_drafts == 0 || row.end() >= sequence.known());
+      ASSERT_GE(std::ssize(sequence.pages) * pool_.page_size(),
+                std::min(row.end() + 1 + 3 * row.drafts, sequence.max_length - 1 + row.drafts));
+      ASSERT_TRUE(row.drafts == 0 || (row.count == 1 && row.end() >= sequence.known()));
+      ASSERT_TRUE(row.drafts == 0 || sequence.takes_drafts || !is_mixed);
+      ASSERT_TRUE(row.drafts == 0 || row.drafts == plan.num_drafts());
     }
     // No sequence that generates is left out, and no prompt gets less than all while one behind it gets some,
     // unless that one is shorter, or every row is one token.
@@ -322,7 +326,7 @@ class Schedule : private StepDevice<FakeStep> {
   void check_first_tokens(const Plan& plan) {
     int64_t generating = 0;
     for (const ScheduledTokens& row : plan.rows)
-      generating += generates(row, limits_) ? row.count : 0;
+      generating += generates(row, limits_) ? row.num_tokens() : 0;
     const PromptRoom room = prompt_room(generating, limits_, loop_.max_prompt_tokens());
     std::map<SequenceId, int> num_steps;
     for (const Sequence* sequence : scheduler_.running()) {
@@ -383,6 +387,7 @@ class Schedule : private StepDevice<FakeStep> {
     totals.evicted += totals_.evicted;
     totals.steps += totals_.steps;
     totals.drafted += totals_.drafted;
+    totals.drafted_mixed += totals_.drafted_mixed;
   }
 
   std::mt19937_64 random_;
@@ -431,6 +436,7 @@ TEST(RandomSchedules, EveryRowReadsItsOwnTokensAndNoPageIsLost) {
   EXPECT_GT(totals.hit_tokens, 50 * count);
   EXPECT_GT(totals.evicted, 10 * count);
   EXPECT_GT(totals.drafted, 10 * count);
+  EXPECT_GT(totals.drafted_mixed, count);
 }
 
 TEST(RandomSchedules, TenThousandAbortsAtRandomMomentsLoseNoPage) {

@@ -69,7 +69,8 @@ bool Scheduler::admit(std::optional<int64_t> max_prompt_tokens) {
 
 // A short prompt whose turn does not come yet leaves its place and its pages to others.
 bool Scheduler::is_next(const Sequence& sequence, std::optional<int64_t> max_prompt_tokens) const {
-  const PromptRoom room = prompt_room(num_generating(), limits_, max_prompt_tokens);
+  const PromptRoom room =
+      prompt_room(num_generating(max_prompt_tokens), limits_, max_prompt_tokens);
   if (sequence.num_to_compute <= limits_.max_q || room.tokens <= 0 || !is_short(sequence, room))
     return true;
   int64_t short_tokens = 0;  // that come first, of the same priority or a higher one
@@ -83,11 +84,13 @@ bool Scheduler::is_next(const Sequence& sequence, std::optional<int64_t> max_pro
   return short_tokens + std::min(long_tokens, room.share) < room.tokens;
 }
 
-int64_t Scheduler::num_generating() const {
+int64_t Scheduler::num_generating(std::optional<int64_t> max_prompt_tokens) const {
+  const int64_t drafts = mixed_drafts(max_prompt_tokens);
   int64_t tokens = 0;
   for (const Sequence* sequence : running_) {
     const int64_t ready = sequence->num_ready();
     tokens += ready <= limits_.max_q ? ready : 0;
+    tokens += guesses_in_mixed_step(*sequence) ? drafts : 0;
   }
   return tokens;
 }
@@ -170,31 +173,70 @@ Plan Scheduler::choose(std::optional<int64_t> max_prompt_tokens) const {
   for (Sequence* const sequence : running_) {
     const int64_t ready = sequence->num_ready();
     wanted.has_given_tokens |= ready > 0 && sequence->launched < sequence->given;
-    if (ready > 0) wanted.rows.push_back({sequence->id, sequence->launched, ready, sequence});
+    if (ready > 0) wanted.rows.push_back({sequence->id, sequence->launched, ready, 0, sequence});
   }
+  const bool all_guess = std::ranges::all_of(wanted.rows, &Scheduler::may_guess);
+  if (!all_guess) give_drafts(wanted, mixed_drafts(max_prompt_tokens));
   const auto prompts =
       std::stable_partition(wanted.rows.begin(), wanted.rows.end(),
                             [&](const ScheduledTokens& row) { return generates(row, limits_); });
-  const PromptRoom room = prompt_room(num_generating(), limits_, max_prompt_tokens);
+  const PromptRoom room =
+      prompt_room(num_generating(max_prompt_tokens), limits_, max_prompt_tokens);
   const auto rank = [&](const ScheduledTokens& row) {
     return std::pair(row.place->priority, is_short(*row.place, room) ? 0 : 1);
   };
   std::stable_sort(prompts, wanted.rows.end(),
                    [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   Plan plan = cut_to_fit(std::move(wanted), limits_, max_prompt_tokens);
-  if (limits_.num_drafts > 0 && may_draft(plan)) {
-    plan.num_drafts =
-        limits_.choose_drafts ? limits_.choose_drafts(std::ssize(plan.rows)) : limits_.num_drafts;
+  if (all_guess && std::ranges::any_of(plan.rows, takes_drafts)) {
+    const int64_t guessing = std::ranges::count_if(plan.rows, takes_drafts);
+    const int64_t sequences = std::ssize(plan.rows);
+    const int64_t drafts = num_drafts({.sequences = sequences, .without = sequences - guessing});
+    for (ScheduledTokens& row : plan.rows)
+      row.drafts = drafts;
   }
   return plan;
 }
 
-bool Scheduler::may_draft(const Plan& plan) {
-  return std::ranges::all_of(plan.rows,
-                             [](const ScheduledTokens& row) {
-                               return row.count == 1 && row.end() >= row.place->known();
-                             }) &&
-         std::ranges::any_of(plan.rows, [](const auto& row) { return row.place->takes_drafts; });
+bool Scheduler::may_guess(const ScheduledTokens& row) {
+  return row.count == 1 && row.end() >= row.place->known();
+}
+
+bool Scheduler::takes_drafts(const ScheduledTokens& row) {
+  return row.place->takes_drafts;
+}
+
+int64_t Scheduler::num_drafts(const DraftableStep& step) const {
+  if (limits_.num_drafts == 0 || !limits_.choose_drafts) return limits_.num_drafts;
+  return limits_.choose_drafts(step);
+}
+
+int64_t Scheduler::mixed_drafts(std::optional<int64_t> max_prompt_tokens) const {
+  if (limits_.num_drafts == 0) return 0;
+  int64_t generating = 0;
+  int64_t guessing = 0;
+  for (const Sequence* sequence : running_) {
+    if (sequence->num_ready() != 1) continue;
+    ++generating;
+    guessing += guesses_in_mixed_step(*sequence) ? 1 : 0;
+  }
+  if (guessing == 0) return 0;
+  const int64_t size = generating + prompt_room(generating, limits_, std::nullopt).tokens;
+  const int64_t prompt_tokens = prompt_room(generating, limits_, max_prompt_tokens).tokens;
+  const int64_t drafts = num_drafts({.sequences = generating,
+                                     .without = generating - guessing,
+                                     .prompt_tokens = std::max<int64_t>(1, prompt_tokens)});
+  return 2 * (generating + guessing * drafts) <= size ? drafts : 0;
+}
+
+bool Scheduler::guesses_in_mixed_step(const Sequence& sequence) {
+  return sequence.num_ready() == 1 && sequence.launched + 1 >= sequence.known() &&
+         sequence.takes_drafts;
+}
+
+void Scheduler::give_drafts(Plan& plan, int64_t drafts) {
+  for (ScheduledTokens& row : plan.rows)
+    row.drafts = guesses_in_mixed_step(*row.place) ? drafts : 0;
 }
 
 // The first sequence that runs is never preempted: alone, it fits the pool. With drafts, the step in
@@ -205,8 +247,8 @@ void Scheduler::grant_pages(Plan& plan) {
   for (const ScheduledTokens& row : plan.rows) {
     Sequence& sequence = *row.place;
     // The last token needs no page, but drafts behind the one before it do.
-    const int64_t last = sequence.max_length - 1 + plan.num_drafts;
-    const int64_t needed = std::min(row.end() + 1 + 3 * plan.num_drafts, last);
+    const int64_t last = sequence.max_length - 1 + row.drafts;
+    const int64_t needed = std::min(row.end() + 1 + 3 * row.drafts, last);
     while (needed > std::ssize(sequence.pages) * pool_.page_size() && !is_preempted(sequence)) {
       plan.has_new_pages = true;
       const int64_t ahead = pages_ahead(pool_.num_free(), num_running()) * pool_.page_size();

@@ -107,8 +107,8 @@ class Scheduler {
   bool make_room(const Sequence& sequence, const std::vector<kv::Page>& cached);
   // May a sequence that waits take the place of some that run?
   [[nodiscard]] bool outranks_some(const Sequence& sequence) const;
-  // The tokens that the next step computes for sequences that generate.
-  [[nodiscard]] int64_t num_generating() const;
+  // The tokens that the next step computes for sequences that generate, if prompts run beside them.
+  [[nodiscard]] int64_t num_generating(std::optional<int64_t> max_prompt_tokens) const;
   [[nodiscard]] static int64_t first_pages_end(const Sequence& sequence);
   // Starts a sequence behind the tokens of `cached`. REQUIRES: room for it.
   void start(Sequence& sequence, const std::vector<kv::Page>& cached);
@@ -116,8 +116,15 @@ class Scheduler {
   // Does a running sequence that comes earlier still compute that page of `sequence`?
   [[nodiscard]] bool is_underway(const Sequence& sequence, size_t page) const;
   [[nodiscard]] Plan choose(std::optional<int64_t> max_prompt_tokens) const;
-  // Does each row generate, and take some of them drafts?
-  [[nodiscard]] static bool may_draft(const Plan& plan);
+  // Is a token chosen behind the one of a row, so that drafts of it may follow?
+  [[nodiscard]] static bool may_guess(const ScheduledTokens& row);
+  [[nodiscard]] static bool takes_drafts(const ScheduledTokens& row);
+  [[nodiscard]] int64_t num_drafts(const DraftableStep& step) const;
+  // The drafts of each sequence that guesses beside prompts; none where the sequences that generate would
+  // take more than half of a mixed step with them.
+  [[nodiscard]] int64_t mixed_drafts(std::optional<int64_t> max_prompt_tokens) const;
+  [[nodiscard]] static bool guesses_in_mixed_step(const Sequence& sequence);
+  static void give_drafts(Plan& plan, int64_t drafts);
   void grant_pages(Plan& plan);
   void preempt_last();
   void offer_pages(Sequence& sequence);

@@ -18,17 +18,23 @@ using SequenceId = int64_t;
 
 struct Sequence;
 
-// `count` tokens of one sequence, from position `first`: its row of a step.
+// `count` tokens of one sequence, from position `first`, and drafts behind them: its row of a step.
 struct ScheduledTokens {
   SequenceId sequence = 0;
   int64_t first = 0;
   int64_t count = 0;
+  // Tokens that the device guesses and checks behind a `count` of one, where the sequence takes drafts. Then
+  // the row may turn out to be as many tokens longer, and `first` is where it begins at least.
+  int64_t drafts = 0;
   Sequence* place = nullptr;  // where it lies while it lives; see Scheduler::find()
 
   [[nodiscard]] int64_t end() const { return first + count; }
-  // Are they the same tokens?
+  // Tokens of the step that the row takes.
+  [[nodiscard]] int64_t num_tokens() const { return count + drafts; }
+  // Are they the same tokens, with as many drafts?
   friend bool operator==(const ScheduledTokens& a, const ScheduledTokens& b) {
-    return a.sequence == b.sequence && a.first == b.first && a.count == b.count;
+    return a.sequence == b.sequence && a.first == b.first && a.count == b.count &&
+           a.drafts == b.drafts;
   }
 };
 

@@ -163,7 +163,7 @@ class StepLoop {
       Scheduler::keep_rows(plan);
       plan.has_new_pages |= has_new_pages;
       const bool is_known =
-          in_flight_.empty() || in_flight_.back().plan.num_drafts == 0 || continues(plan);
+          in_flight_.empty() || in_flight_.back().plan.num_drafts() == 0 || continues(plan);
       if (is_known || plan.rows.empty()) return plan;
       has_new_pages = plan.has_new_pages;
       collect();

@@ -109,6 +109,10 @@ void write_drafts(const engine::DraftCounts& drafts, Metrics& metrics) {
           "Rows of steps with drafts whose sequences take none: they have penalties, biases or a "
           "grammar, or stop tokens beyond the eighth that may not come yet",
           drafts.rows_without);
+  counter("encore_mixed_decode_rows_total",
+          "Rows of mixed steps, beside prompts, whose sequences generate", drafts.mixed_rows);
+  counter("encore_mixed_decode_rows_with_drafts_total",
+          "Rows of mixed steps, beside prompts, that had drafts", drafts.mixed_drafting_rows);
   counter("encore_draft_tokens_total", "Tokens that were guessed", drafts.tokens);
   counter("encore_accepted_draft_tokens_total", "Tokens that were guessed right",
           drafts.num_accepted());

@@ -77,9 +77,13 @@ TEST(GeneratorMetrics, CountDraftsAndThoseThatWereRightWhereThereAreAny) {
   now.drafts->add(3, 2);
   now.drafts->add(3, 0);
   now.drafts->rows_without = 5;
+  now.drafts->mixed_rows = 4;
+  now.drafts->mixed_drafting_rows = 3;
   const std::string text = text_of(now);
   expect_line(text, "encore_drafts_total 2");
   expect_line(text, "encore_rows_without_drafts_total 5");
+  expect_line(text, "encore_mixed_decode_rows_total 4");
+  expect_line(text, "encore_mixed_decode_rows_with_drafts_total 3");
   expect_line(text, "encore_draft_tokens_total 6");
   expect_line(text, "encore_accepted_draft_tokens_total 2");
   expect_line(text, R"(encore_accepted_draft_tokens_by_position_total{position="1"} 1)");

@@ -16,11 +16,12 @@ constexpr int64_t kTokenRingSteps = 8;
 
 using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
-// All are i32. A step of several rows of logits a sequence has drafts.
-HostTensors operands(Random& random, const StepKey& step) {
+// All are i32. A step of several rows of logits a sequence has drafts. `num_drafts`: of a mixed step.
+HostTensors operands(Random& random, const StepKey& step, int64_t num_drafts = 0) {
   using ir::Dim;
+  const ir::Sizes sizes = step.sizes(num_drafts);
   const auto tensor = [&](std::initializer_list<Dim> dims, int64_t first, int64_t last) {
-    HostTensor made = random.tensor(type_of(DType::kI32, dims), step.sizes());
+    HostTensor made = random.tensor(type_of(DType::kI32, dims), sizes);
     for (double& value : made.values)
       value = static_cast<double>(random.integer(first, last));
     return made;
@@ -28,7 +29,7 @@ HostTensors operands(Random& random, const StepKey& step) {
   const Dim rows = Dim::sequences();
   const Dim tokens = Dim::tokens();
   const Dim logits = Dim::logits();
-  const int64_t q = step.q.value_or(1);
+  const int64_t q = step.q.value_or(1 + num_drafts);
   HostTensors made{{"next", tensor({logits}, 0, 30)},
                    {"page_table", tensor({kMaxSequences, kMaxPages}, -1, 8)},
                    {"stop_tokens", tensor({rows, 3}, -1, 30)},
@@ -42,18 +43,25 @@ HostTensors operands(Random& random, const StepKey& step) {
                    {"token_ring", tensor({kTokenRingSteps, kMaxSequences * q}, 0, 30)},
                    {"ring_marks", tensor({32}, 90, 110)}};
   if (q == 1) return made;
-  // Most drafts are right, in most rows; some sequences take none.
-  HostTensor lengths = tensor({logits}, 1, 60);
+  // Most drafts are right, in most rows; some sequences take none, and in a mixed step some have fewer.
+  HostTensor lengths = tensor({logits}, 0, 0);
+  HostTensor rows_of_logits = tensor({logits}, 0, 0);
   for (int64_t b = 0; b < step.sequences; ++b) {
     if (made["kv_lens"].values[b] < static_cast<double>(q)) made["kv_lens"].values[b] = 0;
-    if (random.integer(0, 1) == 0) made["max_lens"].values[b] = made["kv_lens"].values[b] + 1;
+    const double kv_len = made["kv_lens"].values[b];
+    if (random.integer(0, 1) == 0) made["max_lens"].values[b] = kv_len + 1;
+    const int64_t count = step.is_uniform() ? q - 1 : random.integer(0, q - 1);
     const bool takes_none = random.integer(0, 4) == 0;
-    for (int64_t j = 1; j < q; ++j) {
-      if (random.integer(0, 4) > 0)
-        made["ids"].values[b * q + j] = made["next"].values[b * q + j - 1];
-      if (takes_none) lengths.values[b * q + j] = 0;
+    for (int64_t j = 0; j < q; ++j) {
+      const int64_t l = b * q + j;
+      const int64_t row = step.is_uniform() ? l : step.tokens - 1 - l;
+      const bool is_chosen = kv_len > 0 && (j == 0 || (j <= count && !takes_none));
+      rows_of_logits.values[l] = static_cast<double>(row);
+      lengths.values[l] = is_chosen ? kv_len - static_cast<double>(count - j) : 0;
+      if (j > 0 && random.integer(0, 4) > 0) made["ids"].values[row] = made["next"].values[l - 1];
     }
   }
+  made.add("logits_rows", rows_of_logits, true);
   made.add("lengths", lengths, true);
   return made;
 }
@@ -65,7 +73,8 @@ bool is_right_draft(const HostTensors& t, int64_t step, int64_t b, int64_t j) {
     const float drawn = forced_draw(static_cast<uint32_t>(step), static_cast<uint32_t>(b));
     return j <= std::ssize(rates->values) && rates->values[j - 1] > drawn;
   }
-  return t["ids"].values[b * num_each + j] == t["next"].values[b * num_each + j - 1];
+  const auto row = static_cast<size_t>(t["logits_rows"].values[b * num_each + j]);
+  return t["ids"].values[row] == t["next"].values[b * num_each + j - 1];
 }
 
 // What ops.cc says, one value at a time.
@@ -81,7 +90,8 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
     const double* const next = t["next"].values.data() + b * num_each;
     double* const ids = t["ids"].values.data() + b * num_each;
     int64_t count = 0;  // of tokens that count
-    int64_t length = kv_len - (num_each - 1);
+    const HostTensor* const lengths = t.find("lengths");
+    auto length = lengths == nullptr ? kv_len : static_cast<int64_t>(lengths->values[b * num_each]);
     bool ends = false;
     for (bool is_right = true; is_right && !ends;) {
       const double token = next[count++];
@@ -116,14 +126,17 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
   t["step_clock"].values[1] =
       any_left && t["ring_marks"].values[kRunUntil] > static_cast<double>(steps + 1) ? 1 : 0;
   t["ring_marks"].values[kPublished] = static_cast<double>(steps + 1);
-  return t.without({"next", "lengths", "acceptance", "page_table", "stop_tokens", "max_lens"});
+  return t.without(
+      {"next", "logits_rows", "lengths", "acceptance", "page_table", "stop_tokens", "max_lens"});
 }
 
-void expect_advances(Device& device, const StepKey& step, const HostTensors& inputs) {
+void expect_advances(Device& device, const StepKey& step, const HostTensors& inputs,
+                     int64_t num_drafts = 0) {
   ir::Attrs attrs;
   attrs.set("page_size", kPageSize);
-  const auto actual =
-      run(device, {.op = "advance", .inputs = inputs, .attrs = attrs, .step = step});
+  const auto actual = run(
+      device,
+      {.op = "advance", .inputs = inputs, .attrs = attrs, .step = step, .num_drafts = num_drafts});
   const auto expected = advanced(inputs, step);
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i)
@@ -169,6 +182,10 @@ TEST_P(OnDevice, AdvanceTakesAsManyDraftsAsItIsForcedTo) {
 TEST_P(OnDevice, AdvanceOnlyPublishesTheTokensOfAMixedStep) {
   const StepKey step = StepKey::mixed(57, 6);
   expect_advances(device(), step, operands(random_, step));
+  for (const int64_t num_drafts : {1, 4}) {
+    const StepKey mixed = StepKey::mixed(180, 31);
+    expect_advances(device(), mixed, operands(random_, mixed, num_drafts), num_drafts);
+  }
 }
 
 TEST_P(OnDevice, WriteInputsChangesTheEntriesThatItIsGivenAndNoOthers) {

@@ -83,8 +83,8 @@ TEST_P(OnDevice, BeginDraftsGivesTheLastTokenOfEachSequenceThatTakesDrafts) {
     Chain chain(random_, StepKey::uniform(9, q), counts);
     const auto actual =
         run(device(), {.op = "begin_drafts", .inputs = chain.inputs, .step = chain.step});
-    ASSERT_EQ(actual.size(), 11U);
-    std::array<std::vector<double>, 11> expected;
+    ASSERT_EQ(actual.size(), 12U);
+    std::array<std::vector<double>, 12> expected;
     for (size_t b = 0; b < 9; ++b) {
       const size_t first = b * static_cast<size_t>(q);
       const double length = chain.inputs["kv_lens"].values[b];
@@ -100,6 +100,7 @@ TEST_P(OnDevice, BeginDraftsGivesTheLastTokenOfEachSequenceThatTakesDrafts) {
       expected[5].push_back(takes ? chain.inputs["slots"].values[first] : -1);
       expected[6].push_back(takes ? length - static_cast<double>(q - 1) : 0);
       expected[7].push_back(static_cast<double>(b));
+      expected[11].push_back(0);
     }
     expected[7].push_back(9);
     for (size_t i = 0; i < expected.size(); ++i)
@@ -107,52 +108,119 @@ TEST_P(OnDevice, BeginDraftsGivesTheLastTokenOfEachSequenceThatTakesDrafts) {
   }
 }
 
-TEST_P(OnDevice, BeginDraftsGivesTheTokensOfAStepWithoutDraftsToRead) {
-  for (const bool is_uniform : {false, true}) {
-    const std::vector<int64_t> counts =
-        is_uniform ? std::vector<int64_t>(7, 1) : std::vector<int64_t>{60, 1, 20, 2, 1};
-    Chain chain(random_, is_uniform ? StepKey::uniform(7) : StepKey::mixed(90, 5), counts);
-    const auto actual =
-        run(device(), {.op = "begin_drafts", .inputs = chain.inputs, .step = chain.step});
-    ASSERT_EQ(actual.size(), 11U);
-    std::vector<double> ids;
-    for (size_t t = 0; t < chain.inputs["ids"].values.size(); ++t)
-      ids.push_back(chain.known_id(t));
-    EXPECT_EQ(actual[0].tensor.values, ids);
-    EXPECT_EQ(actual[1].tensor.values, chain.inputs["last_rows"].values);
-    EXPECT_EQ(actual[2].tensor.values, chain.inputs["kv_lens"].values);
-    EXPECT_EQ(actual[7].tensor.values, std::vector<double>{0});
-    EXPECT_EQ(actual[8].tensor.values, ids);
-    EXPECT_EQ(actual[9].tensor.values, chain.inputs["positions"].values);
-    EXPECT_EQ(actual[10].tensor.values, chain.inputs["slots"].values);
+// The outputs of begin_drafts in a step whose sequence b guesses drafts[b] tokens.
+std::array<std::vector<double>, 12> begun(Chain& chain, const std::vector<int64_t>& counts,
+                                          const std::vector<int64_t>& drafts, int64_t num_drafts) {
+  std::array<std::vector<double>, 12> expected;
+  auto& [ids, logits_rows, lengths, last_ids, last_positions, last_slots, last_lens, starts,
+         read_ids, read_positions, read_slots, read_lens] = expected;
+  const int64_t num_logits = chain.step.q.value_or(1 + num_drafts);
+  for (size_t t = 0; t < chain.inputs["ids"].values.size(); ++t)
+    ids.push_back(chain.known_id(t));
+  read_ids = ids;
+  read_positions = chain.inputs["positions"].values;
+  read_slots = chain.inputs["slots"].values;
+  for (size_t b = 0; b < counts.size(); ++b) {
+    const double length = chain.inputs["kv_lens"].values[b];
+    const auto known =
+        static_cast<size_t>(chain.inputs["last_rows"].values[b]) - static_cast<size_t>(drafts[b]);
+    const bool takes = chain.takes_drafts(b);
+    for (int64_t j = 0; j < num_logits; ++j) {
+      logits_rows.push_back(static_cast<double>(known) +
+                            static_cast<double>(std::min(j, drafts[b])));
+      const bool is_chosen = j == 0 || (takes && j <= drafts[b]);
+      lengths.push_back(is_chosen ? length - static_cast<double>(drafts[b] - j) : 0);
+    }
+    if (num_logits > 1) {
+      const bool guesses = takes && drafts[b] > 0;
+      last_ids.push_back(guesses ? ids[known] : -1);
+      last_positions.push_back(guesses ? read_positions[known] : 0);
+      last_slots.push_back(guesses ? read_slots[known] : -1);
+      last_lens.push_back(guesses ? length - static_cast<double>(drafts[b]) : 0);
+    }
+    const bool is_read = drafts[b] == 0 && (takes || counts[b] > 1);
+    read_lens.push_back(is_read ? length : 0);
+    for (size_t row = known; row <= known + static_cast<size_t>(drafts[b]); ++row) {
+      ids[row] = ids[known];
+      if (is_read) continue;
+      read_ids[row] = -1;
+      read_positions[row] = 0;
+      read_slots[row] = -1;
+    }
+  }
+  for (int64_t b = 0; b <= (num_logits > 1 ? std::ssize(counts) : 0); ++b)
+    starts.push_back(static_cast<double>(b));
+  return expected;
+}
+
+TEST_P(OnDevice, BeginDraftsGivesTheTokensOfSequencesThatGuessNothingToRead) {
+  struct Case {
+    StepKey step;
+    std::vector<int64_t> counts;
+    std::vector<int64_t> drafts = {};  // of them, guessed
+    int64_t num_drafts = 0;
+  };
+  // In a mixed step, some sequences guess.
+  for (const auto& [step, counts, drafts, num_drafts] :
+       {Case{StepKey::uniform(7), std::vector<int64_t>(7, 1)},
+        Case{StepKey::mixed(90, 5), {60, 1, 20, 2, 1}},
+        Case{StepKey::mixed(90, 8),
+             {4, 30, 20, 4, 3, 1, 1, 1},
+             std::vector<int64_t>{3, 0, 0, 3, 2, 0, 0, 0},
+             3}}) {
+    std::vector<int64_t> guessed = drafts;
+    guessed.resize(counts.size());
+    Chain chain(random_, step, counts);
+    for (size_t b = 0; b < counts.size(); ++b) {
+      const auto last = static_cast<std::ptrdiff_t>(chain.inputs["last_rows"].values[b]);
+      std::fill_n(chain.inputs["ids"].values.begin() + last + 1 - guessed[b], guessed[b], -1);
+    }
+    const auto actual = run(device(), {.op = "begin_drafts",
+                                       .inputs = chain.inputs,
+                                       .step = chain.step,
+                                       .num_drafts = num_drafts});
+    const auto expected = begun(chain, counts, guessed, num_drafts);
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_EQ(actual[i].tensor.values, expected[i]) << "output " << i;
   }
 }
 
+// In a mixed step a sequence may have fewer drafts than places, and its rows lie anywhere.
 TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
   constexpr int64_t kRows = 10;
-  for (const int64_t q : {2, 5}) {
+  for (const auto& [q, is_mixed] : {std::pair{2, false}, {5, false}, {5, true}}) {
     for (int64_t place = 1; place < q; ++place) {
-      const StepKey step = StepKey::uniform(kRows, q);
+      const StepKey step = is_mixed ? StepKey::mixed(kRows * q, kRows) : StepKey::uniform(kRows, q);
+      const ir::Sizes sizes = step.sizes(q - 1);
       Chain chain(random_, step, std::vector<int64_t>(kRows, q));
       const auto of_sequences = [&] {
-        return tensor_of(type_of(DType::kI32, {Dim::guessing()}), step.sizes(),
+        return tensor_of(type_of(DType::kI32, {Dim::guessing()}), sizes,
                          std::vector<double>(kRows));
       };
-      HostTensors inputs = {{"next", of_sequences()},
-                            {"positions", of_sequences()},
-                            {"lens", of_sequences()},
-                            {"page_table", chain.page_table},
+      HostTensor logits_rows = filled({Dim::logits()}, sizes, 0);
+      HostTensor lengths = filled({Dim::logits()}, sizes, 9);
+      for (size_t l = 0; l < logits_rows.values.size(); ++l) {
+        logits_rows.values[l] =
+            static_cast<double>(is_mixed ? logits_rows.values.size() - 1 - l : l);
+        if (is_mixed && l % static_cast<size_t>(q) > 2) lengths.values[l] = 0;
+      }
+      HostTensors inputs = {{"next", of_sequences()},     {"positions", of_sequences()},
+                            {"lens", of_sequences()},     {"page_table", chain.page_table},
+                            {"logits_rows", logits_rows}, {"lengths", lengths},
                             {"ids", chain.inputs["ids"]}};
       std::vector<double> ids = inputs["ids"].values;
       std::array<std::vector<double>, 4> moved;
       for (size_t g = 0; g < kRows; ++g) {
         const int64_t position = random_.integer(0, kMaxChainPages * kChainPageSize - 2);
         const double token = static_cast<double>(random_.integer(0, 99));
-        const bool goes_on = g % 3 != 1;
+        const bool has_drafts = g % 3 != 1;
+        const size_t l = g * static_cast<size_t>(q) + static_cast<size_t>(place);
+        const bool goes_on = has_drafts && lengths.values[l] > 0;
         inputs["next"].values[g] = token;
-        inputs["positions"].values[g] = goes_on ? static_cast<double>(position) : 0;
-        inputs["lens"].values[g] = goes_on ? static_cast<double>(position) + 1 : 0;
-        if (goes_on) ids[g * static_cast<size_t>(q) + static_cast<size_t>(place)] = token;
+        inputs["positions"].values[g] = has_drafts ? static_cast<double>(position) : 0;
+        inputs["lens"].values[g] = has_drafts ? static_cast<double>(position) + 1 : 0;
+        if (goes_on) ids[static_cast<size_t>(logits_rows.values[l])] = token;
         moved[0].push_back(goes_on ? token : -1);
         moved[1].push_back(goes_on ? static_cast<double>(position) + 1 : 0);
         moved[2].push_back(goes_on ? chain.slot(static_cast<int64_t>(g), position + 1) : -1);
@@ -161,8 +229,11 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
       ir::Attrs attrs;
       attrs.set("place", place);
       attrs.set("page_size", kChainPageSize);
-      const auto actual =
-          run(device(), {.op = "extend_drafts", .inputs = inputs, .attrs = attrs, .step = step});
+      const auto actual = run(device(), {.op = "extend_drafts",
+                                         .inputs = inputs,
+                                         .attrs = attrs,
+                                         .step = step,
+                                         .num_drafts = q - 1});
       ASSERT_EQ(actual.size(), 5U);
       EXPECT_EQ(actual[0].tensor.values, ids);
       for (size_t i = 0; i < moved.size(); ++i)

@@ -18,10 +18,12 @@ constexpr int64_t kNumPages = kMaxSequences * kMaxPages + 1;
 
 // A step whose sequences have texts of few different tokens, on pages in no order.
 struct Lookup {
+  // `counts`: tokens of each sequence. `drafts`: in a mixed step, how many of those are guessed; empty: none.
   Lookup(Random& random, const StepKey& step, const std::vector<int64_t>& counts,
-         int64_t last_token)
-      : step(step) {
+         int64_t last_token, const std::vector<int64_t>& drafts = {})
+      : step(step), num_guessed(drafts) {
     const ir::Sizes sizes = step.sizes();
+    num_guessed.resize(static_cast<size_t>(step.sequences), step.q.value_or(1) - 1);
     std::vector<int64_t> pages(static_cast<size_t>(kNumPages));
     std::iota(pages.begin(), pages.end(), int64_t{0});
     std::shuffle(pages.begin(), pages.end(), random.engine());
@@ -58,6 +60,7 @@ struct Lookup {
           const bool is_sampled = i == length - count && random.integer(0, 1) == 0;
           if (is_sampled) token = inputs["last_tokens"].values[m];
           inputs["ids"].values[row] = is_sampled ? static_cast<double>(-2 - m) : token;
+          if (!step.is_uniform() && i >= length - num_guessed[b]) inputs["ids"].values[row] = -1;
           inputs["slots"].values[row++] = static_cast<double>(slot);
         }
         texts.back().push_back(token);
@@ -90,32 +93,41 @@ struct Lookup {
     return {text.end() - count, text.end()};
   }
 
-  void expect(Device& device, int64_t max_match) const {
+  // `num_drafts`: of the program, for a mixed step.
+  void expect(Device& device, int64_t max_match, int64_t num_drafts = 0) const {
     ir::Attrs attrs;
     attrs.set("max_match", max_match);
-    const auto actual =
-        run(device, {.op = "lookup_drafts", .inputs = inputs, .attrs = attrs, .step = step});
+    const auto actual = run(device, {.op = "lookup_drafts",
+                                     .inputs = inputs,
+                                     .attrs = attrs,
+                                     .step = step,
+                                     .num_drafts = num_drafts});
     ASSERT_EQ(actual.size(), 4U);
     HostTensor ids = inputs["ids"];
     HostTensor cache = inputs["token_cache"];
     std::vector<double> rows;
     std::vector<double> lengths;
-    const int64_t q = step.q.value_or(1);
+    const int64_t num_logits = step.q.value_or(1 + num_drafts);
     for (double& id : ids.values) {
       if (id <= -2) id = inputs["last_tokens"].values[static_cast<size_t>(-2 - id)];
     }
     for (int64_t b = 0; b < step.sequences; ++b) {
       const double length = inputs["kv_lens"].values[b];
-      if (q > 1 && length > 0) {
+      const int64_t count = num_guessed[b];
+      const int64_t first = step.is_uniform()
+                                ? b * num_logits
+                                : static_cast<int64_t>(inputs["last_rows"].values[b]) - count;
+      if (count > 0 && length > 0) {
         std::vector<double> known = texts[b];
-        known.resize(known.size() - static_cast<size_t>(q - 1));
-        const auto guessed = drafts(known, q - 1, max_match);
-        std::copy(guessed.begin(), guessed.end(), ids.values.begin() + b * q + 1);
+        known.resize(known.size() - static_cast<size_t>(count));
+        const auto guessed = drafts(known, count, max_match);
+        std::copy(guessed.begin(), guessed.end(), ids.values.begin() + first + 1);
       }
-      for (int64_t j = 0; j < q; ++j) {
-        const bool is_chosen = j == 0 || (b % 4 != 1 && b % 4 != 2);
-        rows.push_back(q > 1 ? static_cast<double>(b * q + j) : inputs["last_rows"].values[b]);
-        lengths.push_back(length == 0 || !is_chosen ? 0 : length - static_cast<double>(q - 1 - j));
+      const bool takes_some = b % 4 != 1 && b % 4 != 2;
+      for (int64_t j = 0; j < num_logits; ++j) {
+        const bool is_chosen = length > 0 && (j == 0 || (takes_some && j <= count));
+        rows.push_back(static_cast<double>(first + std::min(j, count)));
+        lengths.push_back(is_chosen ? length - static_cast<double>(count - j) : 0);
       }
     }
     for (size_t t = 0; t < ids.values.size(); ++t) {
@@ -129,6 +141,7 @@ struct Lookup {
   }
 
   StepKey step;
+  std::vector<int64_t> num_guessed;  // tokens, by sequence
   HostTensors inputs;
   std::vector<std::vector<double>> texts;  // drafts are not what they have there
 };
@@ -146,6 +159,14 @@ TEST_P(OnDevice, LookupDraftsRepeatsWhatStoodBehindTheLongestMatch) {
 TEST_P(OnDevice, LookupDraftsKeepsTheTokensOfStepsWithoutDrafts) {
   Lookup(random_, StepKey::uniform(7), std::vector<int64_t>(7, 1), 5).expect(device(), 4);
   Lookup(random_, StepKey::mixed(90, 5), {60, 1, 20, 2, 1}, 5).expect(device(), 4);
+}
+
+TEST_P(OnDevice, LookupDraftsGuessesForSomeSequencesOfAMixedStep) {
+  for (const int64_t max_match : {1, 3, 8}) {
+    const std::vector<int64_t> counts{5, 60, 1, 4, 5, 5, 20, 3};
+    Lookup(random_, StepKey::mixed(120, 8), counts, 2, {4, 0, 0, 3, 4, 4, 0, 2})
+        .expect(device(), max_match, 4);
+  }
 }
 
 }  // namespace

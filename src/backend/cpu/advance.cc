@@ -26,7 +26,10 @@ struct Advance {
     positions = ints("positions");
     slots = ints("slots");
     kv_lens = ints("kv_lens");
-    if (args.inputs.find("lengths") != nullptr) lengths = ints("lengths");
+    if (args.inputs.find("lengths") != nullptr) {
+      lengths = ints("lengths");
+      logits_rows = ints("logits_rows");
+    }
     acceptance = args.inputs.find("acceptance");
     step = static_cast<uint32_t>(ints("step_clock")[0]);
   }
@@ -38,11 +41,13 @@ struct Advance {
     return advance_op::ends(std::find(stops, stops_end, token) != stops_end, length, max_lens[b]);
   }
   // The length of row b's sequence with its first token of the step.
-  [[nodiscard]] int64_t first_length(int64_t b) const { return kv_lens[b] - (num_each - 1); }
+  [[nodiscard]] int64_t first_length(int64_t b) const {
+    return lengths == nullptr ? kv_lens[b] : lengths[b * num_each];
+  }
   // Is draft j = 1, 2, ... of row b right?
   [[nodiscard]] bool is_right(int64_t b, int64_t j) const {
     const int64_t first = b * num_each;
-    const bool is_equal = ids[first + j] == next[first + j - 1];
+    const bool is_equal = ids[logits_rows[first + j]] == next[first + j - 1];
     if (acceptance == nullptr) return is_equal;
     return j <= acceptance->shape[0] &&
            forced_draw(step, static_cast<uint32_t>(b)) < acceptance->as<float>()[j - 1];
@@ -97,6 +102,7 @@ struct Advance {
   const int32_t* next = nullptr;
   const int32_t* max_lens = nullptr;
   const int32_t* lengths = nullptr;
+  const int32_t* logits_rows = nullptr;
   const TensorView* acceptance = nullptr;  // null: drafts are right where they are equal
   uint32_t step = 0;
   int32_t* ids = nullptr;
@@ -145,7 +151,7 @@ void write_inputs(Pool& /*pool*/, const KernelArgs& args) {
 
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array kRows = {
-      row<"advance.cpu", advance>("advance", {"lengths", "acceptance"}),
+      row<"advance.cpu", advance>("advance", {"logits_rows", "lengths", "acceptance"}),
       row<"write_inputs.cpu", write_inputs>("write_inputs"),
   };
   return kRows;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "backend/cpu/kernels.h"
+#include "backend/draft_places.h"
 #include "backend/last_token.h"
 #include "backend/sampling.h"
 
@@ -53,24 +54,33 @@ void lookup_drafts(Pool& pool, const KernelArgs& args) {
   auto* const rows = args.outputs["logits_rows"].as<int32_t>();
   auto* const lengths = args.outputs["lengths"].as<int32_t>();
   const int64_t num_sequences = args.inputs["kv_lens"].shape[0];
-  const int64_t num_each = args.outputs["lengths"].shape[0] / num_sequences;
+  const auto num_logits = static_cast<int32_t>(args.outputs["lengths"].shape[0] / num_sequences);
+  const bool is_uniform = args.step.is_uniform();
   const int64_t most = args.attrs.get_int("max_match");
   for (int64_t t = 0; t < args.inputs["ids"].shape[0]; ++t) {
     ids[t] = known_token(ids[t], last_tokens);
   }
   pool.parallel_for(num_sequences, 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
-      const auto n = static_cast<int32_t>(num_each);
-      for (int32_t j = 0; j < n; ++j) {
-        const bool is_chosen = kv_lens[b] > 0 && (j == 0 || sampling[b].takes_drafts());
-        rows[b * n + j] = n == 1 ? last_rows[b] : static_cast<int32_t>(b) * n + j;
-        lengths[b * n + j] = is_chosen ? kv_lens[b] - (n - 1 - j) : 0;
+      DraftPlaces places;
+      if (is_uniform) {
+        places = uniform_draft_places(static_cast<int32_t>(b), num_logits);
+      } else if (kv_lens[b] > 0) {
+        places = mixed_draft_places(ids, last_rows[b], num_logits - 1);
       }
-      if (n == 1 || kv_lens[b] == 0) continue;
-      int32_t* const own = ids + b * n;
-      const KnownTokens known{page_table.row<int32_t>(b), token_cache, kv_lens[b] - n, own[0]};
+      const int32_t count = places.num_drafts;
+      for (int32_t j = 0; j < num_logits; ++j) {
+        const bool is_chosen =
+            kv_lens[b] > 0 && (j == 0 || (j <= count && sampling[b].takes_drafts()));
+        rows[b * num_logits + j] = places.known_row + std::min(j, count);
+        lengths[b * num_logits + j] = is_chosen ? kv_lens[b] - (count - j) : 0;
+      }
+      if (count == 0 || kv_lens[b] == 0) continue;
+      int32_t* const own = ids + places.known_row;
+      const KnownTokens known{page_table.row<int32_t>(b), token_cache, kv_lens[b] - count - 1,
+                              own[0]};
       const int64_t place = known.find_place(most);
-      for (int64_t j = 0; j < n - 1; ++j) {
+      for (int64_t j = 0; j < count; ++j) {
         const int64_t behind = place + j - known.last;
         own[1 + j] = behind <= 0 ? known.at(place + j) : own[behind];
       }

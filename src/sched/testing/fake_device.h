@@ -49,7 +49,7 @@ class FakeDevice {
       const auto before = row_of_last_step(row.sequence);
       EXPECT_TRUE(row.end() <= sequence.known() || before.has_value());
       step.rows.push_back({sequence.tokens, sequence.pages, before.value_or(0), sequence.max_length,
-                           sequence.takes_drafts ? plan.num_drafts : 0});
+                           sequence.takes_drafts ? row.drafts : 0});
     }
     steps_.push_back(std::move(step));
     ++num_in_flight_;
@@ -67,12 +67,12 @@ class FakeDevice {
       if (step.goes_on || planned.end() > std::ssize(row.tokens)) {
         row.tokens = steps_[oldest - 1].rows[row.row_before].tokens;
         const int64_t first = std::ssize(row.tokens) - 1;
-        EXPECT_TRUE(plan.num_drafts > 0 || row.has_ended() || first == planned.first);
+        EXPECT_TRUE(planned.drafts > 0 || row.has_ended() || first == planned.first);
         sampled.push_back(row.has_ended() ? std::vector<int32_t>{kNothing}
-                                          : sample(row, first, plan.num_drafts));
+                                          : sample(row, first, planned.drafts));
       } else {
         row.tokens.resize(static_cast<size_t>(planned.end()));
-        sampled.push_back(sample(row, planned.first, plan.num_drafts));
+        sampled.push_back(sample(row, planned.first, planned.drafts));
       }
       move_rows(oldest, planned.sequence, std::ssize(sampled.back()) - 1);
     }

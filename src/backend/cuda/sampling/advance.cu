@@ -42,10 +42,11 @@ struct Advance {
   int page_size;
   int ring_steps;
   int ring_rows;
-  bool moves_rows;          // a uniform step of one token per sequence
-  const int32_t* lengths;   // of steps with drafts
-  int num_each;             // rows of logits of a sequence
-  const float* acceptance;  // null: drafts are right where they are equal
+  bool moves_rows;             // a uniform step, of as many tokens per sequence as rows of logits
+  const int32_t* logits_rows;  // of programs with drafts
+  const int32_t* lengths;      // of programs with drafts
+  int num_each;                // rows of logits of a sequence
+  const float* acceptance;     // null: drafts are right where they are equal
   int num_rates;
 };
 
@@ -125,7 +126,8 @@ __global__ void __launch_bounds__(kMaxThreads) advance_kernel(const __grid_const
 __device__ bool advance_span(const Advance& a, int row, uint32_t done, int32_t* ring) {
   const int first = row * a.num_each;
   const int kv_len = a.kv_lens[row];
-  const int length = kv_len - (a.num_each - 1);  // with the first token of the step
+  // With the first token of the step.
+  const int length = a.moves_rows ? kv_len - (a.num_each - 1) : a.lengths[first];
   const auto ends = [&](int32_t token, int new_length) {
     bool is_stop = false;
     for (int i = 0; i < a.num_stops; ++i)
@@ -135,7 +137,8 @@ __device__ bool advance_span(const Advance& a, int row, uint32_t done, int32_t* 
   const float drawn =
       a.acceptance == nullptr ? 0.0F : forced_draw(done, static_cast<uint32_t>(row));
   const auto is_right = [&](int draft, int32_t wanted) {
-    const bool is_equal = a.ids[first + draft] == wanted;
+    const int place = a.moves_rows ? first + draft : a.logits_rows[first + draft];
+    const bool is_equal = a.ids[place] == wanted;
     if (a.acceptance == nullptr) return is_equal;
     return draft <= a.num_rates && drawn < a.acceptance[draft - 1];
   };
@@ -150,7 +153,7 @@ __device__ bool advance_span(const Advance& a, int row, uint32_t done, int32_t* 
   for (int j = 0; j < a.num_each; ++j)
     ring[first + j] = j < count ? a.next[first + j] : -1;
   a.last_tokens[row] = token;
-  if (kv_len == 0) return false;
+  if (kv_len == 0 || !a.moves_rows) return false;
 
   const int position = length + count - 1;
   const int32_t* const pages = a.page_table + static_cast<int64_t>(row) * a.max_pages;
@@ -187,7 +190,9 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   const auto size = [&](std::string_view name, int dim) {
     return static_cast<int>(args.inputs[name].shape[dim]);
   };
+  const TensorView* const logits_rows = args.inputs.find("logits_rows");
   const TensorView* const lengths = args.inputs.find("lengths");
+  const int num_each = size("next", 0) / std::max(1, size("kv_lens", 0));
   const TensorView* const acceptance = args.inputs.find("acceptance");
   const Advance advance{
       .next = in("next"),
@@ -208,9 +213,10 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
       .page_size = static_cast<int>(args.attrs.get_int("page_size")),
       .ring_steps = size("token_ring", 0),
       .ring_rows = size("token_ring", 1),
-      .moves_rows = args.step.q == 1,
+      .moves_rows = args.step.q == num_each,
+      .logits_rows = logits_rows == nullptr ? nullptr : logits_rows->as<const int32_t>(),
       .lengths = lengths == nullptr ? nullptr : lengths->as<const int32_t>(),
-      .num_each = size("next", 0) / std::max(1, size("kv_lens", 0)),
+      .num_each = num_each,
       .acceptance = acceptance == nullptr ? nullptr : acceptance->as<const float>(),
       .num_rates = acceptance == nullptr ? 0 : size("acceptance", 0)};
   const auto threads =
@@ -318,7 +324,12 @@ BoundLaunch bind_write_inputs(Device& /*device*/, const KernelArgs& args) {
 
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array<Kernel, 2> kRows = {{
-      {"advance", "advance.block", nullptr, nullptr, bind, {"lengths", "acceptance"}},
+      {"advance",
+       "advance.block",
+       nullptr,
+       nullptr,
+       bind,
+       {"logits_rows", "lengths", "acceptance"}},
       {"write_inputs", "write_inputs.rows", nullptr, nullptr, bind_write_inputs},
   }};
   return kRows;

@@ -9,6 +9,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
+#include "backend/draft_places.h"
 #include "backend/last_token.h"
 #include "backend/sampling.h"
 
@@ -39,17 +40,21 @@ struct Lookup {
   int max_match;
 };
 
-// A step without drafts: its tokens are kept.
+// Keeps the token in row `row` of a step, where one is known there.
+__device__ __forceinline__ void keep_token(const Lookup& lookup, int row) {
+  const int32_t id = known_token(lookup.ids[row], lookup.last_tokens);
+  if (id == -1) return;
+  lookup.ids[row] = id;
+  if (lookup.slots[row] >= 0) lookup.token_cache[lookup.slots[row]] = id;
+}
+
+// A step of a token a sequence: its tokens are kept.
 __global__ void __launch_bounds__(kLookupThreads)
     keep_tokens_kernel(const __grid_constant__ Lookup lookup) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < lookup.num_tokens) {
-    const int32_t id = known_token(lookup.ids[i], lookup.last_tokens);
-    lookup.ids[i] = id;
-    if (lookup.slots[i] >= 0) lookup.token_cache[lookup.slots[i]] = id;
-  }
+  if (i < lookup.num_tokens) keep_token(lookup, i);
   if (i < lookup.num_rows) {
-    lookup.logits_rows[i] = lookup.last_rows[i];
+    lookup.logits_rows[i] = i;
     lookup.lengths[i] = lookup.kv_lens[i];
   }
   __threadfence();
@@ -83,22 +88,21 @@ __device__ int find_place(const Lookup& lookup, const int32_t* pages, const int3
   return static_cast<int>(static_cast<uint32_t>(best));
 }
 
-// A block a sequence.
-__global__ void __launch_bounds__(kLookupThreads)
-    lookup_drafts_kernel(const __grid_constant__ Lookup lookup) {
+// Gives a sequence its rows of logits, and its drafts, by all threads of a block.
+__device__ void lookup_row(const Lookup& lookup, int row, const DraftPlaces& places) {
   __shared__ int32_t tail[kMostMatch];
-  const int row = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
-  const int first = row * lookup.num_each;
+  const int first = places.known_row;
   const int kv_len = lookup.kv_lens[row];
-  const int last = kv_len - lookup.num_each;  // position of the last token that is known
+  const int last = kv_len - 1 - places.num_drafts;  // position of the last token that is known
   const int32_t* const pages = lookup.page_table + static_cast<int64_t>(row) * lookup.max_pages;
   const auto at = [&](int position) {
     const int64_t page = pages[position / lookup.page_size];
     return lookup.token_cache[page * lookup.page_size + position % lookup.page_size];
   };
+  const bool guesses = kv_len > 0 && places.num_drafts > 0;
   int place = 0;
-  if (kv_len > 0) {
+  if (guesses) {
     if (thread < min(lookup.max_match, last + 1))
       tail[thread] =
           thread == 0 ? known_token(lookup.ids[first], lookup.last_tokens) : at(last - thread);
@@ -106,15 +110,46 @@ __global__ void __launch_bounds__(kLookupThreads)
     place = find_place(lookup, pages, tail, last);
   }
   if (thread >= lookup.num_each) return;
-  const bool is_chosen = kv_len > 0 && (thread == 0 || lookup.sampling[row].takes_drafts());
-  lookup.logits_rows[first + thread] = first + thread;
-  lookup.lengths[first + thread] = is_chosen ? last + 1 + thread : 0;
-  if (kv_len > 0) {
+  const int num_chosen = kv_len == 0                           ? 0
+                         : lookup.sampling[row].takes_drafts() ? 1 + places.num_drafts
+                                                               : 1;
+  const int l = row * lookup.num_each + thread;
+  lookup.logits_rows[l] = first + min(thread, places.num_drafts);
+  lookup.lengths[l] = thread < num_chosen ? last + 1 + thread : 0;
+  if (guesses && thread <= places.num_drafts) {
     // The drafts repeat the tokens that follow the place, up to the last known one, again and again.
     const int source = thread == 0 ? last : place + (thread - 1) % (last + 1 - place);
     const int32_t id = source == last ? tail[0] : at(source);
     lookup.ids[first + thread] = id;
     if (lookup.slots[first + thread] >= 0) lookup.token_cache[lookup.slots[first + thread]] = id;
+  }
+}
+
+// A uniform step: a block a sequence.
+__global__ void __launch_bounds__(kLookupThreads)
+    lookup_drafts_kernel(const __grid_constant__ Lookup lookup) {
+  const int row = static_cast<int>(blockIdx.x);
+  lookup_row(lookup, row, uniform_draft_places(row, lookup.num_each));
+  __threadfence();
+}
+
+// A mixed step: a block a sequence, and behind them blocks that keep the tokens which are known. Those of a
+// sequence that guesses are kept by its own block, too, which gives them the same values.
+__global__ void __launch_bounds__(kLookupThreads)
+    lookup_mixed_kernel(const __grid_constant__ Lookup lookup) {
+  const int block = static_cast<int>(blockIdx.x);
+  if (block < lookup.num_rows) {
+    __shared__ DraftPlaces places;
+    if (threadIdx.x == 0) {
+      places = lookup.kv_lens[block] == 0
+                   ? DraftPlaces{}
+                   : mixed_draft_places(lookup.ids, lookup.last_rows[block], lookup.num_each - 1);
+    }
+    __syncthreads();
+    lookup_row(lookup, block, places);
+  } else {
+    const int row = (block - lookup.num_rows) * kLookupThreads + static_cast<int>(threadIdx.x);
+    if (row < lookup.num_tokens) keep_token(lookup, row);
   }
   __threadfence();
 }
@@ -146,13 +181,18 @@ BoundLaunch bind_lookup(Device& /*device*/, const KernelArgs& args) {
     fail(ErrorKind::kCompile, "drafts are looked up by at most {} tokens, {} at a time", kMostMatch,
          kLookupThreads - 1);
   }
+  const bool is_mixed = !args.step.is_uniform();
   const bool has_drafts = lookup.num_each > 1;
-  const int64_t num_threads = std::max(lookup.num_tokens, lookup.num_rows);
-  const int64_t num_blocks = has_drafts ? lookup.num_rows : div_up(num_threads, kLookupThreads);
+  const int64_t num_token_blocks = div_up(lookup.num_tokens, kLookupThreads);
+  const int64_t num_blocks = is_mixed     ? lookup.num_rows + num_token_blocks
+                             : has_drafts ? lookup.num_rows
+                                          : num_token_blocks;
   const Grid grid{.blocks = dim3(static_cast<unsigned>(num_blocks)),
                   .threads = kLookupThreads,
                   .overlap = false};
-  const auto kernel = has_drafts ? lookup_drafts_kernel : keep_tokens_kernel;
+  const auto kernel = is_mixed     ? lookup_mixed_kernel
+                      : has_drafts ? lookup_drafts_kernel
+                                   : keep_tokens_kernel;
   return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, lookup); };
 }
 
