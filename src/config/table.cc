@@ -239,7 +239,7 @@ constexpr Option kOptions[] = {
     {"speculative_tokens", Group::kSpeculation,
      [](Settings& s, const Names& v) { put_drafts(s, draft_counts(v)); }, "tokens", value("0"),
      any(),
-     "Tokens that a step guesses behind the next one of each sequence, where all of them generate, "
+     "Tokens that a step guesses behind the next one of each sequence that generates, "
      "and checks at once: texts are the same, and come sooner where guesses are right, as with "
      "code, summaries and lists; 0: none. 2 to 5 do for most, 16 are the most; each makes a step "
      "longer, "
@@ -252,6 +252,11 @@ constexpr Option kOptions[] = {
      "is): "
      "stories-draft for stories. It runs in the same recordings, without adapters, and its K and V "
      "lie in the same pages"},
+    {"speculative_slowdown", Group::kSpeculation,
+     [](Settings& s, double v) { s.serving.engine.most_draft_slowdown = v; }, "", value("1.25"),
+     between(1, 100),
+     "Where steps choose among several numbers of drafts: how much longer than a step without drafts one "
+     "may be in which some request takes none (it has penalties, biases or a grammar), as a factor"},
     {"speculative_method", Group::kSpeculation,
      [](Settings& s, const Text& v) { s.speculative_method = v; }, "",
      otherwise("draft_model where there is one, else ngram"), one_of("ngram|draft_model"),
@@ -461,6 +466,7 @@ constexpr Idle kIdle[] = {
     {"burst_steps", "graphs", "none|piecewise"},
     {"speculative_method", "speculative_tokens", "0"},
     {"speculative_ngram", "speculative_tokens", "0"},
+    {"speculative_slowdown", "speculative_tokens", "0"},
     {"threads", "device", "cuda|cuda:N"},
     {"tune", "device", "cpu"},
     {"tuning_cache", "device", "cpu"},
