@@ -18,6 +18,7 @@
 #include "measure/floor.h"
 #include "measure/step_times.h"
 #include "measure/timing.h"
+#include "model/draft_model.h"
 #include "setup/open.h"
 
 namespace encore::cli {
@@ -195,11 +196,27 @@ struct DecodeSpeed {
   std::optional<double> speed_up;  // over eager steps; absent: these were not timed
 };
 
+// The sizes of a decode step, with the most drafts that it may have.
+ir::Sizes sizes_of_step(const Bench& bench, int64_t batch) {
+  const int64_t num_drafts = bench.model->limits().num_drafts;
+  return runtime::sizes_of(bench.model->program(), StepKey::uniform(batch, 1 + num_drafts));
+}
+
+// Bytes of K and V that a step reads of each token: the model's, and the draft model's in each of its passes.
+double kv_bytes_per_token(const Bench& bench) {
+  const loader::LoadedModel& model = *bench.model;
+  const auto own = model::kv_bytes_per_token(model.config(), model.kv_dtype());
+  int64_t of_draft = 0;
+  for (const ir::Value& value : model.program().graph.values()) {
+    if (value.kind == ir::ValueKind::kState && value.name.starts_with(model::kDraftPrefix))
+      of_draft += value.type.num_bytes({}) / (value.type.dims[0].value * model.page_size());
+  }
+  return static_cast<double>(own + (1 + model.limits().num_drafts) * of_draft);
+}
+
 DecodeSpeed speed_of(const DecodeModeResult& result, const std::vector<DecodeModeResult>& all,
                      const Bench& bench, int64_t batch, const measure::StepCost& cost) {
-  const double kv_bytes =
-      result.kv_tokens_per_step * static_cast<double>(model::kv_bytes_per_token(
-                                      bench.model->config(), bench.model->kv_dtype()));
+  const double kv_bytes = result.kv_tokens_per_step * kv_bytes_per_token(bench);
   const double seconds = result.step_ms() / 1e3;
   DecodeSpeed speed;
   speed.tokens_per_s = result.tokens_per_s.value_or(static_cast<double>(batch) / seconds);
@@ -381,7 +398,7 @@ void bench_decode(const BenchDecodeOptions& options) {
 
   const std::optional<double> counted = write_expert_counts(options, bench);
   const measure::StepCost cost =
-      measure::step_cost(bench.model->program().graph, {options.bench.batch, options.bench.batch},
+      measure::step_cost(bench.model->program().graph, sizes_of_step(bench, options.bench.batch),
                          experts ? experts->drawn : std::nullopt);
   if (options.bench.json) {
     json::object out = bench_json("decode", options.bench, bench);

@@ -58,6 +58,11 @@ struct ProfiledStep {
   [[nodiscard]] ir::Sizes sizes() const {
     return {sequences + prompt_tokens, sequences + (prompt_tokens > 0 ? 1 : 0)};
   }
+  [[nodiscard]] StepKey key() const {
+    const ir::Sizes own = sizes();
+    return prompt_tokens > 0 ? StepKey::mixed(own.tokens, own.sequences)
+                             : StepKey::uniform(own.sequences);
+  }
   [[nodiscard]] measure::KvWork kv_work() const {
     return measure::KvWork::decode(sequences * (context + 1)) +
            measure::KvWork::of(0, prompt_tokens);
@@ -187,10 +192,7 @@ std::vector<measure::NodeGroup> node_groups(const ir::Graph& graph,
 // Names the op and the group of each launch of the step; a node may have several launches.
 std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const ProfiledStep& step,
                                               const std::vector<measure::NodeFloor>& floors) {
-  const ir::Sizes sizes = step.sizes();
-  const StepKey key = step.prompt_tokens > 0 ? StepKey::mixed(sizes.tokens, sizes.sequences)
-                                             : StepKey::uniform(sizes.sequences);
-  const runtime::Choice choice = choose(key, executor.coverage());
+  const runtime::Choice choice = choose(step.key(), executor.coverage());
   std::vector<measure::NodeGroup> groups;
   for (int segment = 0; segment < executor.loaded().tables.num_segments(); ++segment) {
     for (const auto& launch : executor.loaded().tables.at(segment, choice.key))
@@ -214,11 +216,12 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
   const measure::DecodingOptions decoding = decoding_options(options, steps);
   const ir::Graph& graph = bench.model->program().graph;
   const ProfiledStep step = profiled_step(options, decoding);
-  const measure::Rates best = measure::rates(
-      *bench.device, bench.read_bandwidth,
-      measure::total_bytes(measure::node_floors(graph, step.sizes(), step.kv_work(), {})));
+  const ir::Sizes sizes = runtime::sizes_of(bench.model->program(), step.key());
+  const measure::Rates best =
+      measure::rates(*bench.device, bench.read_bandwidth,
+                     measure::total_bytes(measure::node_floors(graph, sizes, step.kv_work(), {})));
   const std::vector<measure::NodeFloor> floors =
-      measure::node_floors(graph, step.sizes(), step.kv_work(), best);
+      measure::node_floors(graph, sizes, step.kv_work(), best);
 
   measure::Profile profile;
   profile.step = options.step;

@@ -34,6 +34,13 @@ OpCost kv_cost(const ir::Types& inputs, const ir::Attrs& attrs, const ir::Sizes&
           .flops = 4 * kv.pairs * queries.dims[1].value};
 }
 
+// Is the node one of a pass in which a draft model guesses?
+bool is_of_guessing_pass(const ir::Graph& graph, const ir::Node& node) {
+  return std::ranges::any_of(node.inputs, [&](ir::ValueId input) {
+    return graph.value(input).type.rows() == ir::Symbol::kGuessing;
+  });
+}
+
 int64_t weight_bytes(const ir::Graph& graph, const ir::Node& node, const ir::Sizes& sizes) {
   int64_t bytes = 0;
   for (const ir::ValueId input : node.inputs) {
@@ -158,7 +165,10 @@ StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes,
       if (value.kind != ir::ValueKind::kWeight) continue;
       const auto bytes = static_cast<double>(value.type.num_bytes(sizes));
       total.bytes += std::llround((share - expected) * bytes);
-      if (weights.insert(input).second) total.weight_bytes += std::llround(share * bytes);
+      // Each pass of a draft model reads its weights again.
+      const bool is_read_again = is_of_guessing_pass(graph, node);
+      if (weights.insert(input).second || is_read_again)
+        total.weight_bytes += std::llround(share * bytes);
     }
   }
   return total;

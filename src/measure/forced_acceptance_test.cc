@@ -5,6 +5,7 @@
 #include "base/testing/message_of.h"
 #include "engine/testing/tiny_model.h"
 #include "loader/loaded_model.h"
+#include "measure/floor.h"
 #include "measure/speculation.h"
 
 namespace encore::measure {
@@ -51,6 +52,23 @@ class ForcedAcceptance : public ::testing::Test {
 
   const std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
 };
+
+// A step with drafts reads the draft model's weights for each of them, and those of K and V once more. A step
+// without drafts reads the latter alone.
+TEST_F(ForcedAcceptance, WeightsOfADraftModelAreCountedByItsPasses) {
+  const auto weight_bytes = [&](const loader::LoadedModel& model, int64_t q) {
+    const passes::Program& program = model.program();
+    return step_cost(program.graph, runtime::sizes_of(program, StepKey::uniform(2, q)))
+        .weight_bytes;
+  };
+  const auto alone = load(false, false);
+  const auto both = load(false, true);
+  const int64_t reading = weight_bytes(*both, 1) - weight_bytes(*alone, 1);
+  const int64_t guessing = weight_bytes(*both, 1 + kDrafts) - weight_bytes(*alone, 1 + kDrafts);
+  EXPECT_GT(reading, 0);
+  EXPECT_EQ((guessing - reading) % kDrafts, 0);
+  EXPECT_GT((guessing - reading) / kDrafts, 2 * reading);
+}
 
 // As often as the rates say, up to the few steps for which draws are not spread evenly; whatever the
 // drafts are.
