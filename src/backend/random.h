@@ -10,7 +10,8 @@
 //                               i % 4 = 0, 1: Box-Muller of (w[0], w[1]), cosine first; 2, 3:
 //                               (w[2], w[3]); times stddev in f32, rounded once to the tensor's
 //                               dtype.
-//   sample's Gumbel noise       token v: gumbel(w[v % 4]), w = philox(seed, {v / 4, kv_len, 0, 1}).
+//   noise of tokens             token v: gumbel(w[v % 4]), w = philox(seed, {v / 4, kv_len, 0, purpose}).
+//   whether a draft stands      uniform01(w[0]), w = philox(seed, {0, kv_len, 0, Purpose::kAccept}).
 //
 // Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011 (Philox4x32-10).
 #pragma once
@@ -116,13 +117,29 @@ ENCORE_HOST_DEVICE inline float gumbel(uint32_t bits) {
   return -log_positive(exponential);
 }
 
+// The uses of random numbers that belong to one place of a text: each has numbers of its own, as a draft
+// that shares noise with what decides on it would be accepted too often or too seldom.
+enum class Purpose : uint32_t {
+  kSample = 1,    // the token there, by the model's own distribution
+  kDraft = 2,     // a draft, where drafts are accepted by rejection sampling
+  kAccept = 3,    // whether that draft stands
+  kResample = 4,  // the token in its place
+};
+
 // The four words behind the noise of tokens 4 * block to 4 * block + 3.
-ENCORE_HOST_DEVICE inline Words sample_words(int64_t seed, int32_t kv_len, uint32_t block) {
-  return philox(static_cast<uint64_t>(seed), {{block, static_cast<uint32_t>(kv_len), 0U, 1U}});
+ENCORE_HOST_DEVICE inline Words sample_words(int64_t seed, int32_t kv_len, uint32_t block,
+                                             Purpose purpose = Purpose::kSample) {
+  return philox(static_cast<uint64_t>(seed),
+                {{block, static_cast<uint32_t>(kv_len), 0U, static_cast<uint32_t>(purpose)}});
 }
 // Noise of one token of a row with this seed and length.
-ENCORE_HOST_DEVICE inline float sample_noise(int64_t seed, int32_t kv_len, uint32_t token) {
-  return gumbel(sample_words(seed, kv_len, token / 4U).word[token % 4U]);
+ENCORE_HOST_DEVICE inline float sample_noise(int64_t seed, int32_t kv_len, uint32_t token,
+                                             Purpose purpose = Purpose::kSample) {
+  return gumbel(sample_words(seed, kv_len, token / 4U, purpose).word[token % 4U]);
+}
+// A number in (0, 1) that a draft's chance to stand is compared with.
+ENCORE_HOST_DEVICE inline float acceptance_noise(int64_t seed, int32_t kv_len) {
+  return uniform01(sample_words(seed, kv_len, 0, Purpose::kAccept).word[0]);
 }
 
 // Two independent normal(0, 1) numbers.

@@ -254,6 +254,11 @@ void infer_extend_drafts(const Types&, const Attrs& attrs, Types&) {
   require(attrs.get_int("page_size") > 0, "a page_size above 0");
 }
 
+void infer_sample_draft(const Types& in, const Attrs& attrs, Types&) {
+  const int64_t place = attrs.get_int("place");
+  require(place > 0 && place <= in["draft_probs"].dims[0].value, "a place from 1 to K");
+}
+
 void infer_advance(const Types& in, const Attrs& attrs, Types&) {
   require_ring(in, "token_ring");
   require(attrs.get_int("page_size") > 0, "a page_size above 0");
@@ -506,6 +511,30 @@ std::vector<Op> rows() {
        .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
                  "token_counts i32[M,V]",
        .outputs = "next i32[L], token_counts"},
+      // Where drafts are accepted by rejection sampling: a draft of each sequence, one row of logits each.
+      // next[g] is drawn as `sample` draws, with the noise of random::Purpose::kDraft, and
+      // draft_probs[place-1][g] becomes q, the probability that each token had: softmax(logits /
+      // temperature) over the tokens that are kept, or one token alone where none is drawn. Rows with
+      // lens[g] = 0 get token 0 and leave draft_probs as it is.
+      {.name = "sample_draft",
+       .inputs = "logits f32[R,V], sampling i32[B,W], lens i32[R], draft_probs f32[K,M,V]",
+       .outputs = "next i32[R], draft_probs",
+       .attrs = {{"place", int64_t{1}}},
+       .infer = infer_sample_draft},
+      // Decides on drafts by rejection sampling (Leviathan et al., 2023; Chen et al., 2023). next[l] is what
+      // `sample` chose for row l, of the distribution p. The token of row l+1, ids[logits_rows[l+1]], is a
+      // draft where that row is one of the same sequence and kv_lens says that one may be chosen behind it.
+      // There decided[l] is the draft d with probability min(1, p(d) / q(d)), else a token drawn from
+      // max(0, p - q), made to add up to 1, which d never is. So a draft is accepted exactly where it is
+      // equal to decided[l], and the tokens up to the first that is not are distributed as if there were no
+      // drafts. The noise is that of random::Purpose::kAccept and kResample at kv_lens[l]. Tokens from
+      // draft_probs' end on have q = 0; without draft_probs, as drafts were looked up, q(d) = 1. Rows without
+      // a draft behind them, and those for whom no token is drawn, keep next[l].
+      {.name = "accept",
+       .inputs =
+           "next i32[L], logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
+           "ids i32[T], logits_rows i32[L], draft_probs? f32[K,M,D]",
+       .outputs = "decided = next"},
       // logprob_ring[step_clock[0] mod E][l] gets what sampling[b].num_logprobs asks for
       // (LogprobRow), of logits as the model gives them: log softmax and rank of next[l], and that
       // many of the likeliest tokens; of equal ones the first.

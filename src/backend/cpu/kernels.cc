@@ -40,8 +40,8 @@ KernelTable cpu_kernels() {
        {cpu::linear_kernels(), cpu::lora_kernels(), cpu::expert_kernels(), cpu::norm_kernels(),
         cpu::elementwise_kernels(), cpu::row_kernels(), cpu::rope_kernels(),
         cpu::attention_kernels(), cpu::advance_kernels(), cpu::logits_kernels(),
-        cpu::sample_kernels(), cpu::lookup_drafts_kernels(), cpu::draft_chain_kernels(),
-        cpu::collective_kernels()}) {
+        cpu::sample_kernels(), cpu::accept_kernels(), cpu::lookup_drafts_kernels(),
+        cpu::draft_chain_kernels(), cpu::collective_kernels()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return KernelTable(rows);

@@ -16,7 +16,7 @@ int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params,
   const Kept kept = scale_logits(logits, n, params, z);
   const int64_t num_blocks = div_up(n, 4);
   float* noise = thread_buffer(Buffer::kThird, 4 * num_blocks);
-  simd().gumbels(params.seed, kv_len, num_blocks, noise);
+  simd().gumbels(params.seed, kv_len, random::Purpose::kSample, num_blocks, noise);
   float best = kLowest;
   int64_t winner = -1;
   for (int64_t i = 0; i < n; ++i) {

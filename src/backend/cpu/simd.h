@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "backend/random.h"
 #include "base/dtype.h"
 #include "base/scale_block.h"
 
@@ -79,7 +80,8 @@ struct Simd {
   // 4 * num_blocks numbers of random::fill_block(seed, first_block + ...).
   void (*normals)(uint64_t seed, uint64_t first_block, int64_t num_blocks, float* to);
   // random::sample_noise of tokens 0 to 4 * num_blocks - 1.
-  void (*gumbels)(int64_t seed, int32_t kv_len, int64_t num_blocks, float* to);
+  void (*gumbels)(int64_t seed, int32_t kv_len, random::Purpose purpose, int64_t num_blocks,
+                  float* to);
 };
 
 // The best table for this processor.
