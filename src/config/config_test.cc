@@ -84,6 +84,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("overlap"), std::string{"off"});
   options.put(*find_option("burst_steps"), int64_t{16});
   options.put(*find_option("speculative_tokens"), Names{"2", "4"});
+  options.put(*find_option("speculative_acceptance"), std::string{"rejection"});
   options.put(*find_option("speculative_method"), std::string{"ngram"});
   options.put(*find_option("draft_model"), std::string{"/drafts"});
   options.put(*find_option("speculative_ngram"), int64_t{3});
@@ -408,6 +409,23 @@ TEST(SpeculativeTokens, AreANumberOrUpToThreeOrChosen) {
     return options;
   }());
   EXPECT_EQ(settings.load.limits.draft_counts(), (std::vector<int64_t>{1, 2, 4}));
+}
+
+TEST(Settings, TakeFiveDraftsWithRejectionUnlessANumberIsGiven) {
+  const auto drafts = [](const char* yaml) {
+    const Settings settings = make_settings(read(yaml, Dialect::kNative).options);
+    return std::pair{settings.load.acceptance, settings.load.limits.num_drafts};
+  };
+  using model::Acceptance;
+  EXPECT_EQ(drafts("page_size: 32\n"), std::pair(Acceptance::kCoupled, int64_t{0}));
+  EXPECT_EQ(drafts("speculative_acceptance: rejection\n"),
+            std::pair(Acceptance::kRejection, int64_t{5}));
+  for (const char* order : {"speculative_tokens: 2\nspeculative_acceptance: rejection\n",
+                            "speculative_acceptance: rejection\nspeculative_tokens: 2\n"})
+    EXPECT_EQ(drafts(order), std::pair(Acceptance::kRejection, int64_t{2}));
+  EXPECT_EQ(drafts("speculative_acceptance: rejection\nspeculative_tokens: 0\n").second, 0);
+  EXPECT_EQ(drafts("speculative_acceptance: coupled\nspeculative_tokens: 3\n"),
+            std::pair(Acceptance::kCoupled, int64_t{3}));
 }
 
 }  // namespace

@@ -82,6 +82,8 @@ constexpr std::string_view kOneDevice = "a model runs on one device";
 constexpr std::string_view kOnlyLookup =
     "drafts are looked up in the sequence itself, or made by a draft model (speculative_tokens, "
     "draft_model); EAGLE and MTP are not read";
+constexpr std::string_view kMeasuredDrafts =
+    "a step takes the number of drafts that pays, as measured: speculative_tokens auto, or 1,2,4";
 constexpr std::string_view kOwnLog = "log_requests and log_format say what the log has";
 constexpr std::string_view kFoundFromTemplate = "found from the model's chat template";
 

@@ -10,6 +10,9 @@
 namespace encore::config {
 namespace {
 
+constexpr std::string_view kExactRule =
+    "which drafts count does not depend on a threshold (speculative_acceptance)";
+
 constexpr ForeignKey kSglangKeys[] = {
     {.name = "model_path", .type = Type::kText, .native = "model"},
     {.name = "device", .type = Type::kText, .native = "device", .choices = "cuda|cpu"},
@@ -275,6 +278,20 @@ constexpr ForeignKey kSglangKeys[] = {
      .min = 1,
      .like = "speculative_tokens"},
     {.name = "speculative_draft_model_path", .type = Type::kText, .like = "draft_model"},
+    {.name = "speculative_use_rejection_sampling",
+     .type = Type::kBool,
+     .fallback = "false",
+     .like = "speculative_acceptance"},
+    {.name = "speculative_accept_threshold_single",
+     .type = Type::kNumber,
+     .accepts = "1|1.0",
+     .why = kExactRule,
+     .alters = true},
+    {.name = "speculative_accept_threshold_acc",
+     .type = Type::kNumber,
+     .accepts = "1|1.0",
+     .why = kExactRule,
+     .alters = true},
     {.name = "torch_compile_max_bs",
      .type = Type::kInt,
      .accepts = "*",
@@ -365,11 +382,13 @@ std::string sglang_mode(Draft& draft) {
 // Drafts of SGLang's NGRAM are a tree; those here are the likeliest branch. Those of a model are a chain of
 // as many as it has steps; where they are counted instead, the token that is certain counts too.
 void put_sglang_drafts(Draft& draft) {
+  constexpr std::string_view kRejects = "speculative_use_rejection_sampling";
   constexpr std::string_view kAlgorithm = "speculative_algorithm";
   constexpr std::string_view kTokens = "speculative_num_draft_tokens";
   constexpr std::string_view kSteps = "speculative_num_steps";
   constexpr std::string_view kModel = "speculative_draft_model_path";
   if (!draft.given(kAlgorithm)) return;
+  if (draft.flag(kRejects)) draft.put("speculative_acceptance", "rejection", {kRejects});
   if (draft.text(kAlgorithm) == "STANDALONE") {
     if (!draft.given(kModel))
       draft.fail_key(kAlgorithm, "STANDALONE needs speculative_draft_model_path");

@@ -102,7 +102,7 @@ print_iter_log: true
 )");
   EXPECT_EQ(refused(config),
             (Keys{"torch_compile_config.enable_inductor", "torch_compile_config.max_num_streams",
-                  "kv_cache_config.tokens_per_block", "speculative_config"}));
+                  "kv_cache_config.tokens_per_block", "speculative_config.decoding_type"}));
   EXPECT_EQ(config.refused.front().line, 4);
   EXPECT_EQ(config.options.get<double>("free_gpu_memory_fraction"), 0.5);
   EXPECT_EQ(config.options.get<std::string>("step_log"), "/dev/stderr");
@@ -392,6 +392,45 @@ TEST(Sglang, HasADraftModelGuessWhereItDoes) {
   }
   EXPECT_EQ(refused(read(start + "--speculative-num-steps 3 --speculative-eagle-topk 4")),
             (Keys{"speculative_eagle_topk"}));
+}
+
+TEST(Trtllm, GuessesWhereItDoes) {
+  const std::string start =
+      "max_batch_size: 8\nspeculative_config:\n  max_draft_len: 4\n  decoding_type: ";
+  const Options looked_up = read(start + "NGram\n  max_matching_ngram_size: 2\n").options;
+  EXPECT_EQ(looked_up.get<Names>("speculative_tokens"), Names{"4"});
+  EXPECT_EQ(looked_up.get<int64_t>("speculative_ngram"), 2);
+  const Options drafted = read(start + "DraftTarget\n  speculative_model_dir: x/y\n").options;
+  EXPECT_EQ(drafted.get<Names>("speculative_tokens"), Names{"4"});
+  EXPECT_EQ(drafted.get<std::string>("draft_model"), "x/y");
+  EXPECT_FALSE(drafted.get<std::string>("speculative_acceptance").has_value());
+  const Config eagle = read(start + "Eagle3\n  speculative_model: x/y\n");
+  EXPECT_EQ(refused(eagle), (Keys{"speculative_config.decoding_type"}));
+  EXPECT_FALSE(eagle.options.get<Names>("speculative_tokens").has_value());
+  EXPECT_FALSE(eagle.options.get<std::string>("draft_model").has_value());
+  EXPECT_NE(problem(start + "DraftTarget\n").find("needs speculative_model"), std::string::npos);
+}
+
+TEST(Dialects, SayWhereDraftsAreAcceptedByRejectionSampling) {
+  for (const char* text :
+       {"max_batch_size: 8\nspeculative_config:\n  decoding_type: NGram\n  max_draft_len: 4\n"
+        "  use_rejection_sampling: true\n",
+        "python -m sglang.launch_server --model-path m --speculative-algorithm NGRAM "
+        "--speculative-use-rejection-sampling --speculative-accept-threshold-acc 1.0",
+        "vllm serve m --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 4, "
+        "\"rejection_sample_method\": \"standard\"}'"}) {
+    const Config config = read(text);
+    EXPECT_EQ(config.options.get<std::string>("speculative_acceptance"), "rejection") << text;
+    EXPECT_EQ(refused(config), Keys()) << text;
+  }
+  const Config other = read(
+      "vllm serve m --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 4, "
+      "\"rejection_sample_method\": \"block\"}'");
+  EXPECT_EQ(refused(other), (Keys{"speculative_config.rejection_sample_method"}));
+  EXPECT_FALSE(other.options.get<std::string>("speculative_acceptance").has_value());
+  EXPECT_EQ(refused(read("python -m sglang.launch_server --model-path m --speculative-algorithm "
+                         "NGRAM --speculative-accept-threshold-single 0.9")),
+            (Keys{"speculative_accept_threshold_single"}));
 }
 
 TEST(Llama, HasADraftModelGuessWhereItDoes) {

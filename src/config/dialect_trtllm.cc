@@ -147,7 +147,41 @@ constexpr ForeignKey kTrtllmKeys[] = {
      .why = "a checkpoint's code is never run"},
     {.name = "attn_backend", .type = Type::kText, .why = "attention has Encore's own kernels"},
     {.name = "moe_config", .type = Type::kAny, .why = "experts have Encore's own kernels"},
-    {.name = "speculative_config", .type = Type::kAny, .why = kOnlyLookup},
+    {.name = "speculative_config", .type = Type::kSection},
+    {.name = "speculative_config.decoding_type",
+     .type = Type::kText,
+     .accepts = "NGram|NGRAM|DraftTarget|Draft_Target",
+     .why = kOnlyLookup,
+     .like = "speculative_method"},
+    {.name = "speculative_config.max_draft_len",
+     .type = Type::kInt,
+     .min = 1,
+     .max = 16,
+     .like = "speculative_tokens"},
+    {.name = "speculative_config.speculative_model", .type = Type::kText, .like = "draft_model"},
+    {.name = "speculative_config.max_matching_ngram_size",
+     .type = Type::kInt,
+     .min = 1,
+     .max = 64,
+     .like = "speculative_ngram"},
+    {.name = "speculative_config.is_keep_all",
+     .type = Type::kBool,
+     .accepts = "*",
+     .why = "the sequence itself is looked through, and nothing is kept beside it"},
+    {.name = "speculative_config.is_use_oldest",
+     .type = Type::kBool,
+     .accepts = "false",
+     .why = "of several places with the longest match, the last counts"},
+    {.name = "speculative_config.is_public_pool",
+     .type = Type::kBool,
+     .accepts = "false",
+     .why = "drafts are looked up in the sequence itself"},
+    {.name = "speculative_config.use_rejection_sampling",
+     .type = Type::kBool,
+     .fallback = "false",
+     .like = "speculative_acceptance"},
+    {.name = "speculative_config.draft_len_schedule", .type = Type::kAny, .why = kMeasuredDrafts},
+    {.name = "speculative_config.max_concurrency", .type = Type::kInt, .why = kMeasuredDrafts},
     {.name = "lora_config", .type = Type::kSection},
     {.name = "lora_config.lora_dir", .type = Type::kTexts, .native = "lora"},
     {.name = "lora_config.max_lora_rank",
@@ -339,6 +373,8 @@ constexpr Alias kTrtllmAliases[] = {
     {"model_path", "model"},
     {"beam_width", "max_beam_width"},
     {"speculative_decoding_config", "speculative_config"},
+    {"speculative_config.speculative_model_dir", "speculative_config.speculative_model"},
+    {"speculative_config.max_ngram_size", "speculative_config.max_matching_ngram_size"},
     {"pp_size", "pipeline_parallel_size"},
     {"ep_size", "moe_expert_parallel_size"},
 };
@@ -401,7 +437,27 @@ void derive_token_ladder(Draft& draft) {
             {kNumTokens, "max_num_tokens"});
 }
 
+// Where drafts are looked up, or made by a draft model; nothing where another method makes them.
+void put_trtllm_drafts(Draft& draft) {
+  constexpr std::string_view kType = "speculative_config.decoding_type";
+  constexpr std::string_view kModel = "speculative_config.speculative_model";
+  constexpr std::string_view kTokens = "speculative_config.max_draft_len";
+  constexpr std::string_view kLookup = "speculative_config.max_matching_ngram_size";
+  constexpr std::string_view kRejects = "speculative_config.use_rejection_sampling";
+  if (!draft.given(kType) || draft.refuses(kType)) return;
+  if (!draft.given(kTokens)) draft.fail_key(kType, "speculative_config needs max_draft_len");
+  const bool looks_up = draft.text(kType).starts_with('N');
+  if (!looks_up && !draft.given(kModel))
+    draft.fail_key(kType, "DraftTarget needs speculative_model");
+  if (!looks_up) draft.put("draft_model", draft.text(kModel), {kModel, kType});
+  if (looks_up && draft.given(kLookup))
+    draft.put("speculative_ngram", fmt::format("{}", draft.count(kLookup)), {kLookup});
+  draft.put("speculative_tokens", fmt::format("{}", draft.count(kTokens)), {kTokens});
+  if (draft.flag(kRejects)) draft.put("speculative_acceptance", "rejection", {kRejects});
+}
+
 void derive_trtllm(Draft& draft) {
+  put_trtllm_drafts(draft);
   const bool decode = !draft.is_null("cuda_graph_config") && draft.flag("use_cuda_graph");
   bool pieces = !draft.is_null("torch_compile_config") && draft.flag(kPiecewise);
   if (draft.given(kBackend)) {

@@ -10,8 +10,6 @@
 namespace encore::config {
 namespace {
 
-constexpr std::string_view kMeasuredDrafts =
-    "a step takes the number of drafts that pays, as measured: speculative_tokens auto, or 1,2,4";
 constexpr std::string_view kOwnCompiler = "Encore compiles by itself, without torch.compile";
 
 constexpr std::string_view kHubCache = "models of a name are found in HF_HUB_CACHE";
@@ -165,11 +163,15 @@ constexpr ForeignKey kVllmKeys[] = {
     {.name = "speculative_config.rejection_sample_method",
      .type = Type::kText,
      .accepts = "standard",
-     .why = "a draft counts where it is the token that is chosen without it"},
+     .why =
+         "drafts are decided on one by one, by what the models say; encore bench serve and bench "
+         "speculate have synthetic acceptance",
+     .like = "speculative_acceptance"},
     {.name = "speculative_config.draft_sample_method",
      .type = Type::kText,
      .accepts = "*",
-     .why = "drafts are sampled as the model's own tokens are"},
+     .why =
+         "drafts are sampled by the parameters of their sequence, as the model's own tokens are"},
     {.name = "speculative_config.num_speculative_tokens_per_batch_size",
      .type = Type::kAny,
      .why = kMeasuredDrafts},
@@ -513,6 +515,7 @@ void put_speculation(Draft& draft) {
   constexpr std::string_view kModel = "speculative_config.model";
   constexpr std::string_view kTokens = "speculative_config.num_speculative_tokens";
   constexpr std::string_view kLookup = "speculative_config.prompt_lookup_max";
+  constexpr std::string_view kRule = "speculative_config.rejection_sample_method";
   const auto is_ngram = [&](std::string_view key) {
     return draft.given(key) && draft.text(key).find("ngram") != std::string::npos;
   };
@@ -521,6 +524,8 @@ void put_speculation(Draft& draft) {
   if (!looks_up && !has_model) return;
   if (has_model) draft.put("draft_model", draft.text(kModel), {kModel});
   draft.put("speculative_tokens", fmt::format("{}", draft.count(kTokens)), {kTokens});
+  if (draft.given(kRule) && !draft.refuses(kRule))
+    draft.put("speculative_acceptance", "rejection", {kRule});
   if (draft.given(kLookup))
     draft.put("speculative_ngram", fmt::format("{}", draft.count(kLookup)), {kLookup});
 }

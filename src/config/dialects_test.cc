@@ -72,7 +72,7 @@ TEST(Dialects, KnowEveryKeyThatTheirDocumentsName) {
        {}},
       {"speculative_config:\n  decoding_type: Eagle\n  eagle3_one_model: False\n"
        "kv_cache_free_gpu_mem_fraction: 0.9\n",
-       {"speculative_config"}},
+       {"speculative_config.decoding_type"}},
       {"trtllm-serve m --max_batch_size 8 --tp_size 1 --pp_size 2 --ep_size 2 --port 8000",
        {"pp_size", "ep_size"}},
       {"max_batch_size: 8\nguided_decoding_backend: xgrammar\ntensor_parallel_size: 1\n", {}},

@@ -11,6 +11,9 @@ namespace encore::config {
 // More tokens than these are never guessed in a step.
 inline constexpr int64_t kMostDrafts = 16;
 
+// The drafts of a step where nothing says how many, and they are accepted by rejection sampling.
+inline constexpr int64_t kRejectionDrafts = 5;
+
 // "4", "2,4", "auto" as numbers, ascending; empty for "0". Errors: kUsage where there are more than three, or
 // others than 1 to 16, or 0 beside others.
 std::vector<int64_t> draft_counts(const Names& names);

@@ -236,9 +236,21 @@ constexpr Option kOptions[] = {
      "what the host has read, watching stop tokens and lengths itself; the host reads every 25 ms, "
      "or every quarter of these steps; 1: no bursts, whose recordings take eight times the memory"},
 
+    // In front of speculative_tokens, which decides where it is given.
+    {"speculative_acceptance", Group::kSpeculation,
+     [](Settings& s, const Text& v) {
+       const bool rejects = v == "rejection";
+       s.load.acceptance = rejects ? model::Acceptance::kRejection : model::Acceptance::kCoupled;
+       put_drafts(s, rejects ? std::vector{kRejectionDrafts} : std::vector<int64_t>());
+     },
+     "", value("coupled"), one_of("coupled|rejection"),
+     "Which guesses count: coupled takes those that are the token which is chosen without guesses, "
+     "so texts are the same; rejection takes a guess with probability min(1, p/q), the model's over "
+     "that of who guessed, and else draws from what p has above q: more guesses count at "
+     "temperatures above 0, and texts are as likely as without guesses, but not the same"},
     {"speculative_tokens", Group::kSpeculation,
-     [](Settings& s, const Names& v) { put_drafts(s, draft_counts(v)); }, "tokens", value("0"),
-     any(),
+     [](Settings& s, const Names& v) { put_drafts(s, draft_counts(v)); }, "tokens",
+     otherwise("0; 5 with --speculative-acceptance rejection"), any(),
      "Tokens that a step guesses behind the next one of each sequence that generates, "
      "and checks at once: texts are the same, and come sooner where guesses are right, as with "
      "code, summaries and lists; 0: none. 2 to 5 do for most, 16 are the most; each makes a step "
@@ -464,6 +476,7 @@ constexpr Idle kIdle[] = {
     {"record_order", "graphs", "none"},
     {"record_halves", "graphs", "none|piecewise"},
     {"burst_steps", "graphs", "none|piecewise"},
+    {"speculative_acceptance", "speculative_tokens", "0"},
     {"speculative_method", "speculative_tokens", "0"},
     {"speculative_ngram", "speculative_tokens", "0"},
     {"speculative_slowdown", "speculative_tokens", "0"},

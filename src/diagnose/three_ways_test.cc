@@ -283,8 +283,11 @@ TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
 // now and then.
 std::vector<std::vector<int32_t>> texts_with_drafts(
     Device& device, Graphs graphs, Poison poison,
-    const std::optional<model::ModelConfig>& draft = std::nullopt) {
+    const std::optional<model::ModelConfig>& draft = std::nullopt,
+    model::Acceptance acceptance = model::Acceptance::kCoupled) {
+  const bool rejects = acceptance == model::Acceptance::kRejection;
   ThreeWays run(device, {.draft = draft,
+                         .acceptance = acceptance,
                          .graphs = graphs,
                          .poison = poison,
                          .limits = {.max_num_tokens = 96,
@@ -298,14 +301,17 @@ std::vector<std::vector<int32_t>> texts_with_drafts(
     std::vector<int32_t> prompt = random_prompt(random, 3 + i);
     for (int repeats = 0; repeats < 3; ++repeats)
       prompt.insert(prompt.end(), prompt.begin(), prompt.begin() + 3 + i);
-    ids.push_back(run.add(prompt, 60));
+    const sample::SamplingParams sampling{
+        .temperature = rejects ? 0.7F : 0.0F, .top_p = i % 2 == 0 ? 0.9F : 1.0F, .seed = i};
+    ids.push_back(run.add(prompt, 60, sampling));
   }
   std::vector<std::vector<int32_t>> texts(ids.size());
   while (run.engine().step([&](const engine::Generated& generated) {
     texts[static_cast<size_t>(generated.sequence - ids[0])].push_back(generated.token);
   })) {
   }
-  EXPECT_GT(run.engine().draft_counts().num_accepted(), 20);
+  // Where tokens are drawn, few of those that were looked up are right.
+  EXPECT_GT(run.engine().draft_counts().num_accepted(), rejects && !draft ? 0 : 20);
   const auto mode = graphs == Graphs::kNone   ? runtime::Mode::kEager
                     : graphs == Graphs::kFull ? runtime::Mode::kFull
                                               : runtime::Mode::kPiecewise;
@@ -363,6 +369,21 @@ TEST_P(ThreeWaysTest, StepsWithADraftModelGiveTheSameTokens) {
   for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
     for (const Poison poison : {Poison::kNone, Poison::kNaN, Poison::kLarge})
       EXPECT_EQ(expected, texts_with_drafts(*device_, graphs, poison, draft));
+  }
+}
+
+TEST_P(ThreeWaysTest, StepsWhoseDraftsAreAcceptedByRejectionSamplingGiveTheSameTokens) {
+  const auto rejecting = [&](Graphs graphs, Poison poison, bool has_model) {
+    const std::optional draft = engine::testing::tiny_model(Tiny::kLlama).config;
+    return texts_with_drafts(*device_, graphs, poison, has_model ? draft : std::nullopt,
+                             model::Acceptance::kRejection);
+  };
+  for (const bool has_model : {false, true}) {
+    const auto expected = rejecting(Graphs::kNone, Poison::kNone, has_model);
+    for (const Graphs graphs : {Graphs::kPiecewise, Graphs::kFull}) {
+      for (const Poison poison : {Poison::kNaN, Poison::kLarge})
+        EXPECT_EQ(expected, rejecting(graphs, poison, has_model));
+    }
   }
 }
 

@@ -110,6 +110,7 @@ struct GraphInputs {
               .logits = options.logits,
               .num_drafts = options.limits.num_drafts,
               .max_match = options.max_match,
+              .acceptance = options.acceptance,
               .formats = &formats,
               .rank = options.rank,
               .lora = lora_shape(options.adapters)} {

@@ -47,6 +47,7 @@ struct LoadOptions : runtime::ExecutorOptions {
   // The model that guesses the drafts; absent: they are looked up. It is compiled into the same program, in
   // the model's dtypes, and shares its pages.
   std::optional<model::ModelSource> draft = {};
+  model::Acceptance acceptance = model::Acceptance::kCoupled;  // of drafts
   // Requests may ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
   bool scores_prompts = false;
   // Requests may have grammars. Unless the halves of steps that token masks need are recorded at start

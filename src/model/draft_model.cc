@@ -58,6 +58,55 @@ class DraftPasses {
   ValueId embedding_;
 };
 
+// Chooses drafts by their logits: with the noise of the model's own choice, or, where drafts are accepted by
+// rejection sampling, with noise of its own, keeping what they were drawn from.
+class DraftSampling {
+ public:
+  DraftSampling(Builder& b, const GraphOptions& options, ValueId sampling)
+      : b_(b), sampling_(sampling), rejects_(options.acceptance == Acceptance::kRejection) {
+    const auto persistent = [&](std::string_view name, ir::Type type) {
+      return b.graph().add_value(ir::ValueKind::kPersistent, std::string(kDraftPrefix).append(name),
+                                 std::move(type));
+    };
+    const int64_t vocabulary = options.draft->config.vocab_size;
+    // Sequences whose logits are adjusted, or whose tokens are counted, take no drafts: nothing is counted
+    // here.
+    kept_ = rejects_
+                ? persistent("probs", {DType::kF32,
+                                       {options.num_drafts, options.max_batch_size, vocabulary}})
+                : persistent("token_counts", {DType::kI32, {1, vocabulary}});
+  }
+
+  // The draft in that place behind each row's sequence of `lens` tokens.
+  ValueId next(ValueId logits, ValueId lens, int64_t place) {
+    const Values sampled = rejects_ ? b_.call("sample_draft",
+                                              {{"logits", logits},
+                                               {"sampling", sampling_},
+                                               {"lens", lens},
+                                               {"draft_probs", kept_}},
+                                              {{"place", place}}, "draft.next")
+                                    : b_.call("sample",
+                                              {{"logits", logits},
+                                               {"adjusted", logits},
+                                               {"sampling", sampling_},
+                                               {"kv_lens", lens},
+                                               {"token_counts", kept_}},
+                                              {}, "draft.next");
+    kept_ = sampled[rejects_ ? "draft_probs" : "token_counts"];
+    return sampled["next"];
+  }
+  // The distributions that the drafts were drawn from, where they are kept.
+  [[nodiscard]] std::optional<ValueId> probs() const {
+    return rejects_ ? std::optional(kept_) : std::nullopt;
+  }
+
+ private:
+  Builder& b_;
+  ValueId sampling_;
+  bool rejects_;
+  ValueId kept_;
+};
+
 }  // namespace
 
 Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& options) {
@@ -72,24 +121,13 @@ Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& opt
                                {"last_tokens", step["last_tokens"]}},
                               {}, "draft");
   ValueId ids = begun["ids"];
-  // Sequences whose logits are adjusted, or whose tokens are counted, take no drafts: nothing is counted here.
-  ValueId token_counts =
-      b.graph().add_value(ir::ValueKind::kPersistent, std::string(kDraftPrefix) + "token_counts",
-                          {DType::kI32, {1, options.draft->config.vocab_size}});
+  DraftSampling sampling(b, options, step["sampling"]);
   DraftPasses::Rows rows{begun["last_ids"], begun["last_positions"], begun["last_slots"],
                          begun["last_lens"], begun["starts"]};
   for (int64_t place = 1; place <= options.num_drafts; ++place) {
-    const ValueId logits = draft.logits(rows);
-    const Values sampled = b.call("sample",
-                                  {{"logits", logits},
-                                   {"adjusted", logits},
-                                   {"sampling", step["sampling"]},
-                                   {"kv_lens", rows.kv_lens},
-                                   {"token_counts", token_counts}},
-                                  {}, "draft.next");
-    token_counts = sampled["token_counts"];
+    const ValueId next = sampling.next(draft.logits(rows), rows.kv_lens, place);
     const Values extended = b.call("extend_drafts",
-                                   {{"next", sampled["next"]},
+                                   {{"next", next},
                                     {"positions", rows.positions},
                                     {"lens", rows.kv_lens},
                                     {"page_table", step["page_table"]},
@@ -104,7 +142,10 @@ Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& opt
   draft.read(rows);
   draft.read({begun["read_ids"], begun["read_positions"], begun["read_slots"], begun["read_lens"],
               step["query_starts"]});
-  return {{"ids", ids}, {"logits_rows", begun["logits_rows"]}, {"lengths", begun["lengths"]}};
+  return {{"ids", ids},
+          {"logits_rows", begun["logits_rows"]},
+          {"lengths", begun["lengths"]},
+          {"draft_probs", sampling.probs()}};
 }
 
 }  // namespace encore::model

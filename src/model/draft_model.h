@@ -1,8 +1,9 @@
 // A draft model in a step's graph: a second program, with weights, caches and numbers of its own, whose
 // launches stand in the same recordings as those of the model that answers.
 //
-// Where sequences guess, the draft model reads the last token of each and samples the next one with the noise
-// that the model's own choice there will have, reads that, and so on, K times. The K tokens become the
+// Where sequences guess, the draft model reads the last token of each and samples the next one, reads that, and
+// so on, K times: with the noise that the model's own choice there will have, or, where drafts are accepted by
+// rejection sampling, with noise of its own. The K tokens become the
 // step's ids, which the model checks all at once. A last pass reads the K-th of them for its K and V alone.
 // Of sequences that guess nothing the draft model reads the step's tokens in one pass, so its K and V are
 // there when a prompt ends. Both kinds of passes are in the graph, over rows G and U (ir::Symbol), and a
@@ -27,7 +28,7 @@ inline constexpr std::string_view kDraftPrefix = "draft.";
 // Traces the draft model of the options. `step`: the values that a step begins with, by the names that ops
 // have for them: ids, positions, slots, kv_lens, query_starts, last_rows, sampling, page_table,
 // last_tokens and fill. Returns ids with drafts in their places, logits_rows and lengths, as of
-// `begin_drafts` in ops.cc.
+// `begin_drafts` in ops.cc; and where drafts are accepted by rejection sampling, draft_probs.
 // REQUIRES: num_drafts above 0, and one rank.
 Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& options);
 

@@ -55,8 +55,9 @@ Values trace_drafts(Builder& b, const Values& step, const GraphOptions& options)
       {{"max_match", options.max_match}}, "drafts");
 }
 
-// The token of each row of logits.
-ValueId sample(Builder& b, ValueId logits, const Values& sampling, ValueId kv_lens) {
+// The token of each row of logits. `drafts`: those that are accepted by rejection sampling; null where none are.
+ValueId sample(Builder& b, ValueId logits, const Values& sampling, ValueId kv_lens,
+               const Values* drafts) {
   const ValueId adjusted = b.call("adjust_logits",
                                   {{"logits", logits},
                                    {"sampling", sampling["sampling"]},
@@ -66,13 +67,25 @@ ValueId sample(Builder& b, ValueId logits, const Values& sampling, ValueId kv_le
                                    {"token_bias", sampling["token_bias"]},
                                    {"token_masks", sampling["token_masks"]}},
                                   {}, "adjusted")["adjusted"];
-  const ValueId next = b.call("sample",
-                              {{"logits", logits},
-                               {"adjusted", adjusted},
-                               {"sampling", sampling["sampling"]},
-                               {"kv_lens", kv_lens},
-                               {"token_counts", sampling["token_counts"]}},
-                              {}, "next")["next"];
+  ValueId next = b.call("sample",
+                        {{"logits", logits},
+                         {"adjusted", adjusted},
+                         {"sampling", sampling["sampling"]},
+                         {"kv_lens", kv_lens},
+                         {"token_counts", sampling["token_counts"]}},
+                        {}, "next")["next"];
+  if (drafts != nullptr) {
+    next = b.call("accept",
+                  {{"next", next},
+                   {"logits", logits},
+                   {"adjusted", adjusted},
+                   {"sampling", sampling["sampling"]},
+                   {"kv_lens", kv_lens},
+                   {"ids", (*drafts)["ids"]},
+                   {"logits_rows", (*drafts)["logits_rows"]},
+                   {"draft_probs", drafts->find("draft_probs")}},
+                  {}, "decided")["decided"];
+  }
   b.call("log_probs",
          {{"logits", logits},
           {"next", next},
@@ -150,7 +163,8 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   const ValueId logits = trace_logits(trace, {o, residual, {lengths, 1}}, head);
   scale_kv_weights(graph, options.kv_scales);
   if (!sampling) sampling = add_sampling(graph, config, options);
-  const ValueId next = sample(b, logits, *sampling, lengths);
+  const bool rejects = drafts && options.acceptance == Acceptance::kRejection;
+  const ValueId next = sample(b, logits, *sampling, lengths, rejects ? &*drafts : nullptr);
   graph.add_output(next);
   graph.add_output(logits);
   graph.add_output(attended.o);

@@ -19,6 +19,8 @@
 // a sequence, and in a mixed step, L = B (1 + K) rows have logits, otherwise L = B. Where drafts are looked up, the tokens of a
 // sequence lie beside its K and V, in the state token_cache i32[P,S]; page_table has room for K tokens more, as the
 // guesses behind a sequence's last tokens have places, and the rings have 1 + K entries a row.
+// Where drafts of a draft model of W tokens are accepted by rejection sampling, draft_probs f32[K,M,W] keeps what
+// they were drawn from, until `accept`.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +72,16 @@ struct KvScale {
 
 class WeightFormats;
 
+// How a step decides on drafts.
+enum class Acceptance : uint8_t {
+  // A draft stands where it is the token that the model's sampling chooses, by the noise that it has there:
+  // texts are those without drafts.
+  kCoupled,
+  // A draft of probability q stands with probability min(1, p / q): texts are distributed as those without
+  // drafts, and more drafts stand than by equality.
+  kRejection,
+};
+
 // A model that guesses the tokens of another one, which has the same vocabulary.
 struct DraftModel {
   ModelConfig config;
@@ -92,7 +104,8 @@ struct GraphOptions {
   // by at most. REQUIRES: LogitsRows::kLast where there are any.
   int64_t num_drafts = 0;
   int64_t max_match = kMaxMatch;
-  std::optional<DraftModel> draft = {};    // absent: drafts are looked up in the sequence
+  std::optional<DraftModel> draft = {};  // absent: drafts are looked up in the sequence
+  Acceptance acceptance = Acceptance::kCoupled;
   std::vector<KvScale> kv_scales;          // by layer, powers of two; empty: ones
   const WeightFormats* formats = nullptr;  // of the projections; null: floats
   Rank rank = {};                          // whose share of the model it is (model/shard.h)

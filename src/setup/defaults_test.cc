@@ -37,6 +37,14 @@ class DefaultsOfTheHelp : public ::testing::Test {
   const std::map<std::string_view, SaidDefault> said_ = {
       {"model", {"stories", [&] { return source_.checkpoint->filename() == "stories"; }}},
       {"draft_model", {"none: guesses are looked up", [&] { return !load_.draft.has_value(); }}},
+      {"speculative_tokens",
+       {"0; 5 with --speculative-acceptance rejection",
+        [&] {
+          config::Options rejects;
+          rejects.put(*config::find_option("speculative_acceptance"), std::string("rejection"));
+          return load_.limits.num_drafts == 0 &&
+                 config::make_settings(rejects).load.limits.num_drafts == 5;
+        }}},
       {"speculative_method",
        {"draft_model where there is one, else ngram",
         [&] {

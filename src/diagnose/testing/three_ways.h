@@ -23,6 +23,7 @@ struct Trial {
   engine::testing::Tiny kind = engine::testing::Tiny::kLlama;
   std::optional<model::ModelConfig> config;  // instead of the tiny one
   std::optional<model::ModelConfig> draft;   // of a draft model
+  model::Acceptance acceptance = model::Acceptance::kCoupled;
   std::optional<std::filesystem::path> checkpoint;
   std::optional<int64_t> num_layers;  // the model's
   runtime::Graphs graphs = runtime::Graphs::kAuto;
@@ -60,8 +61,10 @@ class ThreeWays {
     }
   }
 
-  engine::SequenceId add(std::vector<int32_t> prompt, int64_t max_tokens) {
-    engine::Request request{.prompt = std::move(prompt), .max_tokens = max_tokens};
+  engine::SequenceId add(std::vector<int32_t> prompt, int64_t max_tokens,
+                         const sample::SamplingParams& sampling = {}) {
+    engine::Request request{
+        .prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = sampling};
     if (model_.adapters() != nullptr) {
       const auto all = model_.adapters()->all();
       const size_t turn = num_added_++ % (all.size() + 1);
@@ -97,6 +100,7 @@ class ThreeWays {
     loader::LoadOptions options;
     options.limits = trial.limits;
     if (trial.draft) options.draft = {*trial.draft, std::nullopt};
+    options.acceptance = trial.acceptance;
     options.graphs = trial.graphs;
     options.record_all_modes = trial.record_all_modes;
     options.sequences = runtime::Ladder(trial.sequences);
