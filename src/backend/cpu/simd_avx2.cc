@@ -79,6 +79,11 @@ inline float sum(Vec v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+inline void store_sums(const Vec (&v)[4], float* to) {
+  for (int i = 0; i < 4; ++i)
+    to[i] = sum(v[i]);
+}
+
 inline Vec load(const float* from) {
   return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};
 }

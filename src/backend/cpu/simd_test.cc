@@ -161,6 +161,12 @@ TEST_P(SimdTables, AddsDotProductsInOneOrder) {
     dots.y = widened.data();
     simd_->dot_products(dots);
     EXPECT_EQ(all, widened);
+    for (dots.num_x = 1; dots.num_x < kX; ++dots.num_x) {
+      std::vector<float> some(static_cast<size_t>(dots.num_x * kW));
+      dots.y = some.data();
+      simd_->dot_products(dots);
+      EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << dots.num_x << " rows";
+    }
 
     for (int64_t r = 0; r < kX; ++r) {
       for (int64_t c = 0; c < kW; ++c) {
