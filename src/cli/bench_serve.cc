@@ -4,11 +4,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/bench.h"
+#include "cli/bench_acceptance.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/workload.h"
 #include "loader/memory_plan.h"
 #include "measure/alone.h"
+#include "measure/forced_acceptance.h"
 #include "measure/replay_report.h"
 #include "measure/report.h"
 #include "measure/serving_replay.h"
@@ -33,15 +35,18 @@ and reports what there was until then.
   encore bench serve --trace azure.csv --limit 1000 --max-input-tokens 14000 --max-output-tokens 2000
   encore bench serve --trace azure.csv --arrivals trace --speed 2 --ttft-ms 500 --tbt-ms 50 --html replay.html
   encore bench serve --trace mooncake.jsonl --rate 4 --step-log steps.jsonl; encore sim --fit steps.jsonl ...
+  encore bench serve --trace azure.csv --draft-model DRAFT --speculative-tokens 2 --synthetic-acceptance-rates 0.7,0.49
   encore bench serve --mixed-seconds 480 --rate 16 --batch-invariant on --compare-alone 200 --html mixed.html
 
-The last is a test of endurance: it ends with an error where a request failed or got other tokens alone, and shows
+With --synthetic-acceptance-rates or -length, drafts are right as often as they say, whatever they are: random prompts
+are like no text, so a draft model would be right too seldom. The last is a test of endurance: it ends with an error where a request failed or got other tokens alone, and shows
 whether memory grew after the first minute.)";
 
 struct BenchServeOptions {
   config::Settings settings;
   WorkloadOptions workload;
   ReplayOutputOptions output;
+  AcceptanceOptions acceptance;
   std::string step_times = "on";
   std::string idle_times = "off";
   std::string token_masks = "off";
@@ -93,9 +98,28 @@ void check_answers(const measure::ReplayReport& report, bool are_equal_alone) {
        report.record.alone->different.size());
 }
 
+// How often drafts are right, where that is not left to the models.
+std::optional<std::vector<double>> forced_rates(const BenchServeOptions& options,
+                                                int64_t num_drafts) {
+  if (!options.acceptance.are_given()) return std::nullopt;
+  if (num_drafts == 0) {
+    fail(ErrorKind::kUsage,
+         "synthetic acceptance without drafts: say by --speculative-tokens how many a step has");
+  }
+  if (options.compare_alone > 0) {
+    fail(
+        ErrorKind::kUsage,
+        "--compare-alone with synthetic acceptance: drafts that count whatever they are make other "
+        "texts alone; leave one of the two out");
+  }
+  return options.acceptance.rates_for(num_drafts);
+}
+
 void bench_serve(const BenchServeOptions& options) {
   const model::ModelSource source = setup::open_source(options.settings);
-  const loader::LoadOptions load = setup::serving_load_options(options.settings, source.config);
+  loader::LoadOptions load = setup::serving_load_options(options.settings, source.config);
+  const auto rates = forced_rates(options, load.limits.num_drafts);
+  if (rates) load.compile.add_pass(measure::forced_acceptance_pass());
   Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
   if (options.token_masks == "on") {
@@ -109,6 +133,7 @@ void bench_serve(const BenchServeOptions& options) {
   const std::unique_ptr<Device> device = setup::open_device(options.settings);
   const auto loaded = setup::open_model(*device, source, load, options.settings);
   loader::LoadedModel& model = *loaded;
+  if (rates) measure::force_acceptance(*rates, model.executor().loaded());
   check_fits_kv(workload, model.num_pages() * model.page_size());
 
   const int64_t num_requests = std::ssize(workload.requests);
@@ -190,6 +215,7 @@ void add_bench_serve(Command& bench) {
       ->range(1e-3, 1e6)
       ->type_name("S");
   add_replay_output_options(*verb, options->output);
+  add_acceptance_options(*verb, options->acceptance);
   verb->add_option("--step-times", options->step_times,
                    "Measure the device's time of each step, at the cost of two events a step")
       ->one_of({"on", "off"})
@@ -217,9 +243,9 @@ void add_bench_serve(Command& bench) {
   taken.groups.push_back(config::Group::kServing);
   taken.but = {"trace"};  // of values; here it names a trace of requests
   take_options(*verb, options->settings, taken);
-  verb->group(
-      "Measurement: what is timed, and how often",
-      {"--mixed-seconds", "--step-times", "--idle-times", "--token-masks", "--compare-alone"});
+  verb->group("Measurement: what is timed, and how often",
+              {"--mixed-seconds", "--step-times", "--idle-times", "--token-masks",
+               "--compare-alone", "--synthetic-acceptance-rates", "--synthetic-acceptance-length"});
   verb->footer(kBenchServeFooter);
   verb->callback([options] { bench_serve(*options); });
 }

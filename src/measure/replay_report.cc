@@ -184,6 +184,23 @@ std::string cache_text(const kv::PrefixCacheStats& cache) {
                      percent(share(cache.hit_tokens, cache.query_tokens)), cache.evicted_pages);
 }
 
+std::string drafts_text(const engine::DraftCounts& drafts) {
+  return fmt::format(
+      "drafts: {} rows of steps had {}, of which {} counted ({}); {} rows beside them took none\n",
+      drafts.rows, drafts.tokens, drafts.num_accepted(), percent(drafts.share_right()),
+      drafts.rows_without);
+}
+
+json::value drafts_json(const std::optional<engine::DraftCounts>& drafts) {
+  if (!drafts) return nullptr;
+  return json::object{
+      {"rows", drafts->rows},
+      {"rows_without", drafts->rows_without},
+      {"tokens", drafts->tokens},
+      {"accepted", drafts->num_accepted()},
+      {"accepted_by_position", json::array(drafts->accepted.begin(), drafts->accepted.end())}};
+}
+
 double seconds(engine::HostTimes::Clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
@@ -282,6 +299,7 @@ std::string replay_text(const ReplayReport& report) {
       fmt::format("{} steps, {} eager, {} padding; {} preemptions\n", num_steps(record),
                   num_eager_steps(record), percent(padding_share(record)), record.num_preemptions);
   if (record.prefix_cache) text += cache_text(*record.prefix_cache);
+  if (record.drafts) text += drafts_text(*record.drafts);
   if (record.decode) {
     text +=
         fmt::format("{}: {} ({:.2f} s of decode steps, {:.2f} s of those with prompts)\n",
@@ -334,6 +352,7 @@ json::object replay_json(const ReplayReport& report) {
                            {"stored_pages", cache.stored_pages},
                            {"evicted_pages", cache.evicted_pages}};
   }
+  out["drafts"] = drafts_json(record.drafts);
   out["device_busy"] = nullptr;
   if (record.decode) {
     out["device_busy"] = {{"share", record.wall_s > 0 ? busy_s(record) / record.wall_s : 0},

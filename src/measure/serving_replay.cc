@@ -296,6 +296,7 @@ replay::ReplayRecord replay_on(engine::ServingLoop& loop, std::span<const replay
   record.steps = statistics.steps;
   record.num_preemptions = statistics.num_preemptions;
   if (statistics.prefix_cache.num_queries > 0) record.prefix_cache = statistics.prefix_cache;
+  record.drafts = statistics.drafts;
   record.host_times = statistics.host_times;
   record.host_cpu_s = cpu_s;
   return record;

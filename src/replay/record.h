@@ -81,6 +81,7 @@ struct ReplayRecord {
   std::vector<engine::StepCount> steps;
   int64_t num_preemptions = 0;
   std::optional<kv::PrefixCacheStats> prefix_cache;  // absent: there is none
+  std::optional<engine::DraftCounts> drafts;         // absent: steps have none
   // The device's time for steps in which every sequence generates, and for steps with prompts.
   // Absent: not measured.
   std::optional<DeviceTime> decode;

@@ -46,6 +46,25 @@ class ReplayTest(CliTest):
     def refused(self, *arguments):
         return self.error_line("bench", "serve", "--device", DEVICE, *SIZES, *arguments, code=2)
 
+    def test_drafts_are_right_as_often_as_they_are_said_to_be(self):
+        drafts = ["--requests", 12, "--input-tokens", 20, "--output-tokens", 60, "--speculative-tokens", 2]
+        out = self.serve_json(*drafts, "--synthetic-acceptance-rates", "0.7,0.49")
+        self.assertEqual((out["complete"], out["output_tokens"]), (12, 12 * 60))
+        counts = out["drafts"]
+        self.assertEqual(counts["accepted"], sum(counts["accepted_by_position"]))
+        # Drafts behind the end of a text do not count.
+        for accepted, rate in zip(counts["accepted_by_position"], (0.7, 0.49)):
+            self.assertAlmostEqual(accepted / counts["rows"], rate, delta=0.1)
+        self.assertIn("of which", self.serve(*drafts, "--synthetic-acceptance-length", "2.5").stdout)
+        self.assertIsNone(self.serve_json("--requests", 1, "--input-tokens", 4, "--output-tokens", 2)["drafts"])
+
+    def test_drafts_that_are_forced_need_drafts(self):
+        self.assertIn("without drafts", self.refused("--requests", 1, "--input-tokens", 4, "--output-tokens", 2,
+                                                     "--synthetic-acceptance-length", "1.5"))
+        self.assertIn("--compare-alone with synthetic acceptance", self.refused(
+            "--requests", 1, "--input-tokens", 4, "--output-tokens", 2, "--speculative-tokens", 2, "--compare-alone", 1,
+            "--synthetic-acceptance-length", "1.5"))
+
     def test_every_request_gets_exactly_its_tokens(self):
         log = self.work / "steps.jsonl"
         page = self.work / "replay.html"
