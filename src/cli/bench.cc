@@ -79,10 +79,12 @@ loader::LoadOptions decode_load_options(const BenchOptions& options) {
   return load;
 }
 
-Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t longest) {
+std::unique_ptr<loader::LoadedModel> load_model(Device& device, const BenchOptions& options,
+                                                loader::LoadOptions load, int64_t longest) {
   const model::ModelSource source = setup::open_source(options.settings);
   load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
-  if (!load.kv_tokens) load.kv_tokens = options.batch * (longest + load.page_size);
+  if (!load.kv_tokens)
+    load.kv_tokens = options.batch * (longest + load.limits.num_drafts + load.page_size);
   setup::set_ladders(options.settings, load);
   if (load.limits.max_batch_size < options.batch) {
     fail(ErrorKind::kUsage,
@@ -90,12 +92,16 @@ Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t 
          "take --above-ladder eager",
          options.batch, load.limits.max_batch_size);
   }
+  return setup::open_model(device, source, load, options.settings);
+}
+
+Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t longest) {
   Bench bench;
   bench.step_log = setup::open_step_log(options.settings);
   bench.loop = setup::engine_options(options.settings, bench.step_log.get());
   bench.device = setup::open_device(options.settings);
   bench.read_bandwidth = bench.device->read_bandwidth();
-  bench.model = setup::open_model(*bench.device, source, load, options.settings);
+  bench.model = load_model(*bench.device, options, std::move(load), longest);
   return bench;
 }
 

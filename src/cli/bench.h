@@ -70,6 +70,10 @@ loader::LoadOptions decode_load_options(const BenchOptions& options);
 // Loads with `load`, whose limits and ladders are set. Sequences may grow to `longest` tokens.
 Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t longest);
 
+// Loads a model as open_bench() does, on a device that is there.
+std::unique_ptr<loader::LoadedModel> load_model(Device& device, const BenchOptions& options,
+                                                loader::LoadOptions load, int64_t longest);
+
 // The modes to compare: the one named, or each of `all`.
 std::vector<runtime::Graphs> bench_modes(const BenchOptions& options,
                                          std::vector<runtime::Graphs> all);

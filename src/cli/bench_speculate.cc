@@ -31,7 +31,8 @@ c and v are the times of a step of the draft model and of a verification, over t
 Speed-ups in tokens: E/(cK+1) takes checking to cost as much as a step without drafts, E/(cK+v) has it as measured, and
 `measured` is that of the run, by the tokens that it had. `of it` compares the step alone, so that no luck of draws counts:
 the time that its parts let expect, over its own; above 1, one recording is faster than its parts. `most` would be the
-speed-up if drafts and checking cost nothing. `apart` is the step where draft and verification are recordings of their own.
+speed-up if drafts and checking cost nothing. `parts` is the sum of K steps of the draft model and a verification; `apart`
+runs them so: recordings of their own, one after the other, with the host's look at the tokens between them.
 
   encore bench speculate --model stories --draft-model stories-draft --speculative-tokens 1,2,4
   encore bench speculate --model synthetic:llama-3.1-8b --draft-model synthetic:llama-3.1-8b-draft --batch 8
@@ -75,6 +76,8 @@ struct DraftsResult {
   int64_t num_drafts = 0;
   measure::SpeculationTimes times;
   std::vector<Point> points;
+  std::optional<double> apart_ms =
+      {};  // of a step in recordings apart; absent: drafts are looked up
 
   [[nodiscard]] double step_ms() const {
     std::vector<double> all;
@@ -131,11 +134,7 @@ class Speculation {
 
   std::optional<DraftAlone> time_draft_alone() {
     if (settings_.draft_model.empty()) return std::nullopt;
-    config::Settings alone = settings_;
-    alone.model = settings_.draft_model;
-    alone.draft_model.clear();
-    alone.speculative_method.clear();
-    load(alone, 0);
+    load(draft_settings(), 0);
     const int64_t batch = options_.bench.batch;
     return DraftAlone{
         time().step_ms,
@@ -152,6 +151,7 @@ class Speculation {
     load(looked_up, num_drafts);
     result.times.verify_ms = time(all[all.size() / 2].rates).step_ms;
     if (draft) {
+      result.apart_ms = time_apart(num_drafts);
       result.times.draft_ms = draft->step_ms;
       load(settings_, num_drafts);
     }
@@ -178,14 +178,38 @@ class Speculation {
     return options_.bench.context + decoding().max_tokens(load.limits);
   }
   void load(const config::Settings& settings, int64_t num_drafts) {
+    BenchOptions bench = options_.bench;
+    bench.settings = settings;
+    const loader::LoadOptions load = load_options(settings, num_drafts);
     bench_.model.reset();
-    const model::ModelSource source = setup::open_source(settings);
-    loader::LoadOptions load = load_options(settings, num_drafts);
-    load.limits.max_seq_len = setup::sequence_limit(settings, source.config, longest(load));
-    if (!load.kv_tokens)
-      load.kv_tokens = options_.bench.batch * (longest(load) + num_drafts + load.page_size);
-    setup::set_ladders(settings, load);
-    bench_.model = setup::open_model(*bench_.device, source, load, settings);
+    bench_.model = load_model(*bench_.device, bench, load, longest(load));
+  }
+  // The settings of the draft model by itself.
+  [[nodiscard]] config::Settings draft_settings() const {
+    config::Settings alone = settings_;
+    alone.model = settings_.draft_model;
+    alone.draft_model.clear();
+    alone.speculative_method.clear();
+    return alone;
+  }
+  // Times steps whose drafts and checks are recordings apart, where the model that checks is loaded.
+  double time_apart(int64_t num_drafts) {
+    BenchOptions drafting = options_.bench;
+    drafting.settings = draft_settings();
+    const loader::LoadOptions load = load_options(drafting.settings, 0);
+    measure::DecodingOptions decoding = this->decoding();
+    decoding.steps *= num_drafts;
+    const int64_t longest = drafting.context + decoding.max_tokens(load.limits);
+    const auto draft = load_model(*bench_.device, drafting, load, longest);
+    engine::EngineOptions loop = bench_.loop;
+    loop.overlap = false;
+    std::vector<double> runs;
+    for (int i = 0; i < options_.bench.runs.value_or(3); ++i) {
+      engine::Engine guesses(*draft, loop);
+      engine::Engine checks(*bench_.model, loop);
+      runs.push_back(measure::time_apart(guesses, checks, num_drafts, this->decoding()));
+    }
+    return median(runs);
   }
 
   // A device that has rested is slow at first, and the first model timed is the one without drafts.
@@ -237,18 +261,24 @@ json::object drafts_json(const DraftsResult& result, double plain_tokens_per_s) 
           {"step_ms", result.step_ms()},
           {"verify_ms", result.times.verify_ms},
           {"v", result.times.verify_cost()},
-          {"apart_ms", result.times.apart_ms(result.num_drafts)},
+          {"parts_ms", result.times.apart_ms(result.num_drafts)},
+          {"apart_ms", json::optional_number(result.apart_ms)},
           {"points", std::move(points)}};
 }
 
 std::string costs_table(const std::vector<DraftsResult>& results) {
-  Table table({"K", "step ms", "verify ms", "v", "apart ms", "apart / one"});
+  Table table(
+      {"K", "step ms", "verify ms", "v", "parts ms", "parts / one", "apart ms", "apart / one"});
   for (const DraftsResult& result : results) {
-    const double apart_ms = result.times.apart_ms(result.num_drafts);
+    const double parts_ms = result.times.apart_ms(result.num_drafts);
+    const auto over_one = [&](double ms) { return ms / result.step_ms(); };
+    const std::optional<double> apart =
+        result.apart_ms ? std::optional(over_one(*result.apart_ms)) : std::nullopt;
     table.add({fmt::format("{}", result.num_drafts), fmt::format("{:.3f}", result.step_ms()),
                fmt::format("{:.3f}", result.times.verify_ms),
-               fmt::format("{:.3f}", result.times.verify_cost()), fmt::format("{:.3f}", apart_ms),
-               fmt::format("{:.3f}", apart_ms / result.step_ms())});
+               fmt::format("{:.3f}", result.times.verify_cost()), fmt::format("{:.3f}", parts_ms),
+               fmt::format("{:.3f}", over_one(parts_ms)), optional_text(result.apart_ms, 3),
+               optional_text(apart, 3)});
   }
   return table.text();
 }

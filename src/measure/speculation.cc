@@ -18,4 +18,19 @@ TimedSteps time_decoding(engine::Engine& engine, const DecodingOptions& options)
           .tokens_per_s = tokens / seconds};
 }
 
+double time_apart(engine::Engine& drafting, engine::Engine& checking, int64_t num_drafts,
+                  const DecodingOptions& options) {
+  DecodingOptions guessing = options;
+  guessing.steps *= num_drafts;
+  Decoding guesses(drafting, guessing);
+  Decoding checks(checking, options);
+  const double start = now_seconds();
+  for (int64_t i = 0; i < options.steps; ++i) {
+    for (int64_t place = 0; place < num_drafts; ++place)
+      (void)guesses.step();
+    (void)checks.step();
+  }
+  return (now_seconds() - start) * 1e3 / static_cast<double>(options.steps);
+}
+
 }  // namespace encore::measure

@@ -37,6 +37,11 @@ struct TimedSteps {
   double tokens_per_step = 0;  // of a sequence
   double tokens_per_s = 0;     // of all sequences
 };
+// Times steps, in milliseconds, each of which is `num_drafts` steps of one engine, whose tokens the host awaits, and
+// then one of another, which checks as many: drafts and verification as recordings apart. What is checked are
+// other tokens than those, as many. REQUIRES: neither engine runs ahead of the host.
+double time_apart(engine::Engine& drafting, engine::Engine& checking, int64_t num_drafts,
+                  const DecodingOptions& options);
 // Times `options.steps` steps of an engine, whose sequences it ends.
 TimedSteps time_decoding(engine::Engine& engine, const DecodingOptions& options);
 

@@ -304,7 +304,9 @@ class BenchTest(CliTest):
                 self.assertAlmostEqual(point["speed_up_predicted"], expected / (c * k + v), places=3)
                 self.assertAlmostEqual(point["tokens_per_step"], expected, delta=0.3)
                 self.assertAlmostEqual(point["speed_up"], point["tokens_per_s"] / output["plain_tokens_per_s"], places=3)
-                self.assertAlmostEqual(point["share_of_predicted"], row["apart_ms"] / point["step_ms"], places=3)
+                self.assertAlmostEqual(point["share_of_predicted"], row["parts_ms"] / point["step_ms"], places=3)
+            self.assertAlmostEqual(row["parts_ms"], row["verify_ms"] + k * output["draft"]["step_ms"], places=3)
+            self.assertGreater(row["apart_ms"], 0)
 
     def test_speculate_takes_the_acceptance_that_it_is_given(self):
         by_length = ["--speculative-tokens", "3", "--synthetic-acceptance-length", "2.5"]
