@@ -175,7 +175,7 @@ void add_bench(Command& app) {
   Command* bench =
       app.add_subcommand("bench",
                          "How fast it is: decode, ladder, prefill, mixed, serve, speculate, "
-                         "linear, attention, collectives, sampling, sleep, tokenize");
+                         "stack, linear, attention, collectives, sampling, sleep, tokenize");
   bench->require_subcommand();
   add_bench_decode(*bench);
   add_bench_ladder(*bench);
@@ -183,6 +183,7 @@ void add_bench(Command& app) {
   add_bench_mixed(*bench);
   add_bench_serve(*bench);
   add_bench_speculate(*bench);
+  add_bench_stack(*bench);
   add_bench_sleep(*bench);
   add_bench_collectives(*bench);
   add_bench_linear(*bench);

@@ -36,6 +36,7 @@ void add_bench_prefill(Command& bench);
 void add_bench_serve(Command& bench);
 void add_bench_sleep(Command& bench);
 void add_bench_speculate(Command& bench);
+void add_bench_stack(Command& bench);
 // The flags of BenchOptions.
 void add_bench_options(Command& verb, BenchOptions& options,
                        std::initializer_list<config::Group> more = {});

@@ -32,7 +32,7 @@ max_num_tokens: 32
 """
 
 VERBS = ("generate", "chat", "serve", "logits", "tokenize", "detokenize", "inspect", "bench decode", "bench ladder",
-         "bench prefill", "bench mixed", "bench serve", "bench speculate", "bench sleep", "bench linear", "bench attention", "bench collectives", "bench sampling",
+         "bench prefill", "bench mixed", "bench serve", "bench speculate", "bench stack", "bench sleep", "bench linear", "bench attention", "bench collectives", "bench sampling",
          "bench tokenize", "profile", "sim", "tune", "graphs", "bisect", "config explain", "doctor", "litmus")
 
 

@@ -319,6 +319,28 @@ class BenchTest(CliTest):
         line = self.speculate("--speculative-tokens", "3", "--synthetic-acceptance-rates", "0.8,0.6", code=2).stderr.splitlines()[-1]
         self.assertIn("--synthetic-acceptance-rates has 2 numbers, and a step guesses 3 tokens", line)
 
+    def stack(self, *arguments, **options):
+        return self.run_encore("bench", "stack", "--device", DEVICE, "--model", "stories", "--context", "12", "--steps", "8",
+                               "--warmup-tokens", "2", "--runs", "1", *arguments, **options)
+
+    def test_stack_adds_one_optimization_in_each_row(self):
+        output = json.loads(self.stack("--batches", "2,1", "--speculative-tokens", "3", "--json").stdout)
+        self.assertEqual([result["batch"] for result in output["batches"]], [2, 1])
+        for result in output["batches"]:
+            rows = result["rows"]
+            self.assertEqual([row["name"] for row in rows], ["eager", "+ persistent buffers", "+ recording (CUDA graph)",
+                                                             "+ speculation (K 3, A 0.8)", "+ FP8"])
+            self.assertGreater(result["num_buffers"], 20)
+            for row, drafts in zip(rows, (False, False, False, True, True)):
+                self.assertAlmostEqual(row["ms_per_token"], row["step_ms"] / row["tokens_per_step"], places=4)
+                self.assertAlmostEqual(row["speed_up"], rows[0]["ms_per_token"] / row["ms_per_token"], places=3)
+                self.assertAlmostEqual(row["tokens_per_step"], 2.95 if drafts else 1, delta=0.6 if drafts else 0)
+            self.assertEqual([row["published_ms_per_token"] for row in rows], [48.5, None, 38.8, 15.1, 8.2])
+        text = self.stack("--batches", "1").stdout
+        self.assertIn("+ FP8", text)
+        self.assertIn("5.91", text)
+        self.assertIn("--acceptance 1.5", self.stack("--acceptance", "1.5", code=2).stderr.splitlines()[-1])
+
     def test_sleep_gives_the_same_tokens_at_both_depths(self):
         sleep = ["bench", "sleep", "--device", DEVICE, "--model", self.model, "--batch", "3", "--context", "40"]
         output = json.loads(self.run_encore(*sleep, "--times", "3", "--json").stdout)
