@@ -41,8 +41,10 @@ bool is_mutable_version(const Graph& graph, ValueId id) {
   while (value->kind == ValueKind::kNode) {
     const Node& producer = graph.node(value->producer);
     const auto mutations = producer.op->mutations();
-    const auto mutation = std::ranges::find_if(
-        mutations, [&](const InPlace& m) { return producer.outputs[m.output] == id; });
+    const auto mutation = std::ranges::find_if(mutations, [&](const InPlace& m) {
+      const ValueId* const made = producer.outputs.find(m.output);
+      return made != nullptr && *made == id;
+    });
     if (mutation == mutations.end()) return false;
     id = producer.inputs[mutation->input];
     value = &graph.value(id);
@@ -58,6 +60,7 @@ void check_memory(const Graph& graph, int index, const std::vector<std::vector<N
   };
   const auto mutations = node.op->mutations();
   for (const InPlace& mutation : mutations) {
+    if (node.inputs.find(mutation.input) == nullptr) continue;  // an operand that may be absent
     const ValueId id = node.inputs[mutation.input];
     const std::string& name = graph.value(id).name;
     if (!is_mutable_version(graph, id))

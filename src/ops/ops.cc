@@ -261,6 +261,8 @@ void infer_sample_draft(const Types& in, const Attrs& attrs, Types&) {
 
 void infer_advance(const Types& in, const Attrs& attrs, Types&) {
   require_ring(in, "token_ring");
+  require((in.find("window_table") == nullptr) == (in.find("window_slots") == nullptr),
+          "window_table and window_slots together");
   require(attrs.get_int("page_size") > 0, "a page_size above 0");
 }
 
@@ -605,7 +607,8 @@ std::vector<Op> rows() {
       // In a uniform step of q = L/B, row b with kv_lens[b] > 0 moves on: its first id becomes that
       // last token, at the position behind those of the span's others; the ids behind it, if any,
       // are -1. Where that token is a stop token of b, the sequence has max_lens[b] tokens, or
-      // page_table has -1 or no place for one of the q positions, it becomes a padding row.
+      // page_table has -1 or no place for one of the q positions, it becomes a padding row. Where some
+      // layers have pages of their own, window_table says where those are, and window_slots move on as slots do.
       // step_clock[1] is 1 if rows are left and the host's ring_marks[16] is ahead of the clock,
       // else 0: does a burst go on? Counts wrap; E is a power of two.
       //
@@ -613,12 +616,15 @@ std::vector<Op> rows() {
       // counts as equal to the token before it exactly where j <= K and acceptance[j-1] is above
       // forced_draw(step_clock[0], b) (backend/advance.h).
       {.name = "advance",
-       .inputs = "next i32[L], logits_rows? i32[L], lengths? i32[L], acceptance? f32[K], "
-                 "page_table i32[M,N], "
-                 "stop_tokens i32[B,C], "
-                 "max_lens i32[B], ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B], "
-                 "last_tokens i32[M], step_clock i32[2], token_ring i32[E,G], ring_marks i32[32]",
-       .outputs = "ids, positions, slots, kv_lens, last_tokens, step_clock, token_ring, ring_marks",
+       .inputs =
+           "next i32[L], logits_rows? i32[L], lengths? i32[L], acceptance? f32[K], "
+           "page_table i32[M,N], "
+           "window_table? i32[M,N], stop_tokens i32[B,C], "
+           "max_lens i32[B], ids i32[T], positions i32[T], slots i32[T], window_slots? i32[T], "
+           "kv_lens i32[B], "
+           "last_tokens i32[M], step_clock i32[2], token_ring i32[E,G], ring_marks i32[32]",
+       .outputs = "ids, positions, slots, window_slots?, kv_lens, last_tokens, step_clock, "
+                  "token_ring, ring_marks",
        .attrs = {{"page_size", int64_t{1}}},
        .infer = infer_advance},
 

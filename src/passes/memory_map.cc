@@ -33,8 +33,16 @@ bool overlap(const Region& a, const Region& b) {
   return a.root == b.root && a.column < b.column + b.width && b.column < a.column + a.width;
 }
 
-std::vector<InPlace> writes_over(const Node& node) {
+std::vector<InPlace> mutations_of(const Node& node) {
   std::vector<InPlace> places = node.op->mutations();
+  std::erase_if(places, [&](const InPlace& place) {
+    return node.inputs.find(place.input) == nullptr;  // an operand that may be absent
+  });
+  return places;
+}
+
+std::vector<InPlace> writes_over(const Node& node) {
+  std::vector<InPlace> places = mutations_of(node);
   for (const InPlace& place : node.in_place) {
     if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
   }

@@ -44,6 +44,8 @@ class MemoryMap {
   std::vector<std::vector<ir::ValueId>> live_;  // by root
 };
 
+// The outputs that a node's row mutates, without those of operands that it lacks.
+std::vector<ir::InPlace> mutations_of(const ir::Node& node);
 // The outputs of a node that take an input's memory: those that its row mutates, and its in-place
 // choices.
 std::vector<ir::InPlace> writes_over(const ir::Node& node);

@@ -53,7 +53,7 @@ bool dies_here(const Facts& facts, const MemoryMap& memory, int index, const InP
 
 std::vector<InPlace> choose(const Facts& facts, const MemoryMap& memory, int index) {
   const Node& node = facts.graph.nodes()[index];
-  std::vector<InPlace> chosen = node.op->mutations();
+  std::vector<InPlace> chosen = mutations_of(node);
   if (!facts.reuse_memory) return chosen;
   for (const InPlace& place : node.op->may_reuse) {
     if (node.inputs.find(place.input) == nullptr) continue;

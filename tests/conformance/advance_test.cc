@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "harness.h"
 
@@ -16,8 +17,12 @@ constexpr int64_t kTokenRingSteps = 8;
 
 using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
+// Whether some layers have pages of their own.
+enum class WindowPages : uint8_t { kNone, kOwn };
+
 // All are i32. A step of several rows of logits a sequence has drafts. `num_drafts`: of a mixed step.
-HostTensors operands(Random& random, const StepKey& step, int64_t num_drafts = 0) {
+HostTensors operands(Random& random, const StepKey& step, int64_t num_drafts = 0,
+                     WindowPages window = WindowPages::kNone) {
   using ir::Dim;
   const ir::Sizes sizes = step.sizes(num_drafts);
   const auto tensor = [&](std::initializer_list<Dim> dims, int64_t first, int64_t last) {
@@ -30,13 +35,18 @@ HostTensors operands(Random& random, const StepKey& step, int64_t num_drafts = 0
   const Dim tokens = Dim::tokens();
   const Dim logits = Dim::logits();
   const int64_t q = step.q.value_or(1 + num_drafts);
+  const auto where_own = [&](HostTensor own) {
+    return window == WindowPages::kOwn ? std::optional(std::move(own)) : std::nullopt;
+  };
   HostTensors made{{"next", tensor({logits}, 0, 30)},
                    {"page_table", tensor({kMaxSequences, kMaxPages}, -1, 8)},
+                   {"window_table", where_own(tensor({kMaxSequences, kMaxPages}, -1, 8))},
                    {"stop_tokens", tensor({rows, 3}, -1, 30)},
                    {"max_lens", tensor({rows}, 1, kMaxPages * kPageSize + 9)},
                    {"ids", tensor({tokens}, 0, 30)},
                    {"positions", tensor({tokens}, 0, 60)},
                    {"slots", tensor({tokens}, 0, 60)},
+                   {"window_slots", where_own(tensor({tokens}, 0, 60))},
                    {"kv_lens", tensor({rows}, q - 1, kMaxPages * kPageSize)},
                    {"last_tokens", tensor({kMaxSequences}, 0, 30)},
                    {"step_clock", tensor({2}, 0, 100)},
@@ -110,14 +120,25 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
                  ? -1
                  : t["page_table"].values[b * kMaxPages + position / kPageSize];
     };
-    for (int64_t j = 0; j < num_each; ++j)
-      ends |= page_of(length - 1 + j) < 0;
+    HostTensor* const window_slots =
+        t.find("window_slots") == nullptr ? nullptr : &t["window_slots"];
+    const auto window_page_of = [&](int64_t position) {
+      return t["window_table"].values[b * kMaxPages + position / kPageSize];
+    };
+    for (int64_t j = 0; j < num_each; ++j) {
+      ends |= page_of(length - 1 + j) < 0 ||
+              (window_slots != nullptr && window_page_of(length - 1 + j) < 0);
+    }
     for (int64_t j = 0; j < num_each; ++j) {
       const int64_t position = length - 1 + j;
       ids[j] = ends || j > 0 ? -1 : next[count - 1];
       t["positions"].values[b * num_each + j] = ends ? 0 : static_cast<double>(position);
       t["slots"].values[b * num_each + j] =
           ends ? -1 : page_of(position) * kPageSize + static_cast<double>(position % kPageSize);
+      if (window_slots == nullptr) continue;
+      window_slots->values[b * num_each + j] =
+          ends ? -1
+               : window_page_of(position) * kPageSize + static_cast<double>(position % kPageSize);
     }
     t["kv_lens"].values[b] = ends ? 0 : static_cast<double>(length - 1 + num_each);
     any_left |= !ends;
@@ -126,8 +147,8 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
   t["step_clock"].values[1] =
       any_left && t["ring_marks"].values[kRunUntil] > static_cast<double>(steps + 1) ? 1 : 0;
   t["ring_marks"].values[kPublished] = static_cast<double>(steps + 1);
-  return t.without(
-      {"next", "logits_rows", "lengths", "acceptance", "page_table", "stop_tokens", "max_lens"});
+  return t.without({"next", "logits_rows", "lengths", "acceptance", "page_table", "stop_tokens",
+                    "max_lens", "window_table"});
 }
 
 void expect_advances(Device& device, const StepKey& step, const HostTensors& inputs,
@@ -177,6 +198,17 @@ TEST_P(OnDevice, AdvanceTakesAsManyDraftsAsItIsForcedTo) {
       expect_advances(device(), step, inputs);
     }
   }
+}
+
+TEST_P(OnDevice, AdvanceMovesTheSlotsOfLayersWithPagesOfTheirOwn) {
+  for (const int64_t rows : {1, 3, 31, 40}) {
+    for (const int64_t q : {1, 2, 5}) {
+      const StepKey step = StepKey::uniform(rows, q);
+      expect_advances(device(), step, operands(random_, step, 0, WindowPages::kOwn));
+    }
+  }
+  const StepKey mixed = StepKey::mixed(57, 6);
+  expect_advances(device(), mixed, operands(random_, mixed, 0, WindowPages::kOwn));
 }
 
 TEST_P(OnDevice, AdvanceOnlyPublishesTheTokensOfAMixedStep) {

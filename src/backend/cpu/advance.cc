@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <optional>
 
 #include "backend/cpu/kernels.h"
 
@@ -16,6 +17,7 @@ using namespace advance_op;  // NOLINT(google-build-using-namespace): where mark
 struct Advance {
   explicit Advance(const KernelArgs& args)
       : page_table(args.inputs["page_table"]),
+        window_table(args.inputs.find("window_table")),
         stop_tokens(args.inputs["stop_tokens"]),
         num_each(args.inputs["next"].shape[0] / args.inputs["kv_lens"].shape[0]),
         page_size(args.attrs.get_int("page_size")) {
@@ -30,6 +32,7 @@ struct Advance {
       lengths = ints("lengths");
       logits_rows = ints("logits_rows");
     }
+    if (window_table != nullptr) window_slots = ints("window_slots");
     acceptance = args.inputs.find("acceptance");
     step = static_cast<uint32_t>(ints("step_clock")[0]);
   }
@@ -79,23 +82,35 @@ struct Advance {
     std::fill_n(ids + b * num_each, num_each, -1);
     std::fill_n(positions + b * num_each, num_each, 0);
     std::fill_n(slots + b * num_each, num_each, -1);
+    if (window_slots != nullptr) std::fill_n(window_slots + b * num_each, num_each, -1);
   }
   // Gives row b's tokens their places from position `first` on. False where one has no page.
   [[nodiscard]] bool place(int64_t b, int64_t first) const {
     for (int64_t j = 0; j < num_each; ++j) {
       const int64_t position = first + j;
-      const int64_t entry = position / page_size;
-      if (entry >= page_table.shape[1] || page_table.row<int32_t>(b)[entry] < 0) return false;
+      const auto slot = slot_of(page_table, b, position);
+      if (!slot) return false;
       const int64_t t = b * num_each + j;
       ids[t] = -1;
       positions[t] = static_cast<int32_t>(position);
-      slots[t] = static_cast<int32_t>(page_table.row<int32_t>(b)[entry] * page_size +
-                                      position % page_size);
+      slots[t] = *slot;
+      if (window_table == nullptr) continue;
+      const auto window_slot = slot_of(*window_table, b, position);
+      if (!window_slot) return false;
+      window_slots[t] = *window_slot;
     }
     return true;
   }
+  // The slot of a position by a table of pages; nothing where it has no page there.
+  [[nodiscard]] std::optional<int32_t> slot_of(const TensorView& table, int64_t b,
+                                               int64_t position) const {
+    const int64_t entry = position / page_size;
+    if (entry >= table.shape[1] || table.row<int32_t>(b)[entry] < 0) return std::nullopt;
+    return static_cast<int32_t>(table.row<int32_t>(b)[entry] * page_size + position % page_size);
+  }
 
   const TensorView& page_table;
+  const TensorView* window_table;  // null: all layers have the same pages
   const TensorView& stop_tokens;
   int64_t num_each;
   int64_t page_size;
@@ -108,6 +123,7 @@ struct Advance {
   int32_t* ids = nullptr;
   int32_t* positions = nullptr;
   int32_t* slots = nullptr;
+  int32_t* window_slots = nullptr;
   int32_t* kv_lens = nullptr;
 };
 
@@ -151,7 +167,8 @@ void write_inputs(Pool& /*pool*/, const KernelArgs& args) {
 
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array kRows = {
-      row<"advance.cpu", advance>("advance", {"logits_rows", "lengths", "acceptance"}),
+      row<"advance.cpu", advance>(
+          "advance", {"logits_rows", "lengths", "acceptance", "window_table", "window_slots"}),
       row<"write_inputs.cpu", write_inputs>("write_inputs"),
   };
   return kRows;

@@ -48,6 +48,8 @@ struct Advance {
   int num_each;                // rows of logits of a sequence
   const float* acceptance;     // null: drafts are right where they are equal
   int num_rates;
+  const int32_t* window_table;  // null: all layers have the same pages
+  int32_t* window_slots;
 };
 
 // The state that decides, beside its token, whether a row goes on, and where. No launch in front of
@@ -58,6 +60,7 @@ struct Row {
   int32_t position = 0;  // of the token; 0: a row without a sequence
   int32_t max_len = 0;
   int32_t page = -1;  // of the position; -1: it has none
+  int32_t window_page = 0;
   int32_t stops[kStops];
 
   __device__ __forceinline__ Row(const Advance& a, int row) {
@@ -67,8 +70,11 @@ struct Row {
 #pragma unroll
     for (int i = 0; i < kStops; ++i)
       stops[i] = i < a.num_stops ? __ldcg(a.stop_tokens + row * a.num_stops + i) : -1;
-    if (position < a.max_pages * a.page_size)
+    if (position < a.max_pages * a.page_size) {
       page = __ldcg(a.page_table + row * a.max_pages + position / a.page_size);
+      if (a.window_table != nullptr)
+        window_page = __ldcg(a.window_table + row * a.max_pages + position / a.page_size);
+    }
   }
   [[nodiscard]] __device__ __forceinline__ bool ends(const Advance& a, int row,
                                                      int32_t token) const {
@@ -78,7 +84,7 @@ struct Row {
       is_stop |= candidate == token;
     for (int i = kStops; i < a.num_stops; ++i)
       is_stop |= a.stop_tokens[row * a.num_stops + i] == token;
-    return advance_op::ends(is_stop, position + 1, max_len) || page < 0;
+    return advance_op::ends(is_stop, position + 1, max_len) || page < 0 || window_page < 0;
   }
 };
 
@@ -89,6 +95,8 @@ __device__ __forceinline__ bool move_on(const Advance& a, int row, const Row& ol
   a.ids[row] = last ? -1 : token;
   a.positions[row] = last ? 0 : old.position;
   a.slots[row] = last ? -1 : old.page * a.page_size + old.position % a.page_size;
+  if (a.window_slots != nullptr)
+    a.window_slots[row] = last ? -1 : old.window_page * a.page_size + old.position % a.page_size;
   a.kv_lens[row] = last ? 0 : old.position + 1;
   return !last;
 }
@@ -156,17 +164,24 @@ __device__ bool advance_span(const Advance& a, int row, uint32_t done, int32_t* 
   if (kv_len == 0 || !a.moves_rows) return false;
 
   const int position = length + count - 1;
-  const int32_t* const pages = a.page_table + static_cast<int64_t>(row) * a.max_pages;
+  const int64_t first_page = static_cast<int64_t>(row) * a.max_pages;
+  const int32_t* const pages = a.page_table + first_page;
+  const int32_t* const window_pages =
+      a.window_table == nullptr ? pages : a.window_table + first_page;
   const int last_page = (position + a.num_each - 1) / a.page_size;
   bool goes_on = !has_ended && last_page < a.max_pages;
   for (int page = position / a.page_size; goes_on && page <= last_page; ++page)
-    goes_on = pages[page] >= 0;
+    goes_on = pages[page] >= 0 && window_pages[page] >= 0;
   for (int j = 0; j < a.num_each; ++j) {
     const int place = position + j;
     a.ids[first + j] = goes_on && j == 0 ? token : -1;
     a.positions[first + j] = goes_on ? place : 0;
     a.slots[first + j] =
         goes_on ? pages[place / a.page_size] * a.page_size + place % a.page_size : -1;
+    if (a.window_slots != nullptr) {
+      a.window_slots[first + j] =
+          goes_on ? window_pages[place / a.page_size] * a.page_size + place % a.page_size : -1;
+    }
   }
   a.kv_lens[row] = goes_on ? position + a.num_each : 0;
   return goes_on;
@@ -194,6 +209,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   const TensorView* const lengths = args.inputs.find("lengths");
   const int num_each = size("next", 0) / std::max(1, size("kv_lens", 0));
   const TensorView* const acceptance = args.inputs.find("acceptance");
+  const TensorView* const window_table = args.inputs.find("window_table");
   const Advance advance{
       .next = in("next"),
       .page_table = in("page_table"),
@@ -218,7 +234,9 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
       .lengths = lengths == nullptr ? nullptr : lengths->as<const int32_t>(),
       .num_each = num_each,
       .acceptance = acceptance == nullptr ? nullptr : acceptance->as<const float>(),
-      .num_rates = acceptance == nullptr ? 0 : size("acceptance", 0)};
+      .num_rates = acceptance == nullptr ? 0 : size("acceptance", 0),
+      .window_table = window_table == nullptr ? nullptr : window_table->as<const int32_t>(),
+      .window_slots = window_table == nullptr ? nullptr : in("window_slots")};
   const auto threads =
       static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
   const auto kernel = advance.num_each > 1 ? advance_spans_kernel : advance_kernel;
@@ -329,7 +347,7 @@ std::span<const Kernel> advance_kernels() {
        nullptr,
        nullptr,
        bind,
-       {"logits_rows", "lengths", "acceptance"}},
+       {"logits_rows", "lengths", "acceptance", "window_table", "window_slots"}},
       {"write_inputs", "write_inputs.rows", nullptr, nullptr, bind_write_inputs},
   }};
   return kRows;
