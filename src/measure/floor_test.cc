@@ -51,7 +51,8 @@ TEST(StepFloor, IsReadingOrComputingOpByOp) {
   EXPECT_EQ(computed.weights_us, 0);
 }
 
-TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
+// One node of attention for each of the attributes: 8 heads of 64 over 2 heads of K and V, bf16.
+ir::Graph attention_graph(const std::vector<ir::Attrs>& nodes) {
   ir::Graph graph("attention");
   const auto q = graph.add_input("q", {DType::kBF16, {Dim::tokens(), 8 * 64}});
   const auto k = graph.add_value(ir::ValueKind::kState, "k", {DType::kBF16, {16, 2, 32, 64}});
@@ -60,12 +61,27 @@ TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
       graph.add_value(ir::ValueKind::kPersistent, "page_table", {DType::kI32, {8, 4}});
   const auto lens = graph.add_input("kv_lens", {DType::kI32, {Dim::sequences()}});
   const auto starts = graph.add_input("query_starts", {DType::kI32, {Dim::sequences(1)}});
-  const auto attend = [&](const ir::Attrs& attrs) {
+  for (const ir::Attrs& attrs : nodes) {
     const auto& op = *ops::standard().find("attention");
     graph.add_output(graph.add_node(op, {q, k, v, table, lens, starts}, attrs).outputs["o"]);
-  };
-  attend({{"scale", 1.0}});
-  attend({{"scale", 1.0}, {"window", int64_t{20}}});
+  }
+  return graph;
+}
+
+// 8 sequences of 8,192 tokens, of which each sees 1,024.
+TEST(Floor, OfAttentionWithAWindowIsThatOfTheWindow) {
+  const ir::Graph graph =
+      attention_graph({{{"scale", 1.0}}, {{"scale", 1.0}, {"window", int64_t{1024}}}});
+  const auto floors = node_floors(graph, {8, 8}, KvWork::decode(int64_t{8} * 8192), kRates);
+  constexpr double kWindowBytes = 8.0 * 1024 * 2 * 2 * 64 * 2;
+  EXPECT_EQ(static_cast<double>(floors[0].kv_bytes), 8 * kWindowBytes);
+  EXPECT_GE(static_cast<double>(floors[1].kv_bytes), kWindowBytes);
+  EXPECT_LE(static_cast<double>(floors[1].kv_bytes), 1.1 * kWindowBytes);
+}
+
+TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
+  const ir::Graph graph =
+      attention_graph({{{"scale", 1.0}}, {{"scale", 1.0}, {"window", int64_t{20}}}});
   const auto none = node_floors(graph, {3, 3}, {}, kRates);
   const auto some = node_floors(graph, {3, 3}, KvWork::decode(100), kRates);
   EXPECT_EQ(some[0].group, "attention");

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -54,6 +55,51 @@ TEST(CpuKernels, GiveARowTheSameBitsAmongAnyNumberOfRows) {
       EXPECT_EQ(std::memcmp(some.data(), all.data(), some.size()), 0) << num_rows << " rows";
     }
   }
+}
+
+// There is memory behind the pages of the window alone: 33 of 32 tokens, which is 1.03 times its bytes.
+TEST(CpuKernels, AttentionWithAWindowReadsThePagesOfItsWindowAlone) {
+  constexpr int64_t kLength = 8199;
+  constexpr int64_t kWindow = 1024;
+  constexpr int64_t kPage = 32;
+  constexpr int64_t kNumPages = 1000;
+  constexpr int64_t kPages = 257;  // of the sequence
+  constexpr int64_t kFirst = (kLength - kWindow) / kPage;
+  const auto device = create_cpu_device({.num_threads = 1, .shuffle_seed = {}});
+  const auto stream = device->create_stream();
+  const int64_t page_bytes = kPage * 64 * static_cast<int64_t>(sizeof(float));
+  std::vector<std::unique_ptr<AddressRange>> caches;
+  for (int i = 0; i < 2; ++i) {
+    caches.push_back(device->reserve(kNumPages * page_bytes));
+    caches.back()->map((kPages - kFirst) * page_bytes);
+    EXPECT_LE(caches.back()->mapped_bytes(), kWindow * page_bytes / kPage * 11 / 10);
+    device->fill_random(
+        *stream, TensorView(caches.back()->data(), DType::kF32, {(kPages - kFirst) * kPage, 64}),
+        static_cast<uint64_t>(i), 1.0F);
+  }
+  std::vector<int32_t> table(kPages, kNumPages - 1);  // without memory
+  for (int64_t i = kFirst; i < kPages; ++i)
+    table[static_cast<size_t>(i)] = static_cast<int32_t>(i - kFirst);
+  std::vector<int32_t> starts = {0, 1};
+  int32_t length = kLength;
+  std::vector<float> q(64, 0.5F);
+  std::vector<float> o(64);
+  const Shape cache{kNumPages, 1, kPage, 64};
+  KernelArgs args;
+  args.step = StepKey::uniform(1);
+  args.attrs.set("scale", 0.1);
+  args.attrs.set("window", kWindow);
+  args.inputs = {{"q", TensorView(q.data(), DType::kF32, {1, 64})},
+                 {"k_cache", TensorView(caches[0]->data(), DType::kF32, cache)},
+                 {"v_cache", TensorView(caches[1]->data(), DType::kF32, cache)},
+                 {"page_table", TensorView(table.data(), DType::kI32, {1, kPages})},
+                 {"kv_lens", TensorView(&length, DType::kI32, {1})},
+                 {"query_starts", TensorView(starts.data(), DType::kI32, {2})}};
+  args.outputs = {{"o", TensorView(o.data(), DType::kF32, {1, 64})}};
+  const Kernel& kernel = device->kernels().choose("attention", args);
+  stream->launch({.label = "attention", .id = 0, .after = {}}, kernel.bind(*device, args), {});
+  stream->synchronize();
+  EXPECT_NE(o[0], 0);
 }
 
 TEST(CpuDevice, NamesTheShapesThatNoKernelAccepts) {
