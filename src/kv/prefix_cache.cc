@@ -47,11 +47,16 @@ std::vector<Page> PrefixCache::find(const PageChain& chain, int64_t max_pages) c
   std::vector<Page> found;
   const int64_t end = std::min(max_pages, std::ssize(chain.hashes));
   for (int64_t i = 0; i < end; ++i) {
-    const auto stored = pages_.find(chain.hashes[i]);
-    if (stored == pages_.end()) break;
-    found.push_back(stored->second);
+    const auto stored = find_page(chain.hashes[i]);
+    if (!stored) break;
+    found.push_back(*stored);
   }
   return found;
+}
+
+std::optional<Page> PrefixCache::find_page(const PageHash& hash) const {
+  const auto stored = pages_.find(hash);
+  return stored == pages_.end() ? std::nullopt : std::optional(stored->second);
 }
 
 void PrefixCache::count_query(int64_t num_tokens, std::span<const Page> pages) {
@@ -64,9 +69,15 @@ void PrefixCache::store(PageChain& chain, std::span<const int32_t> tokens,
                         std::span<const Page> pages, int64_t num_pages) {
   if (num_pages <= chain.num_offered) return;
   extend(chain, tokens);
-  ENCORE_CHECK(num_pages <= std::ssize(chain.hashes) && num_pages <= std::ssize(pages));
-  int64_t first = chain.num_offered;  // of a run of pages that are new
-  for (int64_t i = first; i < num_pages; ++i) {
+  store_pages(chain, tokens, pages, chain.num_offered, num_pages);
+  chain.num_offered = num_pages;
+}
+
+void PrefixCache::store_pages(const PageChain& chain, std::span<const int32_t> tokens,
+                              std::span<const Page> pages, int64_t first, int64_t end) {
+  ENCORE_CHECK(end <= std::ssize(chain.hashes) && end <= std::ssize(pages));
+  // `first` is that of a run of pages that are new.
+  for (int64_t i = first; i < end; ++i) {
     const auto [stored, is_new] = pages_.try_emplace(chain.hashes[i], pages[i]);
     if (is_new) {
       ++stats_.stored_pages;
@@ -80,8 +91,7 @@ void PrefixCache::store(PageChain& chain, std::span<const int32_t> tokens,
     pool_.keep(pages[i]);
     hashes_[pages[i]] = chain.hashes[i];
   }
-  report_stored(chain, tokens, first, num_pages);
-  chain.num_offered = num_pages;
+  report_stored(chain, tokens, first, end);
 }
 
 void PrefixCache::forget_idle() {

@@ -77,12 +77,18 @@ class PrefixCache {
 
   // The stored pages with which a sequence can start, `max_pages` at most. Adds no reference.
   [[nodiscard]] std::vector<Page> find(const PageChain& chain, int64_t max_pages) const;
+  // The stored page of that hash. Adds no reference.
+  [[nodiscard]] std::optional<Page> find_page(const PageHash& hash) const;
   // A sequence of `num_tokens` looked for its prefix, and starts with `pages`.
   void count_query(int64_t num_tokens, std::span<const Page> pages);
   // Stores the first `num_pages` pages of a sequence, but for those offered before and those whose
   // hash another page in use has. Launched steps write these pages, so only later ones may read them.
   void store(PageChain& chain, std::span<const int32_t> tokens, std::span<const Page> pages,
              int64_t num_pages);
+  // Does store() for the pages in the places [first, end) of a sequence, whose hashes the chain has.
+  // `tokens` may be left out where nobody gets events.
+  void store_pages(const PageChain& chain, std::span<const int32_t> tokens,
+                   std::span<const Page> pages, int64_t first, int64_t end);
   // Drops the hashes of idle pages, which become empty.
   void forget_idle();
 
