@@ -50,6 +50,11 @@ inline constexpr StepInput kSlots{
     .rows = kTokens,
     .pad = ir::Pad::kMinusOne,
     .about = "where its K and V go: page * page_size + place; -1: nowhere"};
+// It is there where layers with a window have pages of their own.
+inline constexpr StepInput kWindowSlots{.name = "window_slots",
+                                        .rows = kTokens,
+                                        .pad = ir::Pad::kMinusOne,
+                                        .about = "slots, in layers with a window"};
 inline constexpr StepInput kKvLens{
     .name = "kv_lens", .rows = kSequences, .about = "tokens of each sequence after this step"};
 inline constexpr StepInput kQueryStarts{.name = "query_starts",
@@ -93,10 +98,11 @@ inline constexpr StepInput kAdapters{
 }  // namespace step_input
 
 inline constexpr StepInput kStepInputs[] = {
-    step_input::kIds,      step_input::kPositions,     step_input::kSlots,
-    step_input::kKvLens,   step_input::kQueryStarts,   step_input::kFill,
-    step_input::kLastRows, step_input::kStopTokens,    step_input::kMaxLens,
-    step_input::kSampling, step_input::kTokenAdapters, step_input::kAdapters};
+    step_input::kIds,         step_input::kPositions, step_input::kSlots,
+    step_input::kWindowSlots, step_input::kKvLens,    step_input::kQueryStarts,
+    step_input::kFill,        step_input::kLastRows,  step_input::kStopTokens,
+    step_input::kMaxLens,     step_input::kSampling,  step_input::kTokenAdapters,
+    step_input::kAdapters};
 
 // The inputs of a run that scores tokens of prompts, a row a token.
 namespace score_input {

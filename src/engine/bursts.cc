@@ -28,10 +28,11 @@ int64_t Engine::grant_burst(sched::Plan& plan) {
                request.matcher == nullptr;
     const int64_t last = sequence.max_length - 1;
     wanted = std::max(wanted, last - row.first);
-    const size_t num_before = sequence.pages.size();
-    scheduler_.grow(sequence, std::min(row.end() + kAtOnce + kOvershoot, last));
-    plan.has_new_pages |= sequence.pages.size() > num_before;
-    const int64_t end = std::ssize(sequence.pages) * pool_.page_size();
+    const SentPages before = pages_of(sequence);
+    const int64_t farthest = scheduler_.farthest_grant(row.end()).value_or(last);
+    scheduler_.grow(sequence, std::min({row.end() + kAtOnce + kOvershoot, farthest, last}));
+    plan.has_new_pages |= pages_of(sequence) != before;
+    const int64_t end = scheduler_.granted_end(sequence);
     if (end < last) granted = std::min(granted, end - row.end() - kOvershoot);
   });
   const bool pays = std::min(wanted, granted) >= runtime::Recordings::kStepsPerIteration;

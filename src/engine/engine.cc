@@ -8,6 +8,7 @@
 
 #include "backend/advance.h"
 #include "engine/input_writer.h"
+#include "model/graph.h"
 
 namespace encore::engine {
 namespace {
@@ -81,8 +82,12 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
       pool_(model.num_pages(), model.page_size()),
       cache_(options.prefix_cache ? std::make_unique<kv::PrefixCache>(pool_, *options.prefix_cache)
                                   : nullptr),
+      window_(model.window_rule()
+                  ? std::make_unique<kv::WindowGroup>(model.num_window_pages(),
+                                                      *model.window_rule(), cache_ != nullptr)
+                  : nullptr),
       scheduler_(pool_, own_scheduler_limits(), cache_.get(),
-                 model.adapters() == nullptr ? nullptr : this),
+                 model.adapters() == nullptr ? nullptr : this, window_.get()),
       loop_(scheduler_, *this, options.target_step_ms) {
   if (model.limits().adapts_drafts())
     draft_choice_.emplace(model.limits().draft_counts(), options.most_draft_slowdown);
@@ -178,6 +183,7 @@ void Engine::sleep(SleepDepth depth) {
   device_rests_since_.reset();
   model_.sleep(depth, scheduler_.pages_in_use());
   if (cache_) cache_->forget_idle();
+  if (window_) window_->forget_idle();
 }
 
 bool Engine::step(const std::function<void(const Generated&)>& on_token) {
@@ -365,8 +371,8 @@ void Engine::pack(const sched::Plan& plan) {
     RequestState& request = state_of(sequence);
     if (request.device.num_preemptions != sequence.num_preemptions)
       request.device = {.num_preemptions = sequence.num_preemptions};
-    const bool has_sent_pages = sequence.row == index++ && launched_last() &&
-                                request.device.num_sent_pages == std::ssize(sequence.pages);
+    const bool has_sent_pages =
+        sequence.row == index++ && launched_last() && request.device.sent == pages_of(sequence);
     int32_t in_flight = 0;
     std::span<const int32_t> ids(&in_flight, 1);
     if (row.first < sequence.known()) {
@@ -377,13 +383,15 @@ void Engine::pack(const sched::Plan& plan) {
     writer.add({.ids = ids,
                 .first = row.first,
                 .pages = sequence.pages,
+                .window_pages = sequence.window_pages.pages,
+                .num_unseen_pages = sequence.window_pages.first,
                 .sampling = sampling_row(row, sequence),
                 .stop_tokens = request.stop_tokens,
                 .max_len = sequence.max_length,
                 .has_sent_pages = has_sent_pages,
                 .adapter = request.slot(),
                 .num_drafts = row.drafts});
-    request.device.num_sent_pages = std::ssize(sequence.pages);
+    request.device.sent = pages_of(sequence);
   });
 }
 
@@ -426,11 +434,20 @@ int32_t Engine::free_token_state() const {
 
 void Engine::send_pages(const sched::Plan& plan) {
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens&, sched::Sequence& sequence) {
-    int64_t& num_sent_pages = state_of(sequence).device.num_sent_pages;
-    if (num_sent_pages == std::ssize(sequence.pages)) return;
-    model_.executor().page_table().set(*sequence.row, sequence.pages);
-    num_sent_pages = std::ssize(sequence.pages);
+    SentPages& sent = state_of(sequence).device.sent;
+    const SentPages now = pages_of(sequence);
+    runtime::Executor& executor = model_.executor();
+    if (sent.whole != now.whole) executor.page_table().set(*sequence.row, sequence.pages);
+    if (sent.window != now.window) {
+      executor.page_table(model::kWindowGroup)
+          .set(*sequence.row, sequence.window_pages.pages, sequence.window_pages.first);
+    }
+    sent = now;
   });
+}
+
+SentPages Engine::pages_of(const sched::Sequence& sequence) {
+  return {std::ssize(sequence.pages), std::ssize(sequence.window_pages.pages)};
 }
 
 bool Engine::collect(InFlightStep& oldest) {

@@ -17,6 +17,7 @@
 #include "engine/step_counts.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_cache.h"
+#include "kv/window_group.h"
 #include "loader/loaded_model.h"
 #include "sample/params.h"
 #include "sched/scheduler.h"
@@ -171,7 +172,10 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   // finished.
   void abort(SequenceId id);
   // Deals KV pages out in random order from now on: how benchmarks get pages as a busy server has.
-  void shuffle_pages(uint64_t seed) { pool_.shuffle(seed); }
+  void shuffle_pages(uint64_t seed) {
+    pool_.shuffle(seed);
+    if (window_) window_->shuffle(seed);
+  }
 
   // Gives device memory back between steps, as LoadedModel::sleep(). Sequences go on where they
   // were; they may also come and end meanwhile. Tokens of steps in flight are kept for the next
@@ -188,6 +192,8 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   [[nodiscard]] const sched::Plan& last_plan() const { return plan_; }
   [[nodiscard]] const sched::Scheduler& scheduler() const { return scheduler_; }
   [[nodiscard]] const kv::PagePool& page_pool() const { return pool_; }
+  // The pages of layers with a window; null where those have the pages of all.
+  [[nodiscard]] const kv::WindowGroup* window_group() const { return window_.get(); }
   // Null where the options leave it out.
   [[nodiscard]] const kv::PrefixCache* prefix_cache() const { return cache_.get(); }
   [[nodiscard]] LoadedModel& model() { return model_; }
@@ -237,6 +243,8 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   // the state that the device keeps to adjust its logits, if it needs one and has none.
   SamplingRow sampling_row(const sched::ScheduledTokens& row, const sched::Sequence& sequence);
   [[nodiscard]] int32_t free_token_state() const;
+  // The pages that the device's tables have once those of a sequence are sent.
+  [[nodiscard]] static SentPages pages_of(const sched::Sequence& sequence);
   // Sends the pages of the rows of `plan`, which are those of the last launch, and nothing else.
   void send_pages(const sched::Plan& plan);
   // Grants pages for a burst that begins with `plan`. Returns how many steps it may take; 0 where a
@@ -261,6 +269,7 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   bool overlaps_;
   kv::PagePool pool_;
   std::unique_ptr<kv::PrefixCache> cache_;
+  std::unique_ptr<kv::WindowGroup> window_;  // null: layers with a window have the pages of all
   sched::Scheduler scheduler_;
   std::vector<RequestState> states_;         // by Sequence::index
   std::optional<DraftChoice> draft_choice_;  // where steps may have several numbers of drafts

@@ -87,6 +87,8 @@ struct GeneratorStatistics {
   int64_t num_waiting = 0;
   int64_t num_pages = 0;
   int64_t num_free_pages = 0;
+  int64_t num_window_pages = 0;  // of layers with a window, where those have pages of their own
+  int64_t num_free_window_pages = 0;
   int64_t num_preemptions = 0;
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;

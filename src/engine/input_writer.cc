@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "model/graph.h"
 
@@ -12,11 +13,12 @@ std::span<const int32_t> unsent_stops(std::span<const int32_t> stop_tokens) {
 }
 
 InputWriter::InputWriter(runtime::Executor& executor, int64_t page_size)
-    : page_table_(executor.page_table()), page_size_(page_size) {
+    : executor_(executor), page_size_(page_size) {
   runtime::StepInputs& inputs = executor.inputs();
   ids_ = inputs.host(step_input::kIds);
   positions_ = inputs.host(step_input::kPositions);
   slots_ = inputs.host(step_input::kSlots);
+  window_slots_ = inputs.host(step_input::kWindowSlots);
   kv_lens_ = inputs.host(step_input::kKvLens);
   query_starts_ = inputs.host(step_input::kQueryStarts);
   query_starts_[0] = 0;
@@ -41,13 +43,28 @@ void InputWriter::add(const StepRows& rows) {
   for (int64_t position = rows.first; position < end;) {
     const int64_t page = position / page_size_;
     const int64_t page_end = std::min(end, (page + 1) * page_size_);
-    const int64_t from_position_to_slot = (rows.pages[page] - page) * page_size_;
+    const auto to_slots = [&](std::span<const int32_t> pages) {
+      return (pages[static_cast<size_t>(page)] - page) * page_size_;
+    };
+    const int64_t from_position_to_slot = to_slots(rows.pages);
+    if (!window_slots_.empty()) {
+      const int64_t first_slot = position + to_slots(rows.window_pages);
+      std::iota(&window_slots_[row_], &window_slots_[row_] + (page_end - position),
+                static_cast<int32_t>(first_slot));
+    }
     for (; position < page_end; ++position, ++row_) {
       positions_[row_] = static_cast<int32_t>(position);
       slots_[row_] = static_cast<int32_t>(position + from_position_to_slot);
     }
   }
-  if (!rows.has_sent_pages) page_table_.set(static_cast<int64_t>(sequence_), rows.pages);
+  if (!rows.has_sent_pages) {
+    const auto table_row = static_cast<int64_t>(sequence_);
+    executor_.page_table().set(table_row, rows.pages);
+    if (!window_slots_.empty()) {
+      executor_.page_table(model::kWindowGroup)
+          .set(table_row, rows.window_pages, rows.num_unseen_pages);
+    }
+  }
   kv_lens_[sequence_] = static_cast<int32_t>(end);
   if (!last_rows_.empty()) add_end(rows);
   query_starts_[++sequence_] = row_;

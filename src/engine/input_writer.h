@@ -15,6 +15,10 @@ struct StepRows {
   std::span<const int32_t> ids;    // new tokens; see model::last_token_of for one not known yet
   int64_t first = 0;               // position of the first of them
   std::span<const int32_t> pages;  // in order, for all of its tokens
+  // Those of layers with a window, in order, where they have pages of their own; the first
+  // `num_unseen_pages` are not looked at.
+  std::span<const int32_t> window_pages = {};
+  int64_t num_unseen_pages = 0;
   // The fields below belong to a step that samples.
   SamplingRow sampling;
   std::span<const int32_t> stop_tokens = {};  // the step input has room for kMaxStopTokens
@@ -43,6 +47,7 @@ class InputWriter {
   std::span<int32_t> ids_;
   std::span<int32_t> positions_;
   std::span<int32_t> slots_;
+  std::span<int32_t> window_slots_;  // empty where all layers have the same pages
   std::span<int32_t> kv_lens_;
   std::span<int32_t> query_starts_;
   // The inputs below are empty where the step does not sample.
@@ -53,7 +58,7 @@ class InputWriter {
   // Empty where the program has no room for adapters:
   std::span<int32_t> token_adapters_;
   std::span<int32_t> adapters_;  // and where the step does not sample
-  runtime::PageTable& page_table_;
+  runtime::Executor& executor_;
   int64_t page_size_;
   size_t sequence_ = 0;
   int32_t row_ = 0;

@@ -88,16 +88,8 @@ class RandomEngineTest : public testing::DeviceTest {
   void SetUp() override {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
-    model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
-    source.config.layers.resize(1);
-    source.config.vocab_size = kVocab;
-    LoadOptions options;
-    options.limits = {.max_num_tokens = 24, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
-    options.scores_prompts = true;
-    options.kv_tokens = 112;  // little more than one of the longest
-    options.page_size = 16;
-    options.dtype = DType::kF32;  // so that a sequence's tokens do not depend on its bucket
-    options.compile.batch_invariant = is_on_gpu();
+    const model::ModelSource source = source_of({{}});
+    LoadOptions options = base_options();
     answer_alone(source, options);
     options.bursts = true;
     model_ = std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
@@ -111,6 +103,23 @@ class RandomEngineTest : public testing::DeviceTest {
   }
 
   bool is_on_gpu() const { return device_->kind() == DeviceKind::kCuda; }
+
+  static model::ModelSource source_of(const std::vector<model::LayerKind>& layers) {
+    model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
+    source.config.layers = layers;
+    source.config.vocab_size = kVocab;
+    return source;
+  }
+  LoadOptions base_options() const {
+    LoadOptions options;
+    options.limits = {.max_num_tokens = 24, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
+    options.scores_prompts = true;
+    options.kv_tokens = 112;  // little more than one of the longest
+    options.page_size = 16;
+    options.dtype = DType::kF32;  // so that a sequence's tokens do not depend on its bucket
+    options.compile.batch_invariant = is_on_gpu();
+    return options;
+  }
 
   // On a CPU device that has done its work when it was asked to, where this one is a CPU.
   void answer_alone(const model::ModelSource& source, LoadOptions options) {
@@ -162,6 +171,9 @@ class RandomEngineTest : public testing::DeviceTest {
     while (step()) {
     }
     EXPECT_EQ(engine.page_pool().num_free(), engine.page_pool().num_pages());
+    if (const kv::WindowGroup* window = engine.window_group()) {
+      EXPECT_EQ(window->pool().num_free(), window->pool().num_pages());
+    }
     for (const auto& [id, number] : numbers) {
       const Answer& alone = alone_[number];
       EXPECT_TRUE(answers[id].begins(alone)) << "request " << number;
@@ -240,6 +252,33 @@ TEST_P(RandomEngineTest, WhereStepsChooseTheirDraftsEachRequestGetsWhatItGetsAlo
     ASSERT_FALSE(HasFailure());
   }
   EXPECT_EQ(uniform_qs_, (std::set<int>{1, 2, 3, 5}));
+}
+
+// Alone, all layers have the same pages.
+TEST_P(RandomEngineTest, WithPagesOfAWindowEachRequestGetsWhatItGetsWithoutThem) {
+  const model::ModelSource source = source_of({{.window = 20}, {}, {.window = 18}});
+  LoadOptions options = base_options();
+  alone_.clear();
+  answer_alone(source, options);
+  options.window_pages = true;
+  options.bursts = true;
+  LoadedModel plain(*device_, source, testing::with_feature(options));
+  ASSERT_GT(plain.num_window_pages(), 0);
+  options.limits.num_drafts = 4;
+  LoadedModel drafting(*device_, source, testing::with_feature(options));
+  options.draft = source;
+  LoadedModel two_models(*device_, source, testing::with_feature(options));
+  const int64_t count = num_schedules() * 18 / 1000;
+  for (int64_t seed = 0; seed < count; ++seed) {
+    SCOPED_TRACE(seed);
+    LoadedModel* const models[] = {&plain, &drafting, &two_models};
+    run(*models[seed % 3], static_cast<uint64_t>(4'000'000 + seed), 10);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(num_aborts_, count / 2);
+  EXPECT_GT(num_preemptions_, 0);
+  EXPECT_GT(hit_tokens_, 5 * count);
+  EXPECT_GT(num_accepted_, count / 2);
 }
 
 TEST_P(RandomEngineTest, AbortsAtRandomMomentsLoseNoPage) {

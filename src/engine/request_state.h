@@ -21,10 +21,18 @@ struct PromptScores {
   std::vector<LogprobRow> collected;  // and not handed on
 };
 
+// The number of a sequence's pages in each group of layers.
+struct SentPages {
+  int64_t whole = 0;
+  int64_t window = 0;
+
+  friend bool operator==(const SentPages&, const SentPages&) = default;
+};
+
 // What the device has of a sequence from the steps before.
 struct DeviceRows {
-  int64_t num_preemptions = 0;  // of the sequence by then: one more, and nothing here holds
-  int64_t num_sent_pages = 0;   // pages that the device's page table has in the sequence's row
+  int64_t num_preemptions = 0;         // of the sequence by then: one more, and nothing here holds
+  SentPages sent;                      // that the device's page tables have in the sequence's row
   std::optional<int32_t> token_state;  // the row of what is kept to adjust the sequence's logits
 };
 

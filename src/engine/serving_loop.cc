@@ -214,6 +214,10 @@ void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
   if (engine_.prefix_cache() != nullptr) counts_.prefix_cache = engine_.prefix_cache()->stats();
   counts_.num_pages = engine_.page_pool().num_pages();
   counts_.num_free_pages = engine_.page_pool().num_free();
+  if (const kv::WindowGroup* window = engine_.window_group()) {
+    counts_.num_window_pages = window->pool().num_pages();
+    counts_.num_free_window_pages = window->pool().num_free();
+  }
   const auto now = std::chrono::steady_clock::now();
   if (is_idle || now - steps_counted_at_ > kBetweenStepCounts) {
     counts_.coverage = engine_.model().executor().coverage();

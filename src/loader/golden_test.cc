@@ -31,6 +31,9 @@ bool has_draft_model(std::string_view name) {
   return name.ends_with(kDraftModel);
 }
 
+// "Gemma3WindowPages" has pages of their own in layers with a window.
+constexpr std::string_view kWindowPages = "WindowPages";
+
 // "LlamaRanks" is rank 0 of two.
 constexpr std::string_view kRanks = "Ranks";
 bool has_ranks(std::string_view name) {
@@ -46,7 +49,8 @@ model::ModelConfig config_of(std::string architecture) {
   std::optional<model::ScaleLayout> fp8;
   if (architecture.ends_with(kFp8)) fp8 = model::ScaleLayout::kRow;
   if (architecture.ends_with(kFp8Blocks)) fp8 = model::ScaleLayout::kBlock;
-  for (const std::string_view end : {kDrafts, kDraftModel, kRanks, kFp8, kFp8Blocks}) {
+  for (const std::string_view end :
+       {kDrafts, kDraftModel, kWindowPages, kRanks, kFp8, kFp8Blocks}) {
     if (architecture.ends_with(end)) architecture.resize(architecture.size() - end.size());
   }
   model::ModelConfig config = model::small_config(architecture + "ForCausalLM", 2);
@@ -104,6 +108,7 @@ class Golden : public ::testing::TestWithParam<const char*> {
     }
     options.page_size = 16;
     if (has_ranks(GetParam())) options.rank = {0, 2};
+    options.window_pages = std::string_view(GetParam()).ends_with(kWindowPages);
     options.compile.disabled = std::move(disabled);
     options.compile.dump = std::move(dump);
     return compile_model({config_of(GetParam()), std::nullopt}, options, kNumPages);
@@ -169,7 +174,8 @@ TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
 INSTANTIATE_TEST_SUITE_P(Models, Golden,
                          ::testing::Values("Llama", "LlamaDrafts", "LlamaDraftModel", "LlamaRanks",
                                            "LlamaFp8", "LlamaFp8Blocks", "Mistral", "Qwen2",
-                                           "Qwen3", "Qwen3Moe", "Phi3", "Gemma3"),
+                                           "Qwen3", "Qwen3Moe", "Phi3", "Gemma3",
+                                           "Gemma3WindowPages"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

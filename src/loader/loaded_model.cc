@@ -148,10 +148,39 @@ const ir::OpSet& op_set(const LoadOptions& options) {
 
 }  // namespace
 
+std::optional<kv::WindowRule> window_rule(const model::ModelConfig& config,
+                                          const LoadOptions& options) {
+  if (!options.window_pages) return std::nullopt;
+  const auto window = model::kept_window(config, options.limits.max_seq_len);
+  if (!window) return std::nullopt;
+  return kv::WindowRule{.window = *window,
+                        .page_size = options.page_size,
+                        .step_tokens = options.limits.max_num_tokens,
+                        .num_drafts = options.limits.num_drafts};
+}
+
+int64_t kv_bytes(const model::ModelConfig& whole, const LoadOptions& options,
+                 int64_t num_sequences) {
+  const model::ModelConfig config = model::share_of(whole, options.rank);
+  const DType dtype = options.kv_dtype.value_or(options.dtype.value_or(config.dtype));
+  const runtime::Limits& limits = options.limits;
+  const int64_t num_pages =
+      num_sequences * div_up(limits.max_seq_len + limits.num_drafts, options.page_size);
+  const auto rule = window_rule(config, options);
+  const int64_t num_window_pages =
+      rule ? rule->pages_beside(num_pages, num_pages, num_sequences) : num_pages;
+  const model::KvBytes token = model::kv_bytes_by_group(config, dtype, limits.max_seq_len);
+  return options.page_size * (num_pages * token.whole + num_window_pages * token.window);
+}
+
 passes::Program compile_model(const model::ModelSource& source, const LoadOptions& options,
                               int64_t num_pages) {
   GraphInputs inputs(source, options);
   inputs.graph.num_pages = num_pages;
+  if (const auto rule = window_rule(source.config, options)) {
+    inputs.graph.num_window_pages =
+        rule->pages_beside(num_pages, num_pages, options.limits.max_batch_size);
+  }
   std::optional<GraphInputs> draft;
   if (options.draft) {
     check_draft(source.config, options);
@@ -170,7 +199,8 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const
       dtype_(given.dtype.value_or(config_.dtype)),
       kv_dtype_(given.kv_dtype.value_or(dtype_)),
       limits_(given.limits),
-      page_size_(given.page_size) {
+      page_size_(given.page_size),
+      window_rule_(loader::window_rule(config_, given)) {
   LoadOptions options = given;
   options.rank = device.rank();
   check_limits(config_, options);
@@ -243,15 +273,16 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
   if (options.masks_tokens && !options.halves && recording_stats().num_full() > 0)
     half_bytes_ = recording_stats().bytes;
   // Graphs first, KV last: no estimate of what recordings take.
-  num_pages_ = pages_that_fit(device, options, wanted_pages);
-  if (communicator) num_pages_ = fewest_pages(*communicator, rank, num_pages_);
-  if (options.kv_tokens && num_pages_ < wanted_pages) {
+  int64_t num_pages = pages_that_fit(device, options, wanted_pages);
+  if (communicator) num_pages = fewest_pages(*communicator, rank, num_pages);
+  if (options.kv_tokens && num_pages < wanted_pages) {
     fail(ErrorKind::kMemory,
          "--kv-tokens {} do not fit beside what is loaded and what is to stay free "
          "(--memory-reserve, --free-gpu-memory-fraction): ask for at most {}, or reserve less",
-         *options.kv_tokens, num_pages_ * page_size_);
+         *options.kv_tokens, num_pages * page_size_);
   }
-  executor_->loaded().kv.map({num_pages_});
+  num_rows_ = rows_beside(num_pages, wanted_pages);
+  executor_->loaded().kv.map(num_rows_);
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -299,6 +330,11 @@ void LoadedModel::create_prompt_scorer(Device& device, const model::ModelSource&
   prompt_score_bytes_ = after ? *after - before : prompt_scorer_->bytes();
 }
 
+runtime::GroupRows LoadedModel::rows_beside(int64_t num_pages, int64_t wanted) const {
+  if (!window_rule_) return {num_pages};
+  return {num_pages, window_rule_->pages_beside(num_pages, wanted, limits_.max_batch_size)};
+}
+
 int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& options,
                                     int64_t wanted) {
   const DeviceInfo info = device.info();
@@ -311,7 +347,8 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
   const auto budget =
       static_cast<int64_t>(share * static_cast<double>(free - reserve - half_bytes_));
   runtime::KvMemory& kv = executor_->loaded().kv;
-  const int64_t fitting = runtime::rows_that_fit(std::array{&kv}, {wanted}, budget)[0];
+  const auto beside = [&](int64_t num_pages) { return rows_beside(num_pages, wanted); };
+  const int64_t fitting = runtime::rows_that_fit(std::array{&kv}, beside, wanted, budget);
   if (fitting < wanted) {
     kv_bound_ = share == 1                     ? KvBound::kMemory
                 : options.free_memory_fraction ? KvBound::kFraction
@@ -324,12 +361,12 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
          "and a page takes {:.3f} GB; reserve less, take a smaller model, fewer --max-num-tokens, "
          "or fewer sizes",
          static_cast<double>(free) * 1e-9, static_cast<double>(reserve) * 1e-9,
-         static_cast<double>(kv.bytes_for({1})) * 1e-9);
+         static_cast<double>(kv.bytes_for(beside(1))) * 1e-9);
   }
   return fitting;
 }
 
-void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
+void LoadedModel::sleep(SleepDepth depth, std::vector<std::vector<int32_t>> pages_in_use) {
   if (followers_) {
     followers_->post_to_models(
         [depth, pages_in_use](LoadedModel& model) { model.sleep(depth, pages_in_use); });
@@ -339,7 +376,8 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<int32_t> pages_in_use) {
   if (!asleep()) {
     const auto save = [&] {
       StagedCopy copy(executor_->device());
-      saved_ = kv.save(copy, {std::move(pages_in_use)});
+      pages_in_use.resize(num_rows_.size());
+      saved_ = kv.save(copy, std::move(pages_in_use));
     };
     const auto error = on_all_ranks("sleep", save, [&] { saved_.reset(); });
     if (error && rank().index > 0) return;  // rank 0 reports it
@@ -362,7 +400,7 @@ void LoadedModel::wake() {
   if (followers_) followers_->post_to_models([](LoadedModel& model) { model.wake(); });
   const bool with_weights = !weights_->is_mapped();
   runtime::KvMemory& kv = executor_->loaded().kv;
-  const int64_t needed = kv.bytes_for({num_pages_}) + (with_weights ? weights_->bytes() : 0);
+  const int64_t needed = kv.bytes_for(num_rows_) + (with_weights ? weights_->bytes() : 0);
   const auto error = on_all_ranks(
       "waking", [&] { take_memory_back(); },
       [&] {
@@ -408,7 +446,7 @@ void LoadedModel::take_memory_back() {
   try {
     StagedCopy copy(executor_->device());
     if (with_weights) weights_->map();
-    kv.map({num_pages_});
+    kv.map(num_rows_);
     if (with_weights) fill_weights(copy);
     kv.restore(copy, *saved_);
   } catch (...) {

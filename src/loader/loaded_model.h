@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "kv/window_group.h"
 #include "loader/adapters.h"
 #include "loader/memory_amount.h"
 #include "model/format/weight_formats.h"
@@ -36,7 +37,10 @@ struct LoadOptions : runtime::ExecutorOptions {
   std::optional<double> free_memory_fraction;
   double host_fraction = 1;
   MemoryAmount memory_reserve;
-  int64_t page_size = 32;         // 16, 32 or 64
+  int64_t page_size = 32;  // 16, 32 or 64
+  // Layers with a window have pages of their own, which hold a window of each sequence, not all its tokens.
+  // Whoever runs steps gives them those pages then (engine::Engine does).
+  bool window_pages = false;
   std::optional<DType> dtype;     // absent: the checkpoint's
   std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
   model::FormatOptions formats;   // of weights
@@ -97,7 +101,13 @@ class LoadedModel {
     return executor_->loaded().recordings.stats();
   }
   [[nodiscard]] const runtime::Limits& limits() const { return limits_; }
-  [[nodiscard]] int64_t num_pages() const { return num_pages_; }
+  // Pages of layers that keep all tokens, and of those that keep a window, where they have their own.
+  [[nodiscard]] int64_t num_pages() const { return num_rows_.front(); }
+  [[nodiscard]] int64_t num_window_pages() const { return num_rows_.size() > 1 ? num_rows_[1] : 0; }
+  // The rule by which those are handed out; none: all layers have the same pages.
+  [[nodiscard]] const std::optional<kv::WindowRule>& window_rule() const { return window_rule_; }
+  // All pages, by group.
+  [[nodiscard]] const runtime::GroupRows& num_rows() const { return num_rows_; }
   [[nodiscard]] KvBound kv_bound() const { return kv_bound_; }
   [[nodiscard]] int64_t page_size() const { return page_size_; }
   // Bytes in use on the device before anything was loaded, and bytes taken to score prompts.
@@ -109,10 +119,10 @@ class LoadedModel {
   [[nodiscard]] Rank rank() const { return executor_->loaded().device.rank(); }
 
   // Gives device memory back between steps until wake(); addresses stay, so recordings do. The
-  // pages in use are kept on the host. A model that is asleep already goes deeper where asked to,
+  // pages in use, by group, are kept on the host. A model that is asleep already goes deeper where asked to,
   // else does nothing. Errors: kMemory when the host has not the memory for the pages; nothing was
   // released.
-  void sleep(SleepDepth depth, std::vector<int32_t> pages_in_use);
+  void sleep(SleepDepth depth, std::vector<std::vector<int32_t>> pages_in_use);
   // Takes the same memory again and fills it: pages from the host, weights from their source.
   // Errors: kMemory when somebody else took it, with figures; kModel when the checkpoint changed on
   // disk. It stays asleep then, and waking can be tried again. Of several ranks, all sleep and wake
@@ -131,6 +141,8 @@ class LoadedModel {
   void fill_weights(StagedCopy& copy);  // that are mapped again
   void create_prompt_scorer(Device& device, const model::ModelSource& source,
                             const LoadOptions& options);
+  // The pages of each group beside so many of those that keep all tokens, of which `wanted` are wanted.
+  [[nodiscard]] runtime::GroupRows rows_beside(int64_t num_pages, int64_t wanted) const;
   // The most pages, up to `wanted`, whose memory the options leave.
   int64_t pages_that_fit(const Device& device, const LoadOptions& options, int64_t wanted);
 
@@ -140,7 +152,8 @@ class LoadedModel {
   runtime::Limits limits_;
   int64_t page_size_;
   KvBound kv_bound_ = KvBound::kWanted;
-  int64_t num_pages_;
+  std::optional<kv::WindowRule> window_rule_;
+  runtime::GroupRows num_rows_;  // pages, by group
   std::optional<passes::Program> program_;
   std::optional<model::Weights> weights_;
   std::optional<Adapters> adapters_;
@@ -156,6 +169,14 @@ class LoadedModel {
   double load_seconds_ = 0;
   std::optional<runtime::SavedRows> saved_;  // asleep
 };
+
+// The rule by which layers with a window keep pages, where they have pages of their own.
+std::optional<kv::WindowRule> window_rule(const model::ModelConfig& config,
+                                          const LoadOptions& options);
+
+// Bytes of the pages that so many sequences of the longest length need, on a rank of the options.
+int64_t kv_bytes(const model::ModelConfig& config, const LoadOptions& options,
+                 int64_t num_sequences);
 
 // The program alone, without weights or memory: what `inspect` shows. Of a checkpoint's files it
 // reads what shapes the program: which tensors are in FP8, and the scales of K and V.

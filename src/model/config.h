@@ -43,6 +43,11 @@ struct LayerKind {
   bool operator==(const LayerKind&) const = default;
 };
 
+// Does a layer's window hide any token of sequences of up to `max_seq_len`? One that none outgrows does not.
+inline bool has_window(const LayerKind& layer, int64_t max_seq_len) {
+  return layer.window && *layer.window < max_seq_len;
+}
+
 // Describes the experts of layers of MlpKind::kExperts.
 struct Experts {
   // The names that a checkpoint has for a layer's block of experts, and for the projections of

@@ -1,5 +1,7 @@
 #include "model/decoder.h"
 
+#include <algorithm>
+
 #include "model/rope.h"
 
 namespace encore::model {
@@ -35,16 +37,15 @@ const Architecture& find_architecture(const std::string& name) {
 }
 
 // The state that a layer keeps of the tokens it has seen: the type of each of its states,
-// [P,...,S,...], by the beginning of its name. K and V are a pair of them.
+// [P,...,S,...] of the `num_pages` of its group, by the beginning of its name. K and V are a pair of them.
 struct LayerState {
   const char* name;
   ir::Type type;
 };
 std::vector<LayerState> states_of(const ModelConfig& config, const LayerKind& /*layer*/,
-                                  const GraphOptions& options) {
-  const ir::Type pages{
-      options.kv_dtype.value_or(options.dtype),
-      {options.num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
+                                  const GraphOptions& options, int64_t num_pages) {
+  const ir::Type pages{options.kv_dtype.value_or(options.dtype),
+                       {num_pages, config.num_kv_heads, options.page_size, config.head_dim}};
   return {{"k_cache", pages}, {"v_cache", pages}};
 }
 
@@ -70,9 +71,12 @@ void add_memory(Trace& trace) {
   ir::Graph& graph = trace.b.graph();
   for (size_t i = 0; i < config.layers.size(); ++i) {
     std::vector<ValueId> states;
-    for (LayerState& state : states_of(config, config.layers[i], trace.options)) {
+    const int group = trace.group_of(config.layers[i]);
+    const int64_t num_pages =
+        group == kWindowGroup ? *trace.options.num_window_pages : trace.options.num_pages;
+    for (LayerState& state : states_of(config, config.layers[i], trace.options, num_pages)) {
       states.push_back(graph.add_state(fmt::format("{}{}.{}", trace.model_prefix, state.name, i),
-                                       std::move(state.type)));
+                                       std::move(state.type), group));
     }
     trace.caches.push_back({states.at(0), states.at(1)});
   }
@@ -138,14 +142,28 @@ ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& 
   return c.logits_softcap ? trace.b.softcap(logits, *c.logits_softcap) : logits;
 }
 
-int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {
-  const GraphOptions one_token{.kv_dtype = kv_dtype, .num_pages = 1, .page_size = 1};
-  int64_t bytes = 0;
+std::optional<int64_t> kept_window(const ModelConfig& config, int64_t max_seq_len) {
+  std::optional<int64_t> largest;
   for (const LayerKind& layer : config.layers) {
-    for (const LayerState& state : states_of(config, layer, one_token))
-      bytes += state.type.num_bytes({});
+    if (has_window(layer, max_seq_len)) largest = std::max(largest.value_or(0), *layer.window);
+  }
+  return largest;
+}
+
+KvBytes kv_bytes_by_group(const ModelConfig& config, DType kv_dtype, int64_t max_seq_len) {
+  const GraphOptions one_token{.kv_dtype = kv_dtype, .page_size = 1};
+  KvBytes bytes;
+  for (const LayerKind& layer : config.layers) {
+    int64_t& of_group = has_window(layer, max_seq_len) ? bytes.window : bytes.whole;
+    for (const LayerState& state : states_of(config, layer, one_token, 1))
+      of_group += state.type.num_bytes({});
   }
   return bytes;
+}
+
+int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {
+  const KvBytes bytes = kv_bytes_by_group(config, kv_dtype, 0);
+  return bytes.whole + bytes.window;
 }
 
 }  // namespace encore::model

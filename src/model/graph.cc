@@ -114,6 +114,11 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   const ValueId fill = step_input::kFill.add_to(graph);
 
   Trace trace{b, config, whole, options, positions, slots, batch};
+  if (options.num_window_pages && kept_window(config, options.max_seq_len)) {
+    trace.window = {.table = graph.add_value(ValueKind::kPersistent, "window_table",
+                                             {DType::kI32, {options.max_batch_size, max_pages}}),
+                    .slots = step_input::kWindowSlots.add_to(graph)};
+  }
   if (options.lora) trace.token_adapters = step_input::kTokenAdapters.add_to(graph);
   add_memory(trace);
   const ValueId embedding = trace_embedding(trace);
@@ -180,11 +185,13 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
           {"logits_rows", drafts ? drafts->find("logits_rows") : nullptr},
           {"lengths", drafts ? drafts->find("lengths") : nullptr},
           {"page_table", batch.page_table},
+          {"window_table", trace.window ? &trace.window->table : nullptr},
           {"stop_tokens", (*sampling)["stop_tokens"]},
           {"max_lens", max_lens},
           {"ids", ids},
           {"positions", positions},
           {"slots", slots},
+          {"window_slots", trace.window ? &trace.window->slots : nullptr},
           {"kv_lens", batch.kv_lens},
           {"last_tokens", *last_tokens},
           {"step_clock", (*sampling)["step_clock"]},

@@ -5,7 +5,9 @@
 // sequences.
 //
 // The pages of each sequence, in order, are on the device from one step to the next: the persistent
-// buffer page_table i32[M,N], of M sequences at most (runtime/page_table.h).
+// buffer page_table i32[M,N], of M sequences at most (runtime/page_table.h). Where layers with a window have
+// pages of their own (num_window_pages), window_table i32[M,N] has those, at the same entries; entries of
+// pages that no later token sees hold anything.
 //
 // At its end a step publishes its tokens and makes these inputs those of the next step (`advance`
 // in ops.cc). The persistent buffers for it: last_tokens i32[M], step_clock i32[2],
@@ -111,7 +113,18 @@ struct GraphOptions {
   Rank rank = {};                          // whose share of the model it is (model/shard.h)
   int64_t fp8_rows = kFp8Rows;
   std::optional<LoraShape> lora;  // absent: rows have no adapters
+  // Pages of layers with a window, which are a group of their own (kWindowGroup). Absent: all layers have
+  // the same pages.
+  std::optional<int64_t> num_window_pages = {};
 };
+
+// The groups of states (ir::Value::group): pages of whole sequences, and those that hold a window of each.
+inline constexpr int kWholeGroup = 0;
+inline constexpr int kWindowGroup = 1;
+
+// The tokens that a group of layers with a window has to keep of a sequence: the largest window that
+// sequences of `max_seq_len` tokens outgrow. None: no layer has such a window.
+std::optional<int64_t> kept_window(const ModelConfig& config, int64_t max_seq_len);
 
 // Errors: kUnsupported when no builder knows the architecture, listing those that exist; those of
 // share_of(), for a rank of several.
@@ -131,5 +144,12 @@ ir::Graph build_score_graph(const ModelConfig& config, const GraphOptions& optio
 
 // Bytes of K and V that one token takes over all layers, kept in `kv_dtype`.
 int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);
+// Bytes of K and V of a token, of layers that keep all tokens and of those that keep a window of them, where
+// sequences have up to `max_seq_len` tokens.
+struct KvBytes {
+  int64_t whole = 0;
+  int64_t window = 0;
+};
+KvBytes kv_bytes_by_group(const ModelConfig& config, DType kv_dtype, int64_t max_seq_len);
 
 }  // namespace encore::model

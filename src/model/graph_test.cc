@@ -53,7 +53,10 @@ TEST(BuildGraph, KeepsKvInTheDtypeAskedForAndComputesInTheModels) {
 TEST(BuildGraph, TakesTheInputsOfTheTableAndNoOthers) {
   GraphOptions options = kOptions;
   options.lora = LoraShape{.num_slots = 1, .max_rank = 8, .projections = {"q_proj"}};
-  const ir::Graph graph = build_graph(small_config("LlamaForCausalLM", 1), options);
+  options.num_window_pages = 4;
+  ModelConfig config = small_config("LlamaForCausalLM", 1);
+  config.layers[0].window = 2;
+  const ir::Graph graph = build_graph(config, options);
   std::map<std::string, std::string> of_graph;
   for (const ir::ValueId input : graph.values_of_kind(ir::ValueKind::kInput))
     of_graph[graph.value(input).name] = graph.value(input).type.to_string();

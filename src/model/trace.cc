@@ -215,9 +215,7 @@ ValueId Trace::attend(const Layer& layer, Heads heads) {
   Builder::Scores scores{.softcap = config.attention_softcap};
   scores.scale = k_scale * config.attention_scale.value_or(
                                1 / std::sqrt(static_cast<double>(config.head_dim)));
-  // A window that no sequence outgrows hides nothing.
-  if (layer.kind.window && *layer.kind.window < options.max_seq_len)
-    scores.window = layer.kind.window;
+  if (has_window(layer.kind, options.max_seq_len)) scores.window = layer.kind.window;
   if (layer.kind.rope) {
     const Rope& rope = config.ropes.at(*layer.kind.rope);
     const ValueId inv_freq = inv_freqs.at(*layer.kind.rope);
@@ -226,8 +224,18 @@ ValueId Trace::attend(const Layer& layer, Heads heads) {
     if (rope.rotary_dim == 0) scores.scale *= rope.attention_factor * rope.attention_factor;
   }
   Builder::Cache& cache = caches.at(layer.index);
-  cache = b.kv_write(cache, heads.k, heads.v, slots);
-  return b.attention(heads.q, cache, batch, scores);
+  Builder::Batch places = batch;
+  ValueId own_slots = slots;
+  if (group_of(layer.kind) == kWindowGroup) {
+    places.page_table = window->table;
+    own_slots = window->slots;
+  }
+  cache = b.kv_write(cache, heads.k, heads.v, own_slots);
+  return b.attention(heads.q, cache, places, scores);
+}
+
+int Trace::group_of(const LayerKind& layer) const {
+  return window && has_window(layer, options.max_seq_len) ? kWindowGroup : kWholeGroup;
 }
 
 ValueId Trace::output(ValueId o, const Layer& layer) {

@@ -43,6 +43,12 @@ struct Trace {
   ValueId positions = {};
   ValueId slots = {};
   Builder::Batch batch = {};
+  // The pages of layers with a window and the slots of new tokens in them. Absent: they are those of all.
+  struct WindowPages {
+    ValueId table;
+    ValueId slots;
+  };
+  std::optional<WindowPages> window = {};
   std::vector<ValueId> inv_freqs = {};      // one of each of ModelConfig::ropes
   std::vector<Builder::Cache> caches = {};  // by layer, the newest version
   // The slot of each row's adapter, of rows that are tokens and of rows that have logits; where the
@@ -52,6 +58,8 @@ struct Trace {
   // In front of the names of weights, of their tensors and of states: where a graph has several models.
   std::string model_prefix = {};
 
+  // The group whose pages hold the states of a layer.
+  [[nodiscard]] int group_of(const LayerKind& layer) const;
   // Adds a weight, or returns the one of that name, which an earlier pass over the layers has added.
   ValueId add_weight(const std::string& name, ir::Type type, ir::WeightRecipe recipe);
   // A weight [dims...] that comes from the checkpoint tensor of the same name, or from `pieces`.

@@ -60,12 +60,15 @@ Executor::~Executor() {
 
 void Executor::lead(Followers& followers) {
   followers_ = &followers;
-  page_table().listen([this](int64_t row, std::span<const int32_t> pages) {
-    mirrored_.emplace_back(
-        [row, pages = std::vector(pages.begin(), pages.end())](const RankPrograms& rank) {
-          rank.executor.page_table().set(row, pages);
+  for (size_t group = 0; group < loaded_.inputs.num_page_tables(); ++group) {
+    page_table(group).listen(
+        [this, group](int64_t row, std::span<const int32_t> pages, int64_t num_unseen) {
+          mirrored_.emplace_back([group, row, pages = std::vector(pages.begin(), pages.end()),
+                                  num_unseen](const RankPrograms& rank) {
+            rank.executor.page_table(group).set(row, pages, num_unseen);
+          });
         });
-  });
+  }
   token_state_.listen([this](int32_t row, std::span<const int32_t> prompt,
                              std::span<const int32_t> generated,
                              std::span<const TokenBias> biases) {

@@ -102,7 +102,7 @@ class Executor {
   [[nodiscard]] const Choice& choice() const { return choice_; }
   [[nodiscard]] StepInputs& inputs() { return loaded_.inputs; }
   // Changes to these two are written in front of the next launch of steps.
-  [[nodiscard]] PageTable& page_table() { return loaded_.inputs.page_table(); }
+  [[nodiscard]] PageTable& page_table(size_t group = 0) { return loaded_.inputs.page_table(group); }
   [[nodiscard]] TokenState& token_state() { return token_state_; }
   // Row `row` of what a grammar lets a sequence have next, a bit a token: memory of the host that the
   // device reads when it chooses tokens. See `adjust_logits` in ops.cc. To be written while no launched

@@ -116,24 +116,17 @@ int64_t KvMemory::mapped_bytes() const {
   return bytes;
 }
 
-GroupRows rows_that_fit(std::span<KvMemory* const> programs, const GroupRows& wanted,
-                        int64_t bytes) {
-  // The share of what is wanted that gives the largest group that many rows.
-  const int64_t most = *std::ranges::max_element(wanted);
-  const auto share = [&](int64_t rows) {
-    GroupRows of_groups;
-    for (const int64_t group : wanted)
-      of_groups.push_back(rows == 0 ? 0 : div_up(group * rows, most));
-    return of_groups;
-  };
+int64_t rows_that_fit(std::span<KvMemory* const> programs,
+                      const std::function<GroupRows(int64_t)>& rows_beside, int64_t wanted,
+                      int64_t bytes) {
   const auto fits = [&](int64_t rows) {
     int64_t needed = 0;
     for (const KvMemory* kv : programs)
-      needed += kv->bytes_for(share(rows));
+      needed += kv->bytes_for(rows_beside(rows));
     return needed <= bytes;
   };
-  const auto counts = std::views::iota(int64_t{1}, most + 1);
-  return share(std::ranges::partition_point(counts, fits) - counts.begin());
+  const auto counts = std::views::iota(int64_t{1}, wanted + 1);
+  return std::ranges::partition_point(counts, fits) - counts.begin();
 }
 
 }  // namespace encore::runtime

@@ -67,10 +67,11 @@ class KvMemory {
   size_t num_groups_ = 1;
 };
 
-// The most rows, up to `wanted`, that the states of all the programs may have in so many bytes, which
-// share one pool for each group. All groups get the same share of what is wanted, and zeros say that
-// not one row of each fits.
-GroupRows rows_that_fit(std::span<KvMemory* const> programs, const GroupRows& wanted,
-                        int64_t bytes);
+// The most rows of the first group, up to `wanted`, with which the states of all the programs fit so many
+// bytes; they share one pool for each group. `rows_beside` says how many each group has beside so many of the
+// first. 0: not one fits.
+int64_t rows_that_fit(std::span<KvMemory* const> programs,
+                      const std::function<GroupRows(int64_t)>& rows_beside, int64_t wanted,
+                      int64_t bytes);
 
 }  // namespace encore::runtime

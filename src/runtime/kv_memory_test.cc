@@ -106,9 +106,10 @@ TEST(KvMemoryOfGroups, MapsSavesAndCountsEachByItsOwnRows) {
   EXPECT_EQ(first_of("v", 31), 1);
   EXPECT_EQ(first_of("recurrent", 7), 2);
   const std::array programs{&kv};
-  EXPECT_EQ(rows_that_fit(programs, {64, 8}, kv.bytes_for({32, 4})), (GroupRows{32, 4}));
-  EXPECT_EQ(rows_that_fit(programs, {64, 8}, kv.bytes_for({64, 8})), (GroupRows{64, 8}));
-  EXPECT_EQ(rows_that_fit(programs, {64, 8}, 4096), (GroupRows{0, 0}));
+  const auto beside = [](int64_t pages) { return GroupRows{pages, pages / 8}; };
+  EXPECT_EQ(rows_that_fit(programs, beside, 64, kv.bytes_for({32, 4})), 32);
+  EXPECT_EQ(rows_that_fit(programs, beside, 64, kv.bytes_for({64, 8})), 64);
+  EXPECT_EQ(rows_that_fit(programs, beside, 64, 4096), 0);
 }
 
 TEST_F(StatesTest, HasNoMemoryAfterMappingFailed) {

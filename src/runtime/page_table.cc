@@ -7,18 +7,22 @@ namespace encore::runtime {
 PageTable::PageTable(HostLaunch& launch, const TensorView& table)
     : launch_(launch), width_(table.row_elements()), rows_(static_cast<size_t>(table.num_rows())) {}
 
-void PageTable::set(int64_t row, std::span<const int32_t> pages) {
+void PageTable::set(int64_t row, std::span<const int32_t> pages, int64_t num_unseen) {
   ENCORE_CHECK(row < std::ssize(rows_) && std::ssize(pages) <= width_);
   std::vector<int32_t>& old = rows_[static_cast<size_t>(row)];
-  const auto differ = std::ranges::mismatch(pages, old);
+  const auto from =
+      static_cast<std::ptrdiff_t>(std::min({num_unseen, std::ssize(old), std::ssize(pages)}));
+  const auto differ =
+      std::ranges::mismatch(pages.begin() + from, pages.end(), old.begin() + from, old.end());
   const bool ends_alike =
       differ.in1 == pages.end() &&
       (std::ssize(pages) == width_ || (differ.in2 != old.end() && *differ.in2 == -1));
   if (ends_alike) return;
-  if (listener_) listener_(row, pages);
+  if (listener_) listener_(row, pages, num_unseen);
 
   const auto first = static_cast<int32_t>(differ.in1 - pages.begin());
-  old.assign(pages.begin(), pages.end());
+  old.resize(static_cast<size_t>(first));  // what may stay as it is
+  old.insert(old.end(), differ.in1, pages.end());
   if (std::ssize(old) < width_) old.push_back(-1);
   launch_.begin();
   WrittenRange& change = launch_.operand<WrittenRange>("changes")[static_cast<size_t>(row)];

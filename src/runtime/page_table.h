@@ -25,10 +25,12 @@ class PageTable {
   PageTable(HostLaunch& launch, const TensorView& table);
 
   // Row `row` holds these pages, in order, for the steps launched behind the next launch. The entry
-  // behind them is -1: a sequence that reaches it rests until it has a page.
-  void set(int64_t row, std::span<const int32_t> pages);
+  // behind them is -1: a sequence that reaches it rests until it has a page. Nobody looks at the first
+  // `num_unseen` entries any more: what the device has there may stay.
+  void set(int64_t row, std::span<const int32_t> pages, int64_t num_unseen = 0);
   // Is told of each row that set() changes.
-  using Listener = std::function<void(int64_t row, std::span<const int32_t> pages)>;
+  using Listener =
+      std::function<void(int64_t row, std::span<const int32_t> pages, int64_t num_unseen)>;
   void listen(Listener listener) { listener_ = std::move(listener); }
 
  private:

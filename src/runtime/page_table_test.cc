@@ -55,9 +55,26 @@ TEST_P(PageTableTest, SendsWhatHasChangedAlone) {
   EXPECT_EQ(row(0, 4), (Pages{9, 6, 7, -1}));
 }
 
+TEST_P(PageTableTest, LeavesEntriesThatNobodyLooksAtAsTheyAre) {
+  set(0, {5, 6});
+  write();
+  table_.set(0, Pages{-1, 6, 7}, 1);
+  write();
+  EXPECT_EQ(row(0, 4), (Pages{5, 6, 7, -1}));
+  table_.set(0, Pages{-1, -1, 8, 9}, 2);
+  write();
+  EXPECT_EQ(row(0, 4), (Pages{5, 6, 8, 9}));
+  table_.set(1, Pages{-1, -1, 3}, 2);  // a row without pages so far
+  write();
+  EXPECT_EQ(row(1, 4), (Pages{-1, -1, 3, -1}));
+  set(0, {1, 6, 8});
+  write();
+  EXPECT_EQ(row(0, 4), (Pages{1, 6, 8, -1}));
+}
+
 TEST_P(PageTableTest, TellsItsListenerOfRowsThatChangeAlone) {
   std::vector<std::pair<int64_t, Pages>> heard;
-  table_.listen([&](int64_t row, std::span<const int32_t> pages) {
+  table_.listen([&](int64_t row, std::span<const int32_t> pages, int64_t /*num_unseen*/) {
     heard.emplace_back(row, Pages(pages.begin(), pages.end()));
   });
   set(0, {5, 6});

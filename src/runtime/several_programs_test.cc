@@ -83,9 +83,10 @@ TEST(SeveralPrograms, AreRecordedFirstAndThenMappedOnceAndRunByTurns) {
 
   // A page has one number in all programs, so each has as many of them as fit for all.
   const int64_t both = programs[0]->bytes_for({8}) + programs[1]->bytes_for({8});
-  EXPECT_EQ(rows_that_fit(programs, {64}, both), GroupRows{8});
-  EXPECT_EQ(rows_that_fit(programs, {4}, both), GroupRows{4});
-  EXPECT_EQ(rows_that_fit(programs, {64}, programs[0]->bytes_for({1})), GroupRows{0});
+  const auto one_group = [](int64_t pages) { return GroupRows{pages}; };
+  EXPECT_EQ(rows_that_fit(programs, one_group, 64, both), 8);
+  EXPECT_EQ(rows_that_fit(programs, one_group, 4, both), 4);
+  EXPECT_EQ(rows_that_fit(programs, one_group, 64, programs[0]->bytes_for({1})), 0);
   for (KvMemory* kv : programs) {
     EXPECT_EQ(kv->mapped_bytes(), 0);
     kv->map({8});

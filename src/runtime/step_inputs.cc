@@ -23,10 +23,15 @@ int64_t rows_of(const ir::Type& type, const ir::Sizes& sizes) {
   return type.dims.empty() ? 1 : type.dims[0].resolve(sizes);
 }
 
-// The page table of the graph; without rows where the graph has none that stays from step to step.
-TensorView page_table_of(const PersistentBuffers& persistent) {
+// The page tables of the graph, by group; the first is without rows where the graph has none that stays from
+// step to step.
+std::vector<TensorView> page_tables_of(const PersistentBuffers& persistent) {
   const TensorView kept = persistent.find("page_table");
-  return kept.data != nullptr ? kept : TensorView(nullptr, DType::kI32, {0, 0});
+  std::vector<TensorView> tables{kept.data != nullptr ? kept
+                                                      : TensorView(nullptr, DType::kI32, {0, 0})};
+  if (const TensorView window = persistent.find("window_table"); window.data != nullptr)
+    tables.push_back(window);
+  return tables;
 }
 
 KernelArgs write_args(const Memory& region, const TensorView& page_table) {
@@ -85,16 +90,23 @@ StepLayout::Range StepLayout::range(const ir::Sizes& sizes) const {
 
 StepInputs::StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes,
                        const PersistentBuffers& persistent, int64_t num_twins)
-    : graph_(graph),
-      layout_(graph, max_sizes),
-      device_(device.allocate(layout_.bytes())),
-      launch_(device, "write_inputs", write_args(device_, page_table_of(persistent)),
-              {"host_inputs", "pages"}, num_twins),
-      page_table_(launch_, page_table_of(persistent)) {}
+    : graph_(graph), layout_(graph, max_sizes), device_(device.allocate(layout_.bytes())) {
+  const Memory none;
+  for (const TensorView& table : page_tables_of(persistent)) {
+    const Memory& written = tables_.empty() ? device_ : none;
+    tables_.push_back(std::make_unique<Table>(device, written, table, num_twins));
+  }
+}
+
+StepInputs::Table::Table(Device& device, const Memory& inputs, const TensorView& table,
+                         int64_t num_twins)
+    : launch(device, "write_inputs", write_args(inputs, table), {"host_inputs", "pages"},
+             num_twins),
+      pages(launch, table) {}
 
 void StepInputs::begin(const ir::Sizes& real, const ir::Sizes& padded) {
-  launch_.begin();
-  host_ = launch_.operand<std::byte>("host_inputs").data();
+  launch().begin();
+  host_ = launch().operand<std::byte>("host_inputs").data();
   real_ = real;
   padded_ = padded;
   for (const ir::ValueId input : layout_.inputs()) {
@@ -142,15 +154,15 @@ void StepInputs::fill_padding() {
 }
 
 void StepInputs::send(Stream& stream) {
-  launch_.begin();
+  launch().begin();
   const auto [begin, end] = layout_.range(padded_);
-  std::byte* const host = launch_.operand<std::byte>("host_inputs").data();
+  std::byte* const host = launch().operand<std::byte>("host_inputs").data();
   if (host != host_) std::memcpy(host + begin, host_ + begin, static_cast<size_t>(end - begin));
   host_ = host;
   fill_padding();
-  launch_.operand<WrittenRange>("changes").back() = {static_cast<int32_t>(begin / kWord),
-                                                     static_cast<int32_t>((end - begin) / kWord)};
-  launch_.launch(stream);
+  launch().operand<WrittenRange>("changes").back() = {static_cast<int32_t>(begin / kWord),
+                                                      static_cast<int32_t>((end - begin) / kWord)};
+  send_pages(stream);
 }
 
 TensorView StepInputs::device_view(ir::ValueId input, const ir::Sizes& sizes) const {

@@ -9,6 +9,7 @@
 //   [ ......... max_lens | kv_lens | ids | positions | slots ........ ]
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -76,14 +77,18 @@ class StepInputs {
     const auto [begin, end] = layout_.range(padded_);
     return {host_ + begin, static_cast<size_t>(end - begin)};
   }
-  // The pages that the sequences of a step have. Changed ones are sent with the next inputs, or without
-  // any.
-  [[nodiscard]] PageTable& page_table() { return page_table_; }
+  // The pages that the sequences of a step have, in layers of each group that the program has (model/graph.h).
+  // Changed ones are sent with the next inputs, or without any.
+  [[nodiscard]] PageTable& page_table(size_t group = 0) { return tables_.at(group)->pages; }
+  [[nodiscard]] size_t num_page_tables() const { return tables_.size(); }
   // Fills the padding rows and enqueues the launch that writes the inputs, and pages that changed.
   // Without a begin() since the last call, it sends the same inputs once more.
   void send(Stream& stream);
   // Enqueues the launch for pages alone, if any changed and have not been sent.
-  void send_pages(Stream& stream) { launch_.launch(stream); }
+  void send_pages(Stream& stream) {
+    for (const auto& table : tables_)
+      table->launch.launch(stream);
+  }
 
   [[nodiscard]] TensorView device_view(ir::ValueId input, const ir::Sizes& sizes) const;
   [[nodiscard]] int64_t bytes() const { return layout_.bytes(); }
@@ -101,12 +106,19 @@ class StepInputs {
     return host_ + layout_.offset(input, padded_);
   }
   void fill_padding();
+  // A page table and the launch that writes it. That of the first group writes the step's inputs as well.
+  struct Table {
+    Table(Device& device, const Memory& inputs, const TensorView& table, int64_t num_twins);
+
+    HostLaunch launch;
+    PageTable pages;
+  };
+  [[nodiscard]] HostLaunch& launch() { return tables_.front()->launch; }
 
   const ir::Graph& graph_;
   StepLayout layout_;
   Memory device_;
-  HostLaunch launch_;
-  PageTable page_table_;
+  std::vector<std::unique_ptr<Table>> tables_;
   std::byte* host_ = nullptr;  // the twin of the region that holds the step's inputs
   ir::Sizes real_;
   ir::Sizes padded_;

@@ -61,11 +61,14 @@ struct FakeStep : LaunchedStep {
   std::chrono::steady_clock::time_point launched_at;
 };
 
+// Do layers with a window have pages of their own?
+enum class Groups : uint8_t { kOne, kTwo };
+
 // One random schedule. Its seed decides everything.
 class Schedule : private StepDevice<FakeStep> {
  public:
-  Schedule(uint64_t seed, int aborts_in_percent)
-      : random_(seed), aborts_in_percent_(aborts_in_percent) {
+  Schedule(uint64_t seed, int aborts_in_percent, Groups groups = Groups::kOne)
+      : random_(seed), aborts_in_percent_(aborts_in_percent), groups_(groups) {
     for (std::vector<int32_t>& beginning : beginnings_)
       beginning = random_tokens(between(0, 40));
   }
@@ -85,6 +88,9 @@ class Schedule : private StepDevice<FakeStep> {
       ASSERT_GE(--steps_left, 0) << "somebody starves";
     }
     EXPECT_EQ(pool_.num_free(), pool_.num_pages());
+    if (window_) {
+      EXPECT_EQ(window_->pool().num_free(), window_->pool().num_pages());
+    }
     EXPECT_EQ(num_ended_, next_id_);
     totals_.hit_tokens = cache_ ? cache_->stats().hit_tokens : 0;
     totals_.evicted = cache_ ? cache_->stats().evicted_pages : 0;
@@ -111,6 +117,17 @@ class Schedule : private StepDevice<FakeStep> {
         pool_, kv::PrefixCacheOptions{.key = "k", .on_event = [this](const kv::CacheEvent& event) {
                                         mirror_.apply(event);
                                       }});
+  }
+  // From very few pages, which are enough for one sequence, to as many as all tokens would take.
+  std::unique_ptr<kv::WindowGroup> random_window() {
+    if (groups_ == Groups::kOne) return nullptr;
+    const kv::WindowRule rule{.window = between(1, 30),
+                              .page_size = pool_.page_size(),
+                              .step_tokens = limits_.max_num_tokens,
+                              .num_drafts = limits_.num_drafts};
+    const int64_t least = std::min(rule.pages_for(1), pool_.num_pages());
+    const int64_t num_pages = between(least, std::min(pool_.num_pages(), least + 20));
+    return std::make_unique<kv::WindowGroup>(num_pages, rule, cache_ != nullptr);
   }
   SchedulerLimits random_limits() {
     SchedulerLimits limits;
@@ -159,6 +176,7 @@ class Schedule : private StepDevice<FakeStep> {
       loop_.collect();
     device_.keep_only(scheduler_.pages_in_use());
     if (cache_) cache_->forget_idle();
+    if (window_) window_->forget_idle();
     ++totals_.sleeps;
   }
 
@@ -202,7 +220,9 @@ class Schedule : private StepDevice<FakeStep> {
   void grant_ahead(Plan& plan) {
     scheduler_.for_each(plan, [&](const ScheduledTokens& row, Sequence& sequence) {
       const size_t before = sequence.pages.size();
-      scheduler_.grow(sequence, std::min(row.end() + between(1, 20), sequence.max_length - 1));
+      const int64_t last = sequence.max_length - 1;
+      scheduler_.grow(sequence, std::min({row.end() + between(1, 20), last,
+                                          scheduler_.farthest_grant(row.end()).value_or(last)}));
       plan.has_new_pages |= sequence.pages.size() > before;
     });
   }
@@ -300,7 +320,7 @@ class Schedule : private StepDevice<FakeStep> {
       ASSERT_GT(row.count, 0);
       ASSERT_LE(row.count, sequence.num_ready());
       // The step before, this one and the next may all turn out as long as they can.
-      ASSERT_GE(std::ssize(sequence.pages) * pool_.page_size(),
+      ASSERT_GE(scheduler_.granted_end(sequence),
                 std::min(row.end() + 1 + 3 * row.drafts, sequence.max_length - 1 + row.drafts));
       ASSERT_TRUE(row.drafts == 0 || (row.count == 1 && row.end() >= sequence.known()));
       ASSERT_TRUE(row.drafts == 0 || sequence.takes_drafts || !is_mixed);
@@ -372,9 +392,40 @@ class Schedule : private StepDevice<FakeStep> {
     for (const kv::Page page : pool_.idle())
       ASSERT_FALSE(users.contains(page));
     ASSERT_EQ(pool_.num_empty() + pool_.num_idle() + std::ssize(users), pool_.num_pages());
+    if (window_) check_window_pages();
     if (!cache_) return;
     ASSERT_EQ(cache_->num_stored(), pool_.num_idle() + num_stored_in_use);
     ASSERT_EQ(cache_->num_stored(), mirror_.size());
+  }
+
+  // Does check_pages() for layers with a window: a sequence has the pages that its next tokens see, and
+  // not many more.
+  void check_window_pages() {
+    const kv::PagePool& pool = window_->pool();
+    const kv::WindowRule& rule = window_->rule();
+    std::map<kv::Page, std::vector<std::pair<const Sequence*, int64_t>>> users;
+    for (const Sequence* sequence : scheduler_.running()) {
+      const kv::WindowPages& held = sequence->window_pages;
+      ASSERT_LE(held.first, rule.first_place(sequence->next_position()));
+      ASSERT_LE(held.num_held(), rule.pages_for(1));
+      for (int64_t i = 0; i < std::ssize(held.pages); ++i) {
+        const kv::Page page = held.pages[static_cast<size_t>(i)];
+        ASSERT_EQ(page == kv::kNoPage, i < held.first);
+        if (page != kv::kNoPage) users[page].emplace_back(sequence, i);
+      }
+    }
+    for (const auto& [page, holders] : users) {
+      ASSERT_EQ(pool.num_references(page), std::ssize(holders));
+      const auto& [first, index] = holders[0];
+      const auto end = (index + 1) * pool.page_size();
+      for (const auto& [other, other_index] : holders) {
+        ASSERT_EQ(other_index, index);
+        ASSERT_TRUE(
+            holders.size() == 1 ||
+            std::equal(first->tokens.begin(), first->tokens.begin() + end, other->tokens.begin()));
+      }
+    }
+    ASSERT_EQ(pool.num_empty() + pool.num_idle() + std::ssize(users), pool.num_pages());
   }
 
   void add_to(Totals& totals) const {
@@ -392,6 +443,7 @@ class Schedule : private StepDevice<FakeStep> {
 
   std::mt19937_64 random_;
   int aborts_in_percent_;
+  Groups groups_;
   bool has_priorities_ = chance(50);
   bool has_crowds_ = chance(15);
   kv::PagePool pool_{between(4, 40), between(1, 3) * 4};
@@ -399,8 +451,9 @@ class Schedule : private StepDevice<FakeStep> {
   std::unique_ptr<kv::PrefixCache> cache_ = random_cache();
   int64_t drafts_now_ = 0;  // of steps, where their number changes
   SchedulerLimits limits_ = random_limits();
-  Scheduler scheduler_{pool_, limits_, cache_.get()};
-  FakeDevice device_{pool_.num_pages(), pool_.page_size()};
+  std::unique_ptr<kv::WindowGroup> window_ = random_window();
+  Scheduler scheduler_{pool_, limits_, cache_.get(), nullptr, window_.get()};
+  FakeDevice device_{pool_.num_pages(), pool_.page_size(), window_.get()};
   StepLoop<FakeStep> loop_{scheduler_, *this, chance(50) ? std::optional(20.0) : std::nullopt};
   std::chrono::steady_clock::time_point now_;
   bool overlaps_ = false;     // the step that is launched next
@@ -437,6 +490,24 @@ TEST(RandomSchedules, EveryRowReadsItsOwnTokensAndNoPageIsLost) {
   EXPECT_GT(totals.evicted, 10 * count);
   EXPECT_GT(totals.drafted, 10 * count);
   EXPECT_GT(totals.drafted_mixed, count);
+}
+
+// A hit is right where every row reads what its own sequence wrote, in the layers of both groups.
+TEST(RandomSchedules, LayersWithAWindowReadTheirOwnTokensAndLoseNoPage) {
+  Totals totals;
+  const int64_t count = num_schedules();
+  for (int64_t seed = 0; seed < count; ++seed) {
+    SCOPED_TRACE(seed);
+    Schedule(2'000'000 + static_cast<uint64_t>(seed), 5, Groups::kTwo).run(totals);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(totals.finished, 5 * count);
+  EXPECT_GT(totals.aborted, count / 2);
+  EXPECT_GT(totals.preempted, count / 2);
+  EXPECT_GT(totals.sleeps, count / 4);
+  EXPECT_GT(totals.hit_tokens, 20 * count);
+  EXPECT_GT(totals.evicted, 5 * count);
+  EXPECT_GT(totals.drafted, 10 * count);
 }
 
 TEST(RandomSchedules, TenThousandAbortsAtRandomMomentsLoseNoPage) {

@@ -12,11 +12,19 @@ constexpr SequenceId kNobody = -1;
 // Pages that a sequence gets ahead of its need at most, since a step that brings no new pages needs
 // no new inputs: of the free ones, half of what all that run could have.
 constexpr int64_t kMostPagesAhead = 8;
+static_assert(kMostPagesAhead <= kv::WindowRule::kMostAhead);
 int64_t pages_ahead(int64_t num_free, int64_t num_running) {
   return std::min(kMostPagesAhead, num_free / (2 * num_running));
 }
 
 }  // namespace
+
+bool Scheduler::can_fit(int64_t max_length) const {
+  const int64_t pages = pool_.pages_for(max_length - 1 + limits_.num_drafts);
+  if (pages > pool_.num_pages()) return false;
+  return window_ == nullptr ||
+         std::min(pages, window_->rule().pages_for(1)) <= window_->pool().num_pages();
+}
 
 Sequence& Scheduler::add(Sequence sequence) {
   ENCORE_CHECK(sequence.known() > 0 && sequence.known() < sequence.max_length);
@@ -108,7 +116,26 @@ bool Scheduler::has_room(const Sequence& sequence, const std::vector<kv::Page>& 
       std::ranges::count_if(cached, [&](kv::Page page) { return pool_.num_references(page) == 0; });
   const int64_t missing =
       pool_.pages_for(first_pages_end(sequence)) - std::ssize(cached) + num_idle;
-  return num_running() < limits_.max_batch_size && missing + num_running() <= pool_.num_free();
+  return num_running() < limits_.max_batch_size && missing + num_running() <= pool_.num_free() &&
+         has_window_room(sequence);
+}
+
+// Prompts get these pages by and by, so what they will need counts, not what is free now.
+bool Scheduler::has_window_room(const Sequence& sequence) const {
+  if (window_ == nullptr) return true;
+  const kv::WindowRule& rule = window_->rule();
+  int64_t needed = 0;
+  int64_t of_prompts = 0;  // beside those, at most
+  const auto add = [&](const Sequence& some) {
+    const int64_t whole = pool_.pages_for(first_pages_end(some)) + 1;
+    const int64_t each = std::min(whole, rule.pages_each());
+    needed += std::max(each, some.window_pages.num_held());
+    if (some.num_ready() > limits_.max_q) of_prompts += whole - each;
+  };
+  for (const Sequence* running : running_)
+    add(*running);
+  add(sequence);
+  return needed + std::min(of_prompts, rule.pages_a_step()) <= window_->pool().num_pages();
 }
 
 bool Scheduler::make_room(const Sequence& sequence, const std::vector<kv::Page>& cached) {
@@ -129,7 +156,8 @@ void Scheduler::start(Sequence& sequence, const std::vector<kv::Page>& cached) {
   for (const kv::Page page : cached)
     pool_.share(page);
   sequence.pages = cached;
-  ENCORE_CHECK(grow(sequence, first_pages_end(sequence)));
+  ENCORE_CHECK(grow_whole(sequence, first_pages_end(sequence)));
+  if (window_ != nullptr) window_->start(sequence.window_pages, sequence.chain, std::ssize(cached));
   if (cache_ != nullptr && !sequence.num_cached) {
     cache_->count_query(sequence.known(), cached);
     sequence.num_cached = std::ssize(cached) * pool_.page_size();
@@ -143,7 +171,10 @@ void Scheduler::start(Sequence& sequence, const std::vector<kv::Page>& cached) {
 std::vector<kv::Page> Scheduler::find_prefix(Sequence& sequence) const {
   if (cache_ == nullptr) return {};
   cache_->extend(sequence.chain, sequence.tokens);
-  return cache_->find(sequence.chain, sequence.num_findable() / pool_.page_size());
+  auto found = cache_->find(sequence.chain, sequence.num_findable() / pool_.page_size());
+  if (window_ != nullptr)
+    found.resize(static_cast<size_t>(window_->num_startable(sequence.chain, std::ssize(found))));
+  return found;
 }
 
 bool Scheduler::is_underway(const Sequence& sequence, size_t page) const {
@@ -249,9 +280,9 @@ void Scheduler::grant_pages(Plan& plan) {
     // The last token needs no page, but drafts behind the one before it do.
     const int64_t last = sequence.max_length - 1 + row.drafts;
     const int64_t needed = std::min(row.end() + 1 + 3 * row.drafts, last);
-    while (needed > std::ssize(sequence.pages) * pool_.page_size() && !is_preempted(sequence)) {
+    while (!is_preempted(sequence) && needed > granted_end(sequence)) {
       plan.has_new_pages = true;
-      const int64_t ahead = pages_ahead(pool_.num_free(), num_running()) * pool_.page_size();
+      const int64_t ahead = num_ahead() * pool_.page_size();
       if (grow(sequence, std::min(needed + ahead, last))) break;
       preempt_last();
     }
@@ -284,7 +315,7 @@ void Scheduler::preempt_last() {
   Sequence& last = **place;
   running_.erase(place);
   offer_pages(last);
-  pool_.release(last.pages);
+  release_pages(last);
   last.preempt();
   if (gate_ != nullptr) gate_->preempted(last);
   queue_.insert(order(last));
@@ -293,11 +324,42 @@ void Scheduler::preempt_last() {
 
 void Scheduler::offer_pages(Sequence& sequence) {
   if (cache_ == nullptr) return;
-  cache_->store(sequence.chain, sequence.tokens, sequence.pages,
-                sequence.num_readable() / pool_.page_size());
+  const int64_t num_full = sequence.num_readable() / pool_.page_size();
+  cache_->store(sequence.chain, sequence.tokens, sequence.pages, num_full);
+  if (window_ != nullptr) window_->store(sequence.window_pages, sequence.chain, num_full);
+}
+
+void Scheduler::release_pages(Sequence& sequence) {
+  pool_.release(sequence.pages);
+  if (window_ != nullptr) window_->release(sequence.window_pages);
+}
+
+int64_t Scheduler::num_ahead() const {
+  const int64_t ahead = pages_ahead(pool_.num_free(), num_running());
+  return window_ == nullptr
+             ? ahead
+             : std::min(ahead, pages_ahead(window_->pool().num_free(), num_running()));
+}
+
+int64_t Scheduler::granted_end(const Sequence& sequence) const {
+  int64_t num_pages = std::ssize(sequence.pages);
+  if (window_ != nullptr) num_pages = std::min(num_pages, std::ssize(sequence.window_pages.pages));
+  return num_pages * pool_.page_size();
+}
+
+std::optional<int64_t> Scheduler::farthest_grant(int64_t end) const {
+  if (window_ == nullptr) return std::nullopt;
+  return end + kMostPagesAhead * pool_.page_size();
 }
 
 bool Scheduler::grow(Sequence& sequence, int64_t end) {
+  if (window_ == nullptr) return grow_whole(sequence, end);
+  const int64_t missing = window_->num_missing(sequence.window_pages, end);
+  return missing <= window_->pool().num_free() && grow_whole(sequence, end) &&
+         window_->grow(sequence.window_pages, end);
+}
+
+bool Scheduler::grow_whole(Sequence& sequence, int64_t end) {
   const int64_t missing = pool_.pages_for(end) - std::ssize(sequence.pages);
   if (missing <= 0) return true;
   const auto pages = pool_.allocate(missing);
@@ -315,6 +377,8 @@ void Scheduler::commit(const Plan& plan) {
     sequence->row = static_cast<int32_t>(i);
     sequence->launch(plan.rows[i]);
     offer_pages(*sequence);
+    if (window_ != nullptr)
+      window_->leave_behind(sequence->window_pages, sequence->next_position());
   }
 }
 
@@ -335,7 +399,7 @@ void Scheduler::remove(SequenceId id) {
   if (place == sequences_.end()) return;
   Sequence& sequence = *place->second;
   offer_pages(sequence);
-  pool_.release(sequence.pages);
+  release_pages(sequence);
   std::erase(running_, &sequence);
   queue_.erase(order(sequence));
   sequence = Sequence{.id = kNobody, .index = sequence.index};
@@ -343,11 +407,16 @@ void Scheduler::remove(SequenceId id) {
   sequences_.erase(place);
 }
 
-std::vector<kv::Page> Scheduler::pages_in_use() const {
-  std::vector<kv::Page> pages;
+std::vector<std::vector<kv::Page>> Scheduler::pages_in_use() const {
+  std::vector<std::vector<kv::Page>> pages(window_ == nullptr ? 1 : 2);
   for (const Sequence* sequence : running_) {
     const int64_t used = pool_.pages_for(sequence->launched);
-    pages.insert(pages.end(), sequence->pages.begin(), sequence->pages.begin() + used);
+    pages[0].insert(pages[0].end(), sequence->pages.begin(), sequence->pages.begin() + used);
+    if (window_ == nullptr) continue;
+    const kv::WindowPages& held = sequence->window_pages;
+    if (held.first < used) {
+      pages[1].insert(pages[1].end(), held.pages.begin() + held.first, held.pages.begin() + used);
+    }
   }
   return pages;
 }

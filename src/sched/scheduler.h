@@ -26,21 +26,22 @@ namespace encore::sched {
 // short one is admitted when a step gets to it, so it has its first token within three steps, unless
 // some of a higher priority come.
 // Sequences that the gate does not admit let others pass, too.
-// Threads: one. Lifetime: refers to the pool, and to cache and gate when there is one.
+// Where layers with a window have pages of their own, a sequence gets those for the tokens of each step, and
+// gives back what its window leaves behind when a step is launched. A prefix counts as far as both kinds of
+// pages are there.
+// Threads: one. Lifetime: refers to the pool, and to cache, gate and window when there is one.
 class Scheduler {
  public:
   Scheduler(kv::PagePool& pool, const SchedulerLimits& limits, kv::PrefixCache* cache = nullptr,
-            AdmissionGate* gate = nullptr)
-      : pool_(pool), cache_(cache), gate_(gate), limits_(limits) {}
+            AdmissionGate* gate = nullptr, kv::WindowGroup* window = nullptr)
+      : pool_(pool), cache_(cache), gate_(gate), window_(window), limits_(limits) {}
 
   // Queues a sequence and gives it an index. Returns it where it lies while it lives.
   // REQUIRES: can_fit(max_length); with a cache, a chain with its root.
   Sequence& add(Sequence sequence);
   [[nodiscard]] const SchedulerLimits& limits() const { return limits_; }
   // Would a sequence of that many tokens fit an empty pool?
-  [[nodiscard]] bool can_fit(int64_t max_length) const {
-    return pool_.pages_for(max_length - 1 + limits_.num_drafts) <= pool_.num_pages();
-  }
+  [[nodiscard]] bool can_fit(int64_t max_length) const;
   // The next step; empty when nothing can run. Rows of up to max_q tokens first, so that those who
   // generate never wait behind a prompt, then prompts in the order of the queue, of each priority
   // short ones first, cut to what the step has room for (cut_to_fit). Each row has pages for its
@@ -57,6 +58,11 @@ class Scheduler {
   void remove(SequenceId id);
   // Grants pages for the tokens before position `end`, if as many are free.
   bool grow(Sequence& sequence, int64_t end);
+  // The position before which all tokens that later steps compute have pages.
+  [[nodiscard]] int64_t granted_end(const Sequence& sequence) const;
+  // The farthest position that a sequence whose next step ends at `end` gets pages for, if it gets them
+  // ahead of its need; absent: any.
+  [[nodiscard]] std::optional<int64_t> farthest_grant(int64_t end) const;
 
   // The sequence; null when it has ended.
   [[nodiscard]] Sequence* find(SequenceId id) const;
@@ -75,9 +81,10 @@ class Scheduler {
     }
   }
 
-  // The pages that hold computed tokens of sequences, and so must be kept. A shared page is there
+  // The pages that hold computed tokens of sequences, and so must be kept, by group of layers: those that
+  // keep all tokens and, where they have pages of their own, those with a window. A shared page is there
   // once for each of them.
-  [[nodiscard]] std::vector<kv::Page> pages_in_use() const;
+  [[nodiscard]] std::vector<std::vector<kv::Page>> pages_in_use() const;
   // The sequences that have pages, by arrival.
   [[nodiscard]] const std::vector<Sequence*>& running() const { return running_; }
   [[nodiscard]] bool idle() const { return sequences_.empty(); }
@@ -102,6 +109,8 @@ class Scheduler {
                              std::optional<int64_t> max_prompt_tokens) const;
   // Is there a row for one more sequence, which finds `cached`, and are its other pages free?
   [[nodiscard]] bool has_room(const Sequence& sequence, const std::vector<kv::Page>& cached) const;
+  // Are there pages of layers with a window for all that run and for one more?
+  [[nodiscard]] bool has_window_room(const Sequence& sequence) const;
   // Makes room, by preempting sequences where that is needed and allowed. False where that is not
   // enough.
   bool make_room(const Sequence& sequence, const std::vector<kv::Page>& cached);
@@ -126,12 +135,18 @@ class Scheduler {
   [[nodiscard]] static bool guesses_in_mixed_step(const Sequence& sequence);
   static void give_drafts(Plan& plan, int64_t drafts);
   void grant_pages(Plan& plan);
+  // Pages that each sequence may get ahead of its need.
+  [[nodiscard]] int64_t num_ahead() const;
+  // Grants pages of layers that keep all tokens, if as many are free.
+  bool grow_whole(Sequence& sequence, int64_t end);
   void preempt_last();
   void offer_pages(Sequence& sequence);
+  void release_pages(Sequence& sequence);
 
   kv::PagePool& pool_;
   kv::PrefixCache* cache_;
   AdmissionGate* gate_;
+  kv::WindowGroup* window_;
   SchedulerLimits limits_;
   boost::unordered_flat_map<SequenceId, std::unique_ptr<Sequence>> sequences_;  // all that live
   // Keeps the memory of ended sequences for new ones: rows of steps in flight still point to it.

@@ -177,16 +177,16 @@ TEST(Scheduler, NamesThePagesThatHoldWhatIsComputed) {
   Scheduler scheduler(pool, {.max_num_tokens = 32, .max_batch_size = 4});
   scheduler.add(sequence_of(1, 16, 64));
   scheduler.add(sequence_of(2, 40, 48));  // in chunks
-  EXPECT_TRUE(scheduler.pages_in_use().empty());
+  EXPECT_TRUE(scheduler.pages_in_use()[0].empty());
   run_step(scheduler, scheduler.plan());
   // All 16 tokens of the first fill a page; 16 of the second do too.
   const auto page = [&](SequenceId id, size_t i) { return scheduler.find(id)->pages[i]; };
-  EXPECT_EQ(scheduler.pages_in_use(), (std::vector<kv::Page>{page(1, 0), page(2, 0)}));
+  EXPECT_EQ(scheduler.pages_in_use()[0], (std::vector<kv::Page>{page(1, 0), page(2, 0)}));
   run_step(scheduler, scheduler.plan());
-  EXPECT_EQ(scheduler.pages_in_use(),
+  EXPECT_EQ(scheduler.pages_in_use()[0],
             (std::vector<kv::Page>{page(1, 0), page(1, 1), page(2, 0), page(2, 1), page(2, 2)}));
   scheduler.remove(2);
-  EXPECT_EQ(scheduler.pages_in_use(), (std::vector<kv::Page>{page(1, 0), page(1, 1)}));
+  EXPECT_EQ(scheduler.pages_in_use()[0], (std::vector<kv::Page>{page(1, 0), page(1, 1)}));
 }
 
 TEST(Scheduler, TheRowOfASequenceThatEndedIsNobodysThoughAnotherHasItsMemory) {

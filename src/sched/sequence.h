@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "kv/page_pool.h"
 #include "kv/prefix_cache.h"
+#include "kv/window_group.h"
 
 namespace encore::sched {
 
@@ -44,19 +45,20 @@ struct ScheduledTokens {
 // drafts counts as launched for the one token that it computes in any case; when it is collected,
 // the drafts that turned out right are launched and collected, too.
 struct alignas(64) Sequence {
-  SequenceId id = 0;            // ascending in the order of arrival
-  int32_t priority = 0;         // lower numbers come first
-  int32_t index = 0;            // given by the scheduler: small, and no other that lives has it
-  std::optional<int32_t> row;   // in the step launched last, if it took part
-  std::vector<int32_t> tokens;  // the prompt, then what was generated and collected
-  int64_t max_length = 0;       // prompt and generated tokens; the last is never computed
-  int64_t given = 0;            // tokens known when it was admitted: the host packs these
-  int64_t num_to_compute = 0;   // of those, tokens that it did not find in the prefix cache
-  int64_t launched = 0;         // tokens whose K and V launched steps compute, its own or others
-  int64_t collected = 0;        // those of them whose steps the host has collected
-  std::vector<kv::Page> pages;  // of the first tokens, in order; none while it waits
-  bool takes_drafts = true;     // as SamplingRow::takes_drafts() of its rows
-  kv::PageChain chain;          // of its pages, where there is a prefix cache
+  SequenceId id = 0;             // ascending in the order of arrival
+  int32_t priority = 0;          // lower numbers come first
+  int32_t index = 0;             // given by the scheduler: small, and no other that lives has it
+  std::optional<int32_t> row;    // in the step launched last, if it took part
+  std::vector<int32_t> tokens;   // the prompt, then what was generated and collected
+  int64_t max_length = 0;        // prompt and generated tokens; the last is never computed
+  int64_t given = 0;             // tokens known when it was admitted: the host packs these
+  int64_t num_to_compute = 0;    // of those, tokens that it did not find in the prefix cache
+  int64_t launched = 0;          // tokens whose K and V launched steps compute, its own or others
+  int64_t collected = 0;         // those of them whose steps the host has collected
+  std::vector<kv::Page> pages;   // of the first tokens, in order; none while it waits
+  kv::WindowPages window_pages;  // in layers with a window, where those have pages of their own
+  bool takes_drafts = true;      // as SamplingRow::takes_drafts() of its rows
+  kv::PageChain chain;           // of its pages, where there is a prefix cache
   std::optional<size_t> awaited_page;  // the last that it waited for another sequence to compute
   // Tokens behind which all must be computed, whatever the prefix cache has. Absent: no limit.
   std::optional<int64_t> max_cached = std::nullopt;
@@ -79,6 +81,8 @@ struct alignas(64) Sequence {
   // The number of first tokens that need not be computed if their K and V are in the prefix cache.
   // The last token is computed, as its step samples the next.
   [[nodiscard]] int64_t num_findable() const { return max_cached.value_or(known() - 1); }
+  // The first token that some later step may compute; sample_again() goes back to the last known one.
+  [[nodiscard]] int64_t next_position() const { return std::min(launched, known() - 1); }
   // A step that computes these tokens was launched.
   void launch(const ScheduledTokens& computed) {
     ENCORE_CHECK(computed.first == launched && computed.count <= num_ready());
@@ -112,6 +116,7 @@ struct alignas(64) Sequence {
     launched = 0;
     collected = 0;
     pages.clear();
+    window_pages = {};
     row.reset();
     ++num_preemptions;
   }

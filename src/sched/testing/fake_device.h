@@ -36,8 +36,13 @@ inline bool is_stop(int32_t token) {
 // in three are right; behind the first that is not, slots get what nobody may read.
 class FakeDevice {
  public:
-  FakeDevice(int64_t num_pages, int64_t page_size)
-      : page_size_(page_size), slots_(static_cast<size_t>(num_pages * page_size)) {}
+  // `window`: the pages of layers with one, where they have pages of their own.
+  FakeDevice(int64_t num_pages, int64_t page_size, const kv::WindowGroup* window = nullptr)
+      : page_size_(page_size), slots_(static_cast<size_t>(num_pages * page_size)) {
+    if (window == nullptr) return;
+    window_ = window->rule().window;
+    window_slots_.resize(static_cast<size_t>(window->pool().num_pages() * page_size));
+  }
 
   // `continues`: as StepDevice::launch() has it.
   void launch(const Plan& plan, const Scheduler& scheduler, bool continues) {
@@ -48,7 +53,8 @@ class FakeDevice {
       // A row of the last step samples what the host does not know.
       const auto before = row_of_last_step(row.sequence);
       EXPECT_TRUE(row.end() <= sequence.known() || before.has_value());
-      step.rows.push_back({sequence.tokens, sequence.pages, before.value_or(0), sequence.max_length,
+      step.rows.push_back({sequence.tokens, sequence.pages, sequence.window_pages.pages,
+                           before.value_or(0), sequence.max_length,
                            sequence.takes_drafts ? row.drafts : 0});
     }
     steps_.push_back(std::move(step));
@@ -82,19 +88,17 @@ class FakeDevice {
     return {plan, sampled};
   }
 
-  // Clears all other pages.
-  void keep_only(std::vector<kv::Page> pages) {
-    std::sort(pages.begin(), pages.end());
-    for (size_t slot = 0; slot < slots_.size(); ++slot) {
-      const auto page = static_cast<kv::Page>(static_cast<int64_t>(slot) / page_size_);
-      if (!std::binary_search(pages.begin(), pages.end(), page)) slots_[slot] = 0;
-    }
+  // Clears all other pages, of each group.
+  void keep_only(const std::vector<std::vector<kv::Page>>& pages) {
+    keep_only(pages[0], slots_);
+    if (window_ > 0) keep_only(pages[1], window_slots_);
   }
 
  private:
   struct Row {
     std::vector<int32_t> tokens;  // known to the host at the launch; once it has run, to the device
     std::vector<kv::Page> pages;
+    std::vector<kv::Page> window_pages;
     size_t row_before = 0;  // of the same sequence, in the step before
     int64_t max_length = 0;
     int64_t num_drafts = 0;  // that may count
@@ -121,8 +125,10 @@ class FakeDevice {
       if (std::ssize(sampled) > row.num_drafts || row.has_ended() || !is_right) break;
       chain = attend(row, std::ssize(row.tokens) - 1);
     }
-    for (int64_t i = std::ssize(row.tokens) - 1; i <= first + num_places; ++i)
+    for (int64_t i = std::ssize(row.tokens) - 1; i <= first + num_places; ++i) {
       slot(row, i) = kJunk;
+      if (window_ > 0) window_slot(row, i) = kJunk;
+    }
     return sampled;
   }
 
@@ -130,15 +136,31 @@ class FakeDevice {
     return slots_[static_cast<size_t>(
         row.pages.at(static_cast<size_t>(i / page_size_)) * page_size_ + i % page_size_)];
   }
-  // Writes the tokens from `first` on, and reads all. Returns the chain of the last.
+  Chain& window_slot(const Row& row, int64_t i) {
+    const kv::Page page = row.window_pages.at(static_cast<size_t>(i / page_size_));
+    return window_slots_.at(static_cast<size_t>(page * page_size_ + i % page_size_));
+  }
+  // Writes the tokens from `first` on, and reads all, and of layers with a window those that the first of
+  // them sees, and what comes behind. Returns the chain of the last.
   Chain attend(const Row& row, int64_t first) {
     Chain chain = 0;
     for (int64_t i = 0; i < std::ssize(row.tokens); ++i) {
       chain = extend(chain, row.tokens[static_cast<size_t>(i)]);
       if (i >= first) slot(row, i) = chain;
       EXPECT_EQ(slot(row, i), chain) << "somebody reads at " << i << " what it did not write";
+      if (window_ == 0 || i <= first - window_) continue;
+      if (i >= first) window_slot(row, i) = chain;
+      EXPECT_EQ(window_slot(row, i), chain)
+          << "somebody reads at " << i << ", in a window, what it did not write";
     }
     return chain;
+  }
+  void keep_only(std::vector<kv::Page> pages, std::vector<Chain>& slots) const {
+    std::sort(pages.begin(), pages.end());
+    for (size_t slot = 0; slot < slots.size(); ++slot) {
+      const auto page = static_cast<kv::Page>(static_cast<int64_t>(slot) / page_size_);
+      if (!std::binary_search(pages.begin(), pages.end(), page)) slots[slot] = 0;
+    }
   }
   // The sequence got so many tokens more than was counted at the launch of later steps.
   void move_rows(size_t step, SequenceId sequence, int64_t count) {
@@ -159,6 +181,8 @@ class FakeDevice {
 
   int64_t page_size_;
   std::vector<Chain> slots_;
+  int64_t window_ = 0;  // 0: no layer has pages of its own
+  std::vector<Chain> window_slots_;
   std::deque<Step> steps_;  // the last one that ran, then those in flight
   int64_t num_in_flight_ = 0;
 };
