@@ -303,6 +303,7 @@ void generate(GenerateOptions options) {
   if (!options.ignore_eos) request.stop_tokens = source.config.eos_token_ids;
   loader::LoadOptions load = setup::load_options(options.settings);
   setup::use_adapter(options.adapter, load.adapters);
+  load.window_pages = options.settings.window_pages;
   load.limits.max_seq_len =
       setup::sequence_limit(options.settings, source.config, prompt_tokens + request.max_tokens);
   set_sizes(options, prompt_tokens, load);

@@ -27,6 +27,10 @@ struct Estimated {
   planning::RecordingEstimate estimate;
   int64_t arena_bytes = 0;
   int64_t kv_bytes_per_token = 0;
+  // Of one sequence of the longest length; and where all layers have the same pages.
+  int64_t max_seq_len = 0;
+  int64_t sequence_bytes = 0;
+  int64_t sequence_bytes_of_one_group = 0;
 
   // The number of tokens whose K and V would fit in the memory of recordings.
   [[nodiscard]] int64_t kv_tokens(const planning::BucketCost& cost) const {
@@ -65,13 +69,19 @@ Estimated estimate(const GraphsOptions& options) {
   loader::LoadOptions load = graphs_load_options(options);
   if (!options.settings.max_seq_len)
     load.limits.max_seq_len = std::min(load.limits.max_seq_len, model::longest_sequence(config));
+  load.window_pages = options.settings.window_pages;
   // Neither nodes nor arena depend on the number of pages.
   const passes::Program program = loader::compile_model(source, load, 1);
-  Estimated estimated{planning::plan_coverage(load), {}, 0, kv_bytes_per_token(config, load)};
+  Estimated estimated{.planned = planning::plan_coverage(load),
+                      .kv_bytes_per_token = kv_bytes_per_token(config, load)};
   const runtime::Coverage& coverage = estimated.planned.coverage;
   estimated.estimate =
       planning::estimate_recordings(program, coverage, kernels_of(options.settings));
   estimated.arena_bytes = program.arena.bytes;
+  estimated.max_seq_len = load.limits.max_seq_len;
+  estimated.sequence_bytes = loader::kv_bytes(config, load, 1);
+  load.window_pages = false;
+  estimated.sequence_bytes_of_one_group = loader::kv_bytes(config, load, 1);
   return estimated;
 }
 
@@ -116,6 +126,9 @@ json::object estimate_json(const GraphsOptions& options, const Estimated& estima
   }
   out["total"] = cost_json(estimated, estimated.estimate.total());
   out["arena_bytes"] = estimated.arena_bytes;
+  out["kv"] = json::object{{"max_seq_len", estimated.max_seq_len},
+                           {"sequence_bytes", estimated.sequence_bytes},
+                           {"sequence_bytes_of_one_group", estimated.sequence_bytes_of_one_group}};
   out["coverage"] = planning::coverage_json(estimated.planned);
   return out;
 }
@@ -130,6 +143,17 @@ std::vector<std::string> row(const Estimated& estimated, std::string what, std::
           fmt::format("{:.2f}", cost.milliseconds()),
           bytes_text(cost.bytes()),
           std::to_string(estimated.kv_tokens(cost))};
+}
+
+// Says what K and V of the longest sequence take.
+std::string sequence_text(const Estimated& estimated) {
+  std::string text = fmt::format("KV of a sequence of {} tokens: {}", estimated.max_seq_len,
+                                 bytes_text(estimated.sequence_bytes));
+  if (estimated.sequence_bytes < estimated.sequence_bytes_of_one_group) {
+    text += fmt::format("; {} if layers with a window kept all tokens (--window-pages off)",
+                        bytes_text(estimated.sequence_bytes_of_one_group));
+  }
+  return text;
 }
 
 std::string estimate_text(const GraphsOptions& options, const Estimated& estimated) {
@@ -147,12 +171,13 @@ std::string estimate_text(const GraphsOptions& options, const Estimated& estimat
   return fmt::format(
       "{}: recordings up to {} sequences and {} tokens, estimated for kernels of {}{}\n{}\n{}\n"
       "  KV tokens: whose K and V would lie in that memory\n"
-      "  arena beside them: {}, the same for any number of sizes\n\n{}",
+      "  arena beside them: {}, the same for any number of sizes\n  {}\n\n{}",
       model_text(options.settings), estimated.planned.limits.max_batch_size,
       estimated.planned.limits.max_num_tokens,
       counts_gpu_kernels(options.settings) ? "a GPU" : "the CPU",
       num_ranks == 1 ? "" : fmt::format(", of each of {} ranks", num_ranks), sizes.text(),
-      totals.text(), bytes_text(estimated.arena_bytes), planning::coverage_text(estimated.planned));
+      totals.text(), bytes_text(estimated.arena_bytes), sequence_text(estimated),
+      planning::coverage_text(estimated.planned));
 }
 
 }  // namespace

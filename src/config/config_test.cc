@@ -93,6 +93,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("max_seq_len"), int64_t{1 << 20});
   options.put(*find_option("page_size"), int64_t{64});
   options.put(*find_option("kv_tokens"), int64_t{123456});
+  options.put(*find_option("window_pages"), false);
   options.put(*find_option("free_gpu_memory_fraction"), 0.875);
   options.put(*find_option("memory_reserve"), Amount{0, 0.1});
   options.put(*find_option("step_log"), std::string{"/tmp/a file.jsonl"});

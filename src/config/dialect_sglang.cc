@@ -94,6 +94,10 @@ constexpr ForeignKey kSglangKeys[] = {
      .type = Type::kBool,
      .fallback = "false",
      .like = "prefix_cache"},
+    {.name = "disable_hybrid_swa_memory",
+     .type = Type::kBool,
+     .fallback = "false",
+     .like = "window_pages"},
     {.name = "disable_overlap_schedule",
      .type = Type::kBool,
      .fallback = "false",
@@ -437,6 +441,10 @@ void derive_sglang(Draft& draft) {
             {"mem_fraction_static"});
   draft.put("overlap", draft.flag("disable_overlap_schedule") ? "off" : "on",
             {"disable_overlap_schedule"});
+  if (draft.given("disable_hybrid_swa_memory")) {
+    draft.put("window_pages", draft.flag("disable_hybrid_swa_memory") ? "off" : "on",
+              {"disable_hybrid_swa_memory"});
+  }
   draft.put("prefix_cache", draft.flag("disable_radix_cache") ? "off" : "on",
             {"disable_radix_cache"});
   if (draft.flag("enable_lora")) {

@@ -338,6 +338,10 @@ constexpr ForeignKey kVllmKeys[] = {
      .type = Type::kAny,
      .why = "write it into the model's config.json",
      .alters = true},
+    {.name = "disable_hybrid_kv_cache_manager",
+     .type = Type::kBool,
+     .fallback = "false",
+     .like = "window_pages"},
     {.name = "disable_sliding_window",
      .type = Type::kBool,
      .accepts = "true",
@@ -566,6 +570,10 @@ void derive_vllm(Draft& draft) {
     draft.put("kv_tokens",
               fmt::format("{}", draft.count("num_gpu_blocks_override") * draft.count("block_size")),
               {"num_gpu_blocks_override", "block_size"});
+  }
+  if (draft.given("disable_hybrid_kv_cache_manager")) {
+    draft.put("window_pages", draft.flag("disable_hybrid_kv_cache_manager") ? "off" : "on",
+              {"disable_hybrid_kv_cache_manager"});
   }
   if (draft.given("async_scheduling"))
     draft.put("overlap", draft.flag("async_scheduling") ? "on" : "off", {"async_scheduling"});

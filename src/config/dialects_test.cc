@@ -110,6 +110,17 @@ TEST(Dialects, SayWhatTheyCutAndSort) {
   EXPECT_EQ(notes(read("max_num_seqs: 8\n")).find("left out"), std::string::npos);
 }
 
+TEST(Dialects, MapPagesOfLayersWithAWindow) {
+  for (const char* text :
+       {"vllm serve m --disable-hybrid-kv-cache-manager",
+        "python -m sglang.launch_server --model m --disable-hybrid-swa-memory"}) {
+    const Config config = read(text);
+    EXPECT_EQ(config.options.get<bool>("window_pages"), false) << text;
+    EXPECT_TRUE(config.refused.empty()) << text;
+  }
+  EXPECT_FALSE(read("vllm serve m").options.get<bool>("window_pages").has_value());
+}
+
 TEST(Dialects, MapTheServer) {
   struct Row {
     const char* text;

@@ -56,6 +56,7 @@ struct Settings {
   std::optional<int64_t> max_batch_size;
   std::optional<int64_t> max_num_tokens;
   std::optional<int64_t> max_seq_len;
+  bool window_pages = true;  // LoadOptions::window_pages of verbs that generate
   // How a model is loaded, but for modes, ladders and limits: those depend on the verb.
   loader::LoadOptions load;
   // The loop, and how it serves.

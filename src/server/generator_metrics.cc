@@ -21,6 +21,11 @@ void write_sequences(const engine::GeneratorStatistics& now, Metrics& metrics) {
         now.num_waiting);
   gauge("encore_kv_pages", "Pages of KV memory", now.num_pages);
   gauge("encore_kv_pages_free", "Pages of KV memory that no sequence holds", now.num_free_pages);
+  gauge("encore_kv_window_pages",
+        "Pages of KV memory of layers with a window, where those have pages of their own",
+        now.num_window_pages);
+  gauge("encore_kv_window_pages_free", "Pages of those layers that no sequence holds",
+        now.num_free_window_pages);
   metrics.gauge("encore_kv_used_ratio", "Share of the pages of KV memory that sequences hold") =
       static_cast<double>(now.num_pages - now.num_free_pages) /
       static_cast<double>(std::max<int64_t>(now.num_pages, 1));

@@ -49,6 +49,19 @@ TEST(GeneratorMetrics, CountReplaysOfEverySizeFromTheStart) {
   EXPECT_EQ(text.find(R"(mode="piecewise",step="decode")"), std::string::npos);
 }
 
+TEST(GeneratorMetrics, CountPagesOfEachGroup) {
+  const std::string text = text_of({.num_pages = 100,
+                                    .num_free_pages = 40,
+                                    .num_window_pages = 30,
+                                    .num_free_window_pages = 20});
+  expect_line(text, "encore_kv_pages 100");
+  expect_line(text, "encore_kv_pages_free 40");
+  expect_line(text, "encore_kv_used_ratio 0.6");
+  expect_line(text, "encore_kv_window_pages 30");
+  expect_line(text, "encore_kv_window_pages_free 20");
+  expect_line(text_of({}), "encore_kv_window_pages 0");
+}
+
 TEST(GeneratorMetrics, CountAdaptersWhereThereIsRoomForSome) {
   engine::GeneratorStatistics now;
   EXPECT_EQ(text_of(now).find("adapter"), std::string::npos);

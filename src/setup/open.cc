@@ -138,11 +138,16 @@ void log_adapters(const loader::LoadedModel& model) {
 void log_start_up(loader::LoadedModel& model, Device& device) {
   const loader::MemoryPlan plan = loader::memory_plan(model);
   const int num_ranks = device.rank().size;
-  log::info(
-      "{} on {}{}: weights {}, KV {} for {} tokens{}; ready in {:.2f} s", model.config().model_type,
-      num_ranks == 1 ? "" : fmt::format("{} ranks, each with its share: ", num_ranks),
-      device.info().name, bytes_text(plan.weights), bytes_text(plan.kv),
-      model.num_pages() * model.page_size(), bound_text(model.kv_bound()), model.load_seconds());
+  const std::string window = model.window_rule()
+                                 ? fmt::format(", of {} in layers with a window",
+                                               model.num_window_pages() * model.page_size())
+                                 : "";
+  log::info("{} on {}{}: weights {}, KV {} for {} tokens{}{}; ready in {:.2f} s",
+            model.config().model_type,
+            num_ranks == 1 ? "" : fmt::format("{} ranks, each with its share: ", num_ranks),
+            device.info().name, bytes_text(plan.weights), bytes_text(plan.kv),
+            model.num_pages() * model.page_size(), window, bound_text(model.kv_bound()),
+            model.load_seconds());
   log_fp8(model);
   log_adapters(model);
   for (const std::string_view reason : model.executor().slow_reasons())

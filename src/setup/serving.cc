@@ -27,6 +27,7 @@ loader::LoadOptions serving_load_options(const config::Settings& settings,
   loader::LoadOptions load = load_options(settings);
   load.scores_prompts = true;
   load.masks_tokens = true;
+  load.window_pages = settings.window_pages;
   load.host_fraction = kHostFraction;
   load.limits.max_seq_len = settings.max_seq_len.value_or(longest);
   load.limits.max_batch_size = settings.max_batch_size.value_or(max_batch_size);
