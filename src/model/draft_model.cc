@@ -5,12 +5,16 @@
 namespace encore::model {
 namespace {
 
-// The options of the draft model's own graph. K and V are kept as the model's, without scales.
+// The options of the draft model's own graph. K and V are kept as the model's, without scales. Each rank
+// has all of the draft model: K passes follow each other in front of a step, and each would wait for the
+// other ranks more often than a share of its few weights saves time. Ranks that run the same kernels on
+// the same numbers guess the same drafts, to the bit.
 GraphOptions options_of_draft(const GraphOptions& options) {
   GraphOptions own = options;
   own.kv_scales = {};
   own.formats = options.draft->formats;
   own.lora = {};
+  own.rank = {};
   return own;
 }
 

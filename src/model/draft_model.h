@@ -13,6 +13,8 @@
 // Its tokens are the first ones of the model's vocabulary, or all of them. One that it does not know is to it
 // as a row of padding.
 //
+// Where several ranks compute the model together, each runs the whole draft model by itself.
+//
 // Nothing but `ids` goes from here to the model. A head that reads the model's hidden
 // states, as EAGLE's, would be traced likewise, with a persistent buffer of those as one input more.
 #pragma once
@@ -29,7 +31,7 @@ inline constexpr std::string_view kDraftPrefix = "draft.";
 // have for them: ids, positions, slots, kv_lens, query_starts, last_rows, sampling, page_table,
 // last_tokens and fill. Returns ids with drafts in their places, logits_rows and lengths, as of
 // `begin_drafts` in ops.cc; and where drafts are accepted by rejection sampling, draft_probs.
-// REQUIRES: num_drafts above 0, and one rank.
+// REQUIRES: num_drafts above 0.
 Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& options);
 
 }  // namespace encore::model
