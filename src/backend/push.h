@@ -66,6 +66,17 @@ ENCORE_DEVICE_OR_TWIN Vector sendable(const Vector& vector) {
            sendable<kElementBytes>(vector.word[2]), sendable<kElementBytes>(vector.word[3])}};
 }
 
+// A word as a vector that is never empty, whatever the word is: a byte in each half of a word, which
+// sendable() leaves as it is.
+ENCORE_DEVICE_OR_TWIN Vector vector_of(uint32_t word) {
+  return {{(word & 0xffU) | (word << 8U & 0xff0000U),
+           (word >> 16U & 0xffU) | (word >> 8U & 0xff0000U), 0, 0}};
+}
+ENCORE_DEVICE_OR_TWIN uint32_t word_of(const Vector& vector) {
+  return (vector.word[0] & 0xffU) | (vector.word[0] >> 8U & 0xff00U) |
+         (vector.word[1] & 0xffU) << 16U | (vector.word[1] << 8U & 0xff000000U);
+}
+
 // Each rank's exchange memory: buffers of two halves each. A call that is too long for a half runs in
 // parts, in the two halves in turns.
 inline constexpr int kNumBuffers = 3;

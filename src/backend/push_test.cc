@@ -311,6 +311,16 @@ TEST(Push, SendsNoWordThatStandsForNothing) {
     ASSERT_NE(sendable<2>(high << 16U), kEmpty);
 }
 
+TEST(Push, SendsAnyWordInAVector) {
+  for (const uint32_t word : {0U, 1U, kEmpty, 0x8000U, 0x80008000U, ~0U, 0x12345678U}) {
+    const Vector vector = vector_of(word);
+    EXPECT_EQ(word_of(vector), word);
+    EXPECT_TRUE(is_full(vector));
+    EXPECT_EQ(word_of(sendable<2>(vector)), word);
+    EXPECT_EQ(word_of(sendable<4>(vector)), word);
+  }
+}
+
 TEST(Push, NamesACallAndARankInOneWord) {
   for (const uint32_t call : {0U, 1U, 77U, 1U << 20U}) {
     for (int rank = 0; rank < kMostRanks; ++rank) {

@@ -131,6 +131,12 @@ ValueId Builder::all_reduce(ValueId x, const std::string& of, int64_t ranks) {
 ValueId Builder::all_gather(ValueId x, const std::string& of, int64_t ranks) {
   return call("all_gather", {{"x", x}}, {{"of", of}, {"ranks", ranks}}, "all")["y"];
 }
+Builder::Gathered Builder::all_gather(ValueId x, const std::string& of, int64_t ranks,
+                                      ValueId ring_marks) {
+  const Values all = call("all_gather", {{"x", x}, {"ring_marks", ring_marks}},
+                          {{"of", of}, {"ranks", ranks}}, "all");
+  return {all["y"], all["run_until"]};
+}
 ValueId Builder::all_gather_own_first(ValueId x, const std::string& of, int64_t ranks) {
   const ir::Attrs attrs{{"of", of}, {"ranks", ranks}, {"own_first", int64_t{1}}};
   return call("all_gather", {{"x", x}}, attrs, "all")["y"];

@@ -95,6 +95,12 @@ class Builder {
   // the result in messages.
   ValueId all_reduce(ValueId x, const std::string& of, int64_t ranks);
   ValueId all_gather(ValueId x, const std::string& of, int64_t ranks);
+  // Gathers as all_gather() does, and tells all ranks which step a burst runs until.
+  struct Gathered {
+    ValueId y;
+    ValueId run_until;
+  };
+  Gathered all_gather(ValueId x, const std::string& of, int64_t ranks, ValueId ring_marks);
   // Gathers as all_gather() does, but puts the columns of the rank itself first.
   ValueId all_gather_own_first(ValueId x, const std::string& of, int64_t ranks);
   ValueId first_columns(ValueId x, int64_t count);

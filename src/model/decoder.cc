@@ -138,7 +138,13 @@ ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& 
   const ValueId h = trace.norm(x, norm, c.hidden_size, scaled);
   ValueId logits = trace.b.linear_as(DType::kF32, h, head);
   const int64_t num_ranks = trace.options.rank.size;
-  if (num_ranks > 1) logits = trace.b.all_gather(logits, "lm_head", num_ranks);
+  if (num_ranks > 1 && trace.ring_marks) {
+    const auto all = trace.b.all_gather(logits, "lm_head", num_ranks, *trace.ring_marks);
+    logits = all.y;
+    trace.run_until = all.run_until;
+  } else if (num_ranks > 1) {
+    logits = trace.b.all_gather(logits, "lm_head", num_ranks);
+  }
   return c.logits_softcap ? trace.b.softcap(logits, *c.logits_softcap) : logits;
 }
 

@@ -164,6 +164,10 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
     if (drafts) adapters.rows = ir::Symbol::kLogits;
     trace.adapters = adapters.add_to(graph);
   }
+  const auto add_ring_marks = [&] {
+    return graph.add_value(ValueKind::kHostVisible, "ring_marks", {DType::kI32, {32}});
+  };
+  if (options.bursts && options.rank.size > 1) trace.ring_marks = add_ring_marks();
   const auto [o, residual] = b.gather_rows(attended.o, attended.x, logits_rows);
   const ValueId logits = trace_logits(trace, {o, residual, {lengths, 1}}, head);
   scale_kv_weights(graph, options.kv_scales);
@@ -178,8 +182,6 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   const ValueId token_ring = graph.add_value(
       ValueKind::kHostVisible, "token_ring",
       {DType::kI32, {kTokenRingSteps, options.max_batch_size * (1 + options.num_drafts)}});
-  const ValueId ring_marks =
-      graph.add_value(ValueKind::kHostVisible, "ring_marks", {DType::kI32, {32}});
   b.call("advance",
          {{"next", next},
           {"logits_rows", drafts ? drafts->find("logits_rows") : nullptr},
@@ -196,7 +198,8 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
           {"last_tokens", *last_tokens},
           {"step_clock", (*sampling)["step_clock"]},
           {"token_ring", token_ring},
-          {"ring_marks", ring_marks}},
+          {"ring_marks", trace.ring_marks ? *trace.ring_marks : add_ring_marks()},
+          {"run_until", trace.run_until}},
          {{"page_size", options.page_size}}, "advanced");
   return graph;
 }

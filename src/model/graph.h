@@ -116,6 +116,8 @@ struct GraphOptions {
   // Pages of layers with a window, which are a group of their own (kWindowGroup). Absent: all layers have
   // the same pages.
   std::optional<int64_t> num_window_pages = {};
+  // Steps are repeated in bursts, which the host may end: ranks agree on the step at which one does.
+  bool bursts = false;
 };
 
 // The groups of states (ir::Value::group): pages of whole sequences, and those that hold a window of each.

@@ -55,6 +55,10 @@ struct Trace {
   // options have room for adapters.
   std::optional<ValueId> token_adapters = {};
   std::optional<ValueId> adapters = {};
+  // The host's marks of bursts, where ranks have to agree on them, and what they agree on: the gathering of
+  // logits, a step's last collective, carries it.
+  std::optional<ValueId> ring_marks = {};
+  std::optional<ValueId> run_until = {};
   // In front of the names of weights, of their tensors and of states: where a graph has several models.
   std::string model_prefix = {};
 

@@ -220,6 +220,7 @@ void infer_split(const Types& in, const Attrs& attrs, Types& out) {
 void infer_all_gather(const Types&, const Attrs& attrs, Types& out) {
   require(attrs.get_int("ranks") > 0, "1 rank or more");
   out["y"].dims[1].value *= attrs.get_int("ranks");
+  if (out.find("run_until") != nullptr) out["run_until"].dims = {ir::Dim(1)};
 }
 
 void require_ring(const Types& in, std::string_view ring) {
@@ -415,9 +416,12 @@ std::vector<Op> rows() {
       // The columns of all `ranks` ranks side by side, in the order of the ranks; with the attribute
       // `own_first`, in the order in which those of the rank itself come first, and the last rank's before
       // the first one's.
+      //
+      // With ring_marks, run_until[0] is ring_marks[16] as rank 0 finds it. The host may change it meanwhile,
+      // so only one rank looks, and `advance` goes by that on all.
       {.name = "all_gather",
-       .inputs = "x any[R,N]",
-       .outputs = "y = x",
+       .inputs = "x any[R,N], ring_marks? i32[32]",
+       .outputs = "y = x, run_until? = ring_marks",
        .attrs = {{"of", std::string()}, {"ranks", int64_t{1}}},
        .infer = infer_all_gather,
        .is_collective = true},
@@ -609,8 +613,8 @@ std::vector<Op> rows() {
       // are -1. Where that token is a stop token of b, the sequence has max_lens[b] tokens, or
       // page_table has -1 or no place for one of the q positions, it becomes a padding row. Where some
       // layers have pages of their own, window_table says where those are, and window_slots move on as slots do.
-      // step_clock[1] is 1 if rows are left and the host's ring_marks[16] is ahead of the clock,
-      // else 0: does a burst go on? Counts wrap; E is a power of two.
+      // step_clock[1] is 1 if rows are left and run_until[0], or without it the host's ring_marks[16], is
+      // ahead of the clock, else 0: does a burst go on? Counts wrap; E is a power of two.
       //
       // For benchmarks: with `acceptance`, drafts are compared as ever, and then draft j = 1, 2, ... of row b
       // counts as equal to the token before it exactly where j <= K and acceptance[j-1] is above
@@ -622,7 +626,8 @@ std::vector<Op> rows() {
            "window_table? i32[M,N], stop_tokens i32[B,C], "
            "max_lens i32[B], ids i32[T], positions i32[T], slots i32[T], window_slots? i32[T], "
            "kv_lens i32[B], "
-           "last_tokens i32[M], step_clock i32[2], token_ring i32[E,G], ring_marks i32[32]",
+           "last_tokens i32[M], step_clock i32[2], token_ring i32[E,G], ring_marks i32[32], "
+           "run_until? i32[1]",
        .outputs = "ids, positions, slots, window_slots?, kv_lens, last_tokens, step_clock, "
                   "token_ring, ring_marks",
        .attrs = {{"page_size", int64_t{1}}},

@@ -460,6 +460,11 @@ TEST(Ops, GatherTheColumnsOfAllRanks) {
   const std::string of = "lm_head";
   const ir::Types out = infer(op("all_gather"), in, {{"of", of}, {"ranks", int64_t{4}}});
   EXPECT_EQ(out["y"], (ir::Type{DType::kF32, {Dim::sequences(), 200}}));
+  EXPECT_EQ(out.find("run_until"), nullptr);
+  ir::Types with_marks = in;
+  with_marks.add("ring_marks", {DType::kI32, {32}}, true);
+  const ir::Types told = infer(op("all_gather"), with_marks, {{"of", of}, {"ranks", int64_t{4}}});
+  EXPECT_EQ(told["run_until"], (ir::Type{DType::kI32, {1}}));
   EXPECT_EQ(message_of(ErrorKind::kCompile,
                        [&] {
                          infer(op("all_gather"), in, {{"of", of}, {"ranks", int64_t{0}}});

@@ -139,7 +139,7 @@ std::span<uint32_t> Executor::token_mask(int64_t row) {
   return {token_masks_.row<uint32_t>(row), static_cast<size_t>(token_masks_.shape[1])};
 }
 
-void Executor::run(const StepLengths& lengths, StepPart part) {
+void Executor::send_inputs() {
   if (followers_ != nullptr) {
     const std::span<std::byte> inputs = loaded_.inputs.packed();
     mirrored_.emplace_back(
@@ -151,6 +151,10 @@ void Executor::run(const StepLengths& lengths, StepPart part) {
         });
   }
   loaded_.inputs.send(loaded_.stream);
+}
+
+void Executor::run(const StepLengths& lengths, StepPart part) {
+  send_inputs();
   run_next(lengths, part);
 }
 
@@ -211,15 +215,19 @@ bool Executor::has_burst() const {
 }
 
 void Executor::run_burst(StepNumber end) {
-  loaded_.inputs.send(loaded_.stream);
+  send_inputs();
   run_next_burst(end);
 }
 
 void Executor::run_next_burst(StepNumber end) {
-  prepare();
-  output_.ring().run_until(end);
-  in_step(choice_, [&] { loaded_.replay(*loaded_.recordings.burst(choice_.key.sequences)); });
-  if (hooks_.after) hooks_.after(*this);
+  if (followers_ != nullptr)
+    follow([end](const RankPrograms& rank) { rank.executor.run_next_burst(end); });
+  lead_through([&] {
+    prepare();
+    output_.ring().run_until(end);
+    in_step(choice_, [&] { loaded_.replay(*loaded_.recordings.burst(choice_.key.sequences)); });
+    if (hooks_.after) hooks_.after(*this);
+  });
 }
 
 std::set<std::string_view> Executor::slow_reasons() {

@@ -92,8 +92,8 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   // Has the other ranks run what this executor, of rank 0, runs from now on: they get its inputs, pages,
-  // token state and token masks, and each of its launches. Bursts are not for them: their end is
-  // decided by each device alone.
+  // token state and token masks, and each of its launches. All leave a burst at the step at which this
+  // executor's device does (`all_gather` in ops.cc).
   void lead(Followers& followers);
 
   // Chooses the way, fixes the padded sizes, and readies the host twin for writing.
@@ -145,6 +145,8 @@ class Executor {
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
 
  private:
+  // Sends the inputs of a step that has begun.
+  void send_inputs();
   // Enqueues the changes that the host has made since the last launch, in front of the next.
   void prepare();
   // Enqueues what is left of the step.

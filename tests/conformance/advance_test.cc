@@ -144,11 +144,13 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
     any_left |= !ends;
   }
   t["step_clock"].values[0] = static_cast<double>(steps + 1);
-  t["step_clock"].values[1] =
-      any_left && t["ring_marks"].values[kRunUntil] > static_cast<double>(steps + 1) ? 1 : 0;
+  const HostTensor* const agreed = t.find("run_until");
+  const double run_until =
+      agreed != nullptr ? agreed->values[0] : t["ring_marks"].values[kRunUntil];
+  t["step_clock"].values[1] = any_left && run_until > static_cast<double>(steps + 1) ? 1 : 0;
   t["ring_marks"].values[kPublished] = static_cast<double>(steps + 1);
   return t.without({"next", "logits_rows", "lengths", "acceptance", "page_table", "stop_tokens",
-                    "max_lens", "window_table"});
+                    "max_lens", "window_table", "run_until"});
 }
 
 void expect_advances(Device& device, const StepKey& step, const HostTensors& inputs,
@@ -171,6 +173,20 @@ TEST_P(OnDevice, AdvancePublishesTokensAndMovesTheRowsOfAUniformStepOn) {
       HostTensors inputs = operands(random_, step);
       // A burst ends before this step, with it, or one or two steps later.
       inputs["ring_marks"].values[kRunUntil] = inputs["step_clock"].values[0] + round;
+      expect_advances(device(), step, inputs);
+    }
+  }
+}
+
+TEST_P(OnDevice, AdvanceEndsABurstWhereTheRanksHaveAgreedTo) {
+  for (const int64_t q : {1, 3}) {
+    for (int round = 0; round < 4; ++round) {
+      const StepKey step = StepKey::uniform(9, q);
+      HostTensors inputs = operands(random_, step);
+      HostTensor run_until = random_.tensor(type_of(DType::kI32, {1}), step.sizes());
+      run_until.values[0] = inputs["step_clock"].values[0] + round;
+      inputs["ring_marks"].values[kRunUntil] = inputs["step_clock"].values[0] + 3 - round;
+      inputs.add("run_until", run_until, true);
       expect_advances(device(), step, inputs);
     }
   }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "backend/advance.h"
 #include "backend/expand.h"
 #include "base/testing/message_of.h"
 #include "harness.h"
@@ -114,8 +115,13 @@ int64_t difference(const std::vector<T>& a, const std::vector<T>& b) {
   return -1;
 }
 
-// One rank's calls of one shape: a sum, a gathering, a sum over its own input, and a gathering in which its
-// own columns come first.
+// The step until which a burst runs, as the host tells that rank.
+int32_t burst_end(int rank, int round) {
+  return std::array<int32_t, 3>{5, -7, 0x00800080}.at(static_cast<size_t>(round) % 3) + 1000 * rank;
+}
+
+// One rank's calls of one shape: a sum, a gathering, a sum over its own input, a gathering in which its
+// own columns come first, and one that tells all ranks until when a burst runs.
 template <typename T>
 class Calls {
  public:
@@ -123,7 +129,8 @@ class Calls {
       : device_(device),
         count_(shape.rows * shape.columns),
         num_ranks_(num_ranks),
-        memory_(device.allocate((3 + 2 * num_ranks) * bytes())) {
+        marks_(device.allocate(2 * kMarkBytes)),
+        memory_(device.allocate((3 + 3 * num_ranks) * bytes())) {
     const auto view = [&](int64_t at, int64_t columns) {
       return TensorView(memory_.data() + at * bytes(), dtype_of<T>(), {shape.rows, columns});
     };
@@ -131,9 +138,14 @@ class Calls {
     add("all_gather", view(0, shape.columns), view(3, shape.columns * num_ranks));
     add("all_reduce", view(2, shape.columns), view(2, shape.columns));
     add("all_gather", view(0, shape.columns), view(3 + num_ranks, shape.columns * num_ranks), true);
+    add("all_gather", view(0, shape.columns), view(3 + 2 * num_ranks, shape.columns * num_ranks),
+        false, true);
   }
 
-  void set_input(Stream& stream, const std::vector<T>& x) {
+  void set_input(Stream& stream, const std::vector<T>& x, int round = 0) {
+    std::array<int32_t, kMarkBytes / 4> marks{};
+    marks.at(advance_op::kRunUntil) = burst_end(device_.rank().index, round);
+    stream.copy_to_device(marks_.data(), marks.data(), kMarkBytes);
     stream.fill(memory_.data(), 0xffffffffU, memory_.bytes() / 4 * 4);
     const auto size = count_ * static_cast<int64_t>(sizeof(T));
     stream.copy_to_device(memory_.data(), x.data(), size);
@@ -160,27 +172,42 @@ class Calls {
     EXPECT_EQ(difference(read(stream, 3 + num_ranks_, num_ranks_),
                          gathered<T>(num_ranks_, round, shape, own)),
               -1);
+    EXPECT_EQ(difference(read(stream, 3 + 2 * num_ranks_, num_ranks_),
+                         gathered<T>(num_ranks_, round, shape)),
+              -1);
+    int32_t run_until = -1;
+    stream.copy_to_host(&run_until, marks_.data() + kMarkBytes, sizeof(run_until));
+    stream.synchronize();
+    EXPECT_EQ(run_until, burst_end(0, round));
   }
 
  private:
   [[nodiscard]] int64_t bytes() const {
     return (count_ * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
   }
-  void add(const char* op, const TensorView& x, const TensorView& y, bool own_first = false) {
-    constexpr std::array kBuffers{0, 1, 2, 1};
+  void add(const char* op, const TensorView& x, const TensorView& y, bool own_first = false,
+           bool tells = false) {
+    constexpr std::array kBuffers{0, 1, 0, 1, 2};
     KernelArgs args;
     args.inputs = {{"x", x}};
     args.outputs = {{"y", y}};
     args.attrs = {{"of", std::string("layer 5")}, {"ranks", int64_t{num_ranks_}}};
     if (own_first) args.attrs.set("own_first", int64_t{1});
+    if (tells) {
+      args.inputs.add("ring_marks", TensorView(marks_.data(), DType::kI32, {kMarkBytes / 4}), true);
+      args.outputs.add("run_until", TensorView(marks_.data() + kMarkBytes, DType::kI32, {1}), true);
+    }
     args.step = StepKey::mixed(x.num_rows(), 1);
     args.exchange_buffer = kBuffers.at(bound_.size());
     bound_.push_back(device_.kernels().choose(op, args).bind(device_, args));
   }
 
+  static constexpr int64_t kMarkBytes = 128;
+
   Device& device_;
   int64_t count_;
   int num_ranks_;
+  Memory marks_;  // ring_marks and, behind them, run_until
   Memory memory_;
   std::vector<BoundLaunch> bound_;
 };
@@ -200,7 +227,7 @@ void run_shape(Device& device, int rank, int num_ranks, const Exchanged& shape) 
   calls.launch(*stream);
   const auto recording = scope.finish();
   for (const int round : {1, 2, 3}) {
-    calls.set_input(*stream, numbers<T>(rank, round, count));
+    calls.set_input(*stream, numbers<T>(rank, round, count), round);
     stream->replay(*recording);
     calls.expect(*stream, round, shape);
   }

@@ -145,8 +145,10 @@ void advance(Pool& /*pool*/, const KernelArgs& args) {
     if (args.step.q == a.num_each && a.kv_lens[b] > 0) any_left |= a.move_on(b, count);
   }
   clock[0] = static_cast<int32_t>(done + 1);
-  const auto run_until =
-      static_cast<uint32_t>(std::atomic_ref(marks[kRunUntil]).load(std::memory_order_relaxed));
+  const TensorView* const agreed = args.inputs.find("run_until");
+  const auto run_until = static_cast<uint32_t>(
+      agreed != nullptr ? agreed->as<int32_t>()[0]
+                        : std::atomic_ref(marks[kRunUntil]).load(std::memory_order_relaxed));
   clock[1] = any_left && static_cast<int32_t>(run_until - (done + 1)) > 0 ? 1 : 0;
   std::atomic_ref(marks[kPublished]).store(clock[0], std::memory_order_release);
 }
@@ -167,8 +169,8 @@ void write_inputs(Pool& /*pool*/, const KernelArgs& args) {
 
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array kRows = {
-      row<"advance.cpu", advance>(
-          "advance", {"logits_rows", "lengths", "acceptance", "window_table", "window_slots"}),
+      row<"advance.cpu", advance>("advance", {"logits_rows", "lengths", "acceptance",
+                                              "window_table", "window_slots", "run_until"}),
       row<"write_inputs.cpu", write_inputs>("write_inputs"),
   };
   return kRows;

@@ -2,9 +2,11 @@
 // communicator, and reads what all have given. A device that is alone copies.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <memory>
 
+#include "backend/advance.h"
 #include "backend/cpu/device.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
@@ -83,22 +85,32 @@ void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Co
   const TensorView& x = args.inputs["x"];
   const int64_t size = row_size(x);
   const int64_t num_rows = x.num_rows();
+  // Behind its rows, a rank says until which step a burst runs; that of rank 0 counts.
+  const TensorView* const marks = args.inputs.find("ring_marks");
+  const int64_t behind_rows = num_rows * size;
+  const int64_t bytes = behind_rows + (marks != nullptr ? size_of(DType::kI32) : 0);
   const auto write = [&](std::byte* to) {
     for (int64_t r = 0; r < num_rows; ++r)
       std::memcpy(to + r * size, row_bytes(x, r), static_cast<size_t>(size));
+    if (marks == nullptr) return;
+    const int32_t run_until = std::atomic_ref(marks->as<int32_t>()[advance_op::kRunUntil])
+                                  .load(std::memory_order_relaxed);
+    std::memcpy(to + behind_rows, &run_until, sizeof(run_until));
   };
   const auto read = [&](std::span<const Bytes> all) {
     device.pool().parallel_for(num_rows, 1, [&](int64_t first, int64_t last) {
       for (int64_t r = first; r < last; ++r)
         combine(all, device.rank().index, r, args);
     });
+    if (marks == nullptr) return;
+    std::memcpy(args.outputs["run_until"].data, all[0].data() + behind_rows, sizeof(int32_t));
   };
   if (const auto communicator = device.communicator()) {
-    communicator->exchange(device.rank().index, what, num_rows * size, write, read);
+    communicator->exchange(device.rank().index, what, bytes, write, read);
     device.beat();
     return;
   }
-  std::vector<std::byte> own(static_cast<size_t>(num_rows * size));
+  std::vector<std::byte> own(static_cast<size_t>(bytes));
   write(own.data());
   read(std::array{Bytes(own)});
 }
@@ -123,7 +135,8 @@ std::span<const Kernel> collective_kernels() {
              .bind = bind_collective<"all_reduce.cpu", add_row>},
       Kernel{.op = "all_gather",
              .name = "all_gather.cpu",
-             .bind = bind_collective<"all_gather.cpu", gather_row>},
+             .bind = bind_collective<"all_gather.cpu", gather_row>,
+             .optional = {"ring_marks"}},
       Kernel{.op = "all_reduce_add_rms_norm",
              .name = "all_reduce_add_rms_norm.cpu",
              .bind = bind_collective<"all_reduce_add_rms_norm.cpu", add_and_normalize_row>},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/advance.h"
 #include "backend/cuda/collectives/exchange.cuh"
 #include "backend/cuda/kernels.h"
 
@@ -35,6 +36,49 @@ __global__ void __launch_bounds__(kThreads)
   } else {
     push::all_gather<Numbers<T>::kElementBytes, kMost>(port, args.part, thread, num_threads);
   }
+}
+
+// The step until which a burst runs: the host says it to rank 0, and one vector behind those of x to all.
+struct BurstEnd {
+  const uint32_t* mark;  // the host's
+  uint32_t* run_until;
+  int64_t vector;  // its place
+};
+
+template <typename T, bool kPacked>
+class PortWithBurstEnd : public ExchangePort<T, kPacked> {
+ public:
+  using Base = ExchangePort<T, kPacked>;
+
+  __device__ PortWithBurstEnd(const ExchangeArgs<T>& args, const BurstEnd& end)
+      : Base(args), end_(end) {}
+  // The host may change its mark at any time, so it is read once.
+  __device__ Vector input(int64_t vector) {
+    if (vector != end_.vector) return Base::input(vector);
+    if (!has_read_) word_ = ld_relaxed<Scope::kSystem>(end_.mark);
+    has_read_ = true;
+    return push::vector_of(word_);
+  }
+  __device__ void output(int rank, int64_t vector, const Vector& value) const {
+    if (vector != end_.vector) return Base::output(rank, vector, value);
+    if (rank == 0) *end_.run_until = push::word_of(value);
+  }
+
+ private:
+  BurstEnd end_;
+  uint32_t word_ = 0;
+  bool has_read_ = false;
+};
+
+template <typename T, int kMost, bool kPacked>
+__global__ void __launch_bounds__(kThreads)
+    gather_with_burst_end_kernel(const __grid_constant__ ExchangeArgs<T> args, const BurstEnd end) {
+  allow_next_kernel();
+  wait_for_inputs();
+  PortWithBurstEnd<T, kPacked> port(args, end);
+  push::all_gather<Numbers<T>::kElementBytes, kMost>(
+      port, args.part, static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x,
+      static_cast<int64_t>(gridDim.x) * kThreads);
 }
 
 __global__ void pattern_kernel(uint32_t* words, uint32_t seed, int64_t count) {
@@ -104,11 +148,39 @@ BoundLaunch bind_typed(CudaDevice& device, const KernelArgs& args, std::string_v
   };
 }
 
+template <typename T>
+BoundLaunch bind_gather_with_burst_end(CudaDevice& device, const KernelArgs& args) {
+  const TensorView& x = args.inputs["x"];
+  const Rank rank = device.rank();
+  const int64_t num_vectors =
+      div_up(x.shape.num_elements() * static_cast<int64_t>(sizeof(T)), push::kVectorBytes);
+  const push::Plan plan{
+      .memory = {}, .self = rank.index, .num_ranks = rank.size, .num_vectors = num_vectors + 1};
+  const BurstEnd end{.mark = args.inputs["ring_marks"].as<const uint32_t>() + advance_op::kRunUntil,
+                     .run_until = args.outputs["run_until"].as<uint32_t>(),
+                     .vector = num_vectors};
+  const auto common = exchange_args<T>(device, args, "all_gather");
+  const auto kernel = is_packed(args) ? gather_with_burst_end_kernel<T, push::kMostRanks, true>
+                                      : gather_with_burst_end_kernel<T, push::kMostRanks, false>;
+  load_code(kernel);
+  return [=, buffer = args.exchange_buffer](Stream& stream, const StepLengths&) {
+    for (int64_t index = 0; index < plan.num_parts(); ++index) {
+      ExchangeArgs<T> own = common;
+      own.part = plan.part(buffer, index);
+      const Grid grid{.blocks = static_cast<unsigned>(
+                          std::min(div_up(own.part.count, kThreads), kBlocksOfOneShot)),
+                      .threads = kThreads};
+      launch(stream, grid, kernel, own, end);
+    }
+  };
+}
+
 template <bool kReduces>
 BoundLaunch bind_exchange(Device& device, const KernelArgs& args) {
   auto& cuda = static_cast<CudaDevice&>(device);
   return visit_element(args.inputs["x"].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
+    if (args.inputs.find("ring_marks") != nullptr) return bind_gather_with_burst_end<T>(cuda, args);
     return bind_typed<T>(cuda, args, kReduces ? "all_reduce" : "all_gather");
   });
 }
@@ -132,7 +204,7 @@ uint32_t pattern_word(uint32_t seed, int64_t index) {
 std::span<const Kernel> collective_kernels() {
   static constexpr std::array<Kernel, 2> kRows = {{
       {"all_reduce", "all_reduce.push", has_floats, nullptr, bind_exchange<true>},
-      {"all_gather", "all_gather.push", has_floats, nullptr, bind_exchange<false>},
+      {"all_gather", "all_gather.push", has_floats, nullptr, bind_exchange<false>, {"ring_marks"}},
   }};
   return kRows;
 }

@@ -50,6 +50,7 @@ struct Advance {
   int num_rates;
   const int32_t* window_table;  // null: all layers have the same pages
   int32_t* window_slots;
+  const uint32_t* run_until;  // that the ranks agree on; null: the host's mark
 };
 
 // The state that decides, beside its token, whether a row goes on, and where. No launch in front of
@@ -106,6 +107,7 @@ __device__ __forceinline__ void publish(const Advance& a, uint32_t done, uint32_
                                         bool any_left) {
   any_left = __syncthreads_or(any_left);
   if (threadIdx.x != 0) return;
+  if (a.run_until != nullptr) run_until = *a.run_until;
   a.clock[0] = done + 1;
   a.clock[1] = any_left && static_cast<int32_t>(run_until - (done + 1)) > 0 ? 1 : 0;
   st_release<Scope::kSystem>(a.marks + kPublished, done + 1);
@@ -210,6 +212,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   const int num_each = size("next", 0) / std::max(1, size("kv_lens", 0));
   const TensorView* const acceptance = args.inputs.find("acceptance");
   const TensorView* const window_table = args.inputs.find("window_table");
+  const TensorView* const run_until = args.inputs.find("run_until");
   const Advance advance{
       .next = in("next"),
       .page_table = in("page_table"),
@@ -236,7 +239,8 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
       .acceptance = acceptance == nullptr ? nullptr : acceptance->as<const float>(),
       .num_rates = acceptance == nullptr ? 0 : size("acceptance", 0),
       .window_table = window_table == nullptr ? nullptr : window_table->as<const int32_t>(),
-      .window_slots = window_table == nullptr ? nullptr : in("window_slots")};
+      .window_slots = window_table == nullptr ? nullptr : in("window_slots"),
+      .run_until = run_until == nullptr ? nullptr : run_until->as<const uint32_t>()};
   const auto threads =
       static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
   const auto kernel = advance.num_each > 1 ? advance_spans_kernel : advance_kernel;
@@ -347,7 +351,7 @@ std::span<const Kernel> advance_kernels() {
        nullptr,
        nullptr,
        bind,
-       {"logits_rows", "lengths", "acceptance", "window_table", "window_slots"}},
+       {"logits_rows", "lengths", "acceptance", "window_table", "window_slots", "run_until"}},
       {"write_inputs", "write_inputs.rows", nullptr, nullptr, bind_write_inputs},
   }};
   return kRows;
