@@ -7,9 +7,16 @@
 
 namespace encore::loader {
 
-AdapterImages::AdapterImages(const model::LoraSlots& slots, Device& device, int64_t max_images,
-                             int64_t max_rank)
-    : slots_(slots), device_(device), max_images_(max_images), max_rank_(max_rank) {}
+AdapterImages::AdapterImages(std::vector<const model::LoraSlots*> slots, Device& device,
+                             int64_t max_images, int64_t max_rank)
+    : slots_(std::move(slots)),
+      offsets_{0},
+      device_(device),
+      max_images_(max_images),
+      max_rank_(max_rank) {
+  for (const model::LoraSlots* rank : slots_)
+    offsets_.push_back(offsets_.back() + rank->image_bytes());
+}
 
 AdapterImages::Image AdapterImages::get(const Adapter& adapter) {
   std::shared_ptr<Memory> buffer;
@@ -23,7 +30,7 @@ AdapterImages::Image AdapterImages::get(const Adapter& adapter) {
     ++num_reads_;
     buffer = take_buffer();
   }
-  if (!buffer) buffer = std::make_shared<Memory>(device_.allocate_host(slots_.image_bytes()));
+  if (!buffer) buffer = std::make_shared<Memory>(device_.allocate_host(offsets_.back()));
   const std::string digest = read(adapter, buffer->data());
   const std::lock_guard lock(mutex_);
   if (digests_.try_emplace(adapter.generation, digest).first->second != digest) {
@@ -46,9 +53,10 @@ int64_t AdapterImages::num_reads() const {
 // The headers are checked before the numbers are read, so a file of any size takes no memory unless it is
 // the adapter's.
 std::string AdapterImages::read(const Adapter& adapter, std::byte* image) const {
-  slots_.check(model::LoraAdapter(adapter.path, max_rank_));
+  slots_.front()->check(model::LoraAdapter(adapter.path, max_rank_));
   const model::LoraAdapter files(adapter.path, max_rank_, model::FileAccess::kCopied);
-  slots_.pack(files, image);
+  for (size_t rank = 0; rank < slots_.size(); ++rank)
+    slots_[rank]->pack(files, image + offsets_[rank]);
   return files.digest();
 }
 

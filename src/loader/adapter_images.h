@@ -1,4 +1,5 @@
-// Copies of adapters in pinned host memory, from where they come to a slot without a file being read.
+// Copies of adapters in pinned host memory, from where they come to the slots of all ranks without a file
+// being read.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "backend/device.h"
 #include "loader/adapter.h"
@@ -17,17 +19,21 @@ namespace encore::loader {
 // Keeps those that were used last. Threads: any. Lifetime: refers to slots and device.
 class AdapterImages {
  public:
-  // As model::LoraSlots::pack() writes it.
+  // As model::LoraSlots::pack() writes it, that of each rank behind those of the ranks before.
   using Image = std::shared_ptr<const Memory>;
 
-  // `max_images`: 1 or more. More are there only while somebody has them.
-  AdapterImages(const model::LoraSlots& slots, Device& device, int64_t max_images,
+  // `slots`: by rank. `max_images`: 1 or more. More are there only while somebody has them.
+  AdapterImages(std::vector<const model::LoraSlots*> slots, Device& device, int64_t max_images,
                 int64_t max_rank);
 
   // The adapter's image, read from its files where no copy is kept. Several threads may read at a time.
   // Errors: those of LoraAdapter and LoraSlots::pack; kModel when its files are not those that were read
   // the first time; kMemory.
   Image get(const Adapter& adapter);
+  // The rank's part of an image.
+  [[nodiscard]] const std::byte* part(const Image& image, size_t rank) const {
+    return image->data() + offsets_[rank];
+  }
   // Times that files were read.
   [[nodiscard]] int64_t num_reads() const;
 
@@ -43,7 +49,8 @@ class AdapterImages {
   // nobody has it. With the mutex held.
   std::shared_ptr<Memory> take_buffer();
 
-  const model::LoraSlots& slots_;
+  std::vector<const model::LoraSlots*> slots_;  // by rank
+  std::vector<int64_t> offsets_;                // of their parts, and of the end. Units: bytes
   Device& device_;
   int64_t max_images_;
   int64_t max_rank_;

@@ -25,8 +25,8 @@ void ResidentAdapter::give_up(std::string problem) {
   state_.store(State::kFailed, std::memory_order_release);
 }
 
-AdapterSlots::AdapterSlots(int64_t num_slots, Device& device, Load load)
-    : device_(device), load_(std::move(load)), slots_(static_cast<size_t>(num_slots)) {
+AdapterSlots::AdapterSlots(int64_t num_slots, Load load)
+    : load_(std::move(load)), slots_(static_cast<size_t>(num_slots)) {
   for (int i = 0; i < kLoaders; ++i)
     loaders_.emplace_back([this] { load_jobs(); });
 }
@@ -125,7 +125,6 @@ void AdapterSlots::empty(Slot& slot) {
 }
 
 void AdapterSlots::load_jobs() {
-  std::unique_ptr<Stream> stream;
   std::unique_lock lock(mutex_);
   while (true) {
     jobs_come_.wait(lock, [&] { return is_stopping_ || (!is_paused_ && !jobs_.empty()); });
@@ -136,8 +135,7 @@ void AdapterSlots::load_jobs() {
     lock.unlock();
     std::optional<std::string> problem;
     try {
-      if (!stream) stream = device_.create_stream();
-      load_(*job.resident->adapter(), job.slot, *stream);
+      load_(*job.resident->adapter(), job.slot);
     } catch (const std::exception& error) {
       problem = error.what();
       log::warning("adapter {:?}: {}", job.resident->adapter()->name, *problem);
@@ -178,7 +176,7 @@ void AdapterSlots::pause() {
   loads_end_.wait(lock, [&] { return num_loading_ == 0; });
 }
 
-void AdapterSlots::resume(Stream& stream) {
+void AdapterSlots::resume() {
   const std::lock_guard lock(mutex_);
   for (int32_t i = 0; i < std::ssize(slots_); ++i) {
     Slot& slot = slots_[static_cast<size_t>(i)];
@@ -189,7 +187,7 @@ void AdapterSlots::resume(Stream& stream) {
       continue;
     }
     try {
-      load_(*slot.adapter, i, stream);
+      load_(*slot.adapter, i);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::kDevice) throw;
       log::warning("adapter {:?}: {}", slot.adapter->name, error.what());
@@ -202,8 +200,8 @@ void AdapterSlots::resume(Stream& stream) {
   jobs_come_.notify_all();
 }
 
-void AdapterSlots::put(std::shared_ptr<const Adapter> adapter, int32_t index, Stream& stream) {
-  load_(*adapter, index, stream);
+void AdapterSlots::put(std::shared_ptr<const Adapter> adapter, int32_t index) {
+  load_(*adapter, index);
   const std::lock_guard lock(mutex_);
   Slot& slot = slots_[static_cast<size_t>(index)];
   slot.adapter = std::move(adapter);

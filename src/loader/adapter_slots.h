@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "backend/device.h"
 #include "loader/adapter.h"
 
 namespace encore::loader {
@@ -63,12 +62,12 @@ struct AdapterSlotStats {
 class AdapterSlots {
  public:
   // Writes an adapter to a slot; the device has it when it returns. Errors: any; they end those who wait.
-  // Threads: several at a time, each with a stream of its own.
-  using Load = std::function<void(const Adapter& adapter, int32_t slot, Stream& stream)>;
+  // Threads: several at a time.
+  using Load = std::function<void(const Adapter& adapter, int32_t slot)>;
   // The order of those who wait: the least comes first.
   using Order = std::pair<int64_t, int64_t>;
 
-  AdapterSlots(int64_t num_slots, Device& device, Load load);
+  AdapterSlots(int64_t num_slots, Load load);
   // Waits for the end of loads.
   ~AdapterSlots();
   AdapterSlots(const AdapterSlots&) = delete;
@@ -90,10 +89,10 @@ class AdapterSlots {
   // The memory of the slots is about to be given back. Waits for the end of loads.
   void pause();
   // It is there again, and holds anything: loads adapters that somebody has again, and forgets the others.
-  void resume(Stream& stream);
+  void resume();
 
   // An adapter that is loaded at once. Errors: those of loading it.
-  void put(std::shared_ptr<const Adapter> adapter, int32_t slot, Stream& stream);
+  void put(std::shared_ptr<const Adapter> adapter, int32_t slot);
 
   [[nodiscard]] int64_t num_slots() const { return std::ssize(slots_); }
   [[nodiscard]] AdapterSlotStats stats() const;
@@ -124,7 +123,6 @@ class AdapterSlots {
 
   void load_jobs();
 
-  Device& device_;
   Load load_;
   mutable std::mutex mutex_;
   std::condition_variable jobs_come_;

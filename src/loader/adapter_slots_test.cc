@@ -17,15 +17,15 @@ using Resident = std::shared_ptr<const ResidentAdapter>;
 class AdapterSlotsTest : public ::testing::Test {
  protected:
   void make(int64_t num_slots) {
-    slots_ = std::make_unique<AdapterSlots>(
-        num_slots, *device_, [this](const Adapter& adapter, int32_t slot, Stream&) {
+    slots_ =
+        std::make_unique<AdapterSlots>(num_slots, [this](const Adapter& adapter, int32_t slot) {
           std::unique_lock lock(mutex_);
           loads_.emplace_back(adapter.name, slot);
           changed_.notify_all();
           changed_.wait(lock, [&] { return !held_back_.contains(adapter.name); });
           if (broken_.contains(adapter.name)) fail(ErrorKind::kModel, "{} is broken", adapter.name);
         });
-    slots_->resume(*stream_);
+    slots_->resume();
   }
   std::shared_ptr<const Adapter> adapter(const std::string& name) {
     auto& adapter = adapters_[name];
@@ -56,8 +56,6 @@ class AdapterSlotsTest : public ::testing::Test {
     return std::exchange(loads_, {});
   }
 
-  std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
-  std::unique_ptr<Stream> stream_ = device_->create_stream();
   std::map<std::string, std::shared_ptr<const Adapter>> adapters_;
   int64_t next_order_ = 0;
   std::mutex mutex_;
@@ -174,7 +172,7 @@ TEST_F(AdapterSlotsTest, LoadAgainWhatSomebodyHasWhenTheMemoryIsBack) {
   }
   const Resident c = take("c");
   EXPECT_EQ(c->state(), State::kAwaited);
-  slots_->resume(*stream_);
+  slots_->resume();
   EXPECT_EQ(a->state(), State::kThere);
   EXPECT_EQ(broken->state(), State::kFailed);
   (void)ready(c);

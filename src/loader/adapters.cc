@@ -8,7 +8,6 @@
 namespace encore::loader {
 namespace {
 
-constexpr float kRandomStddev = 0.02F;
 // Of a load that somebody waits for; between two looks whether a slot has become free.
 constexpr std::chrono::milliseconds kBetweenLooks(10);
 
@@ -18,6 +17,14 @@ constexpr std::string_view kAllProjections[] = {"q_proj",    "k_proj",  "v_proj"
 
 int64_t num_slots_of(const AdapterOptions& options) {
   return options.num_slots > 0 ? options.num_slots : std::ssize(options.adapters);
+}
+
+std::vector<const model::LoraSlots*> layouts(
+    const std::vector<std::shared_ptr<AdapterShare>>& shares) {
+  std::vector<const model::LoraSlots*> layouts;
+  for (const auto& share : shares)
+    layouts.push_back(&share->layout());
+  return layouts;
 }
 
 }  // namespace
@@ -40,59 +47,43 @@ std::optional<model::LoraShape> lora_shape(const AdapterOptions& options) {
   return shape;
 }
 
-Adapters::Adapters(const ir::Graph& graph, const std::vector<TensorView>& weights, Device& device,
+void check_adapters(const model::LoraSlots& slots, const AdapterOptions& options) {
+  for (const auto& [name, path] : options.adapters)
+    slots.check(model::LoraAdapter(path, options.max_rank));
+}
+
+Adapters::Adapters(std::vector<std::shared_ptr<AdapterShare>> shares, Device& device,
                    AdapterOptions options)
     : options_(std::move(options)),
-      device_(device),
-      weights_(weights),
-      layout_(graph, weights),
-      images_(layout_, device, options_.max_images, options_.max_rank),
-      slots_(layout_.num_slots(), device,
-             [this](const Adapter& adapter, int32_t slot, Stream& stream) {
-               write(adapter, slot, stream);
-             }) {
-  for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
-    if (graph.value(id).recipe.has_slots) slotted_.push_back(static_cast<size_t>(id.index));
-  }
+      shares_(std::move(shares)),
+      images_(layouts(shares_), device, options_.max_images, options_.max_rank),
+      slots_(layout().num_slots(),
+             [this](const Adapter& adapter, int32_t slot) { write(adapter, slot); }) {
   if (options_.fills_slots) {
     for (int64_t i = 0; i < num_slots(); ++i)
       options_.adapters.push_back({fmt::format("random-{}", i), {}});
   }
-  for (const auto& [name, path] : options_.adapters) {
-    if (!options_.fills_slots) layout_.check(model::LoraAdapter(path, options_.max_rank));
+  for (const auto& [name, path] : options_.adapters)
     adapters_[name] = std::make_shared<const Adapter>(Adapter{name, path, next_generation_++});
-  }
 }
 
-void Adapters::write(const Adapter& adapter, int32_t slot, Stream& stream) {
+void Adapters::write(const Adapter& adapter, int32_t slot) {
   if (options_.fills_slots) {
-    write_random(slot, stream);
-  } else {
-    const AdapterImages::Image image = images_.get(adapter);
-    layout_.copy(image->data(), slot, stream);
-    stream.synchronize();  // before somebody else gets the image
+    for (const auto& share : shares_)
+      share->write_random(slot);
+    return;
   }
+  const AdapterImages::Image image = images_.get(adapter);
+  for (size_t rank = 0; rank < shares_.size(); ++rank)
+    shares_[rank]->write(images_.part(image, rank), slot);
 }
 
-// A slot's numbers depend on its place among the weights with slots alone.
-void Adapters::write_random(int32_t slot, Stream& stream) const {
-  uint64_t seed = static_cast<uint64_t>(slot) + 1;
-  for (const size_t index : slotted_) {
-    const TensorView& all = weights_[index];
-    const TensorView one(all.as<std::byte>() + slot * all.row_stride * size_of(all.dtype),
-                         all.dtype, {all.shape[1], all.shape[2]});
-    device_.fill_random(stream, one, seed, kRandomStddev);
-    seed += static_cast<uint64_t>(num_slots());
-  }
-  stream.synchronize();
-}
-
-void Adapters::fill(Stream& stream) {
-  slots_.resume(stream);
+void Adapters::fill() {
+  slots_.resume();
   if (std::exchange(was_filled_, true)) return;
   const auto first = all();
   for (int32_t i = 0; i < std::min(num_slots(), std::ssize(first)); ++i)
-    slots_.put(first[static_cast<size_t>(i)], i, stream);
+    slots_.put(first[static_cast<size_t>(i)], i);
 }
 
 void Adapters::release() {
@@ -153,13 +144,6 @@ std::shared_ptr<const ResidentAdapter> Adapters::wait_for(
     fail(ErrorKind::kUsage, "adapter {:?} is about to leave its slot for another", adapter->name);
   if (resident->state() == kFailed) fail(ErrorKind::kModel, "{}", resident->problem());
   return resident;
-}
-
-int64_t Adapters::bytes() const {
-  int64_t bytes = 0;
-  for (const size_t index : slotted_)
-    bytes += weights_[index].num_bytes();
-  return bytes;
 }
 
 AdapterStats Adapters::stats() const {

@@ -15,6 +15,7 @@
 
 #include "loader/adapter.h"
 #include "loader/adapter_images.h"
+#include "loader/adapter_share.h"
 #include "loader/adapter_slots.h"
 #include "model/lora/shape.h"
 #include "model/lora/slots.h"
@@ -45,6 +46,9 @@ struct AdapterOptions {
 // Errors: those of LoraAdapter; kUsage when two adapters have one name.
 std::optional<model::LoraShape> lora_shape(const AdapterOptions& options);
 
+// Reads the headers of the options' adapters. Errors: those of LoraAdapter and LoraSlots::check.
+void check_adapters(const model::LoraSlots& slots, const AdapterOptions& options);
+
 struct AdapterStats {
   int64_t num_registered = 0;  // adapters that requests may name
   int64_t num_slots = 0;
@@ -52,19 +56,21 @@ struct AdapterStats {
   AdapterSlotStats slots;
 };
 
+// Which adapter has which slot is decided here, once for all ranks: a slot is an adapter's when all have their
+// shares of it there. A load that fails on one of them has failed.
+//
 // Threads: any, but for fill(), release(), slots() and wait_for(), which are those of who steps. Lifetime:
-// refers to the weights and the device.
+// refers to the device.
 class Adapters {
  public:
-  // `weights` by ValueId::index of the graph. Reads the header of every adapter. Errors: those of
-  // LoraAdapter and LoraSlots::check.
-  Adapters(const ir::Graph& graph, const std::vector<TensorView>& weights, Device& device,
+  // `shares`: by rank, the one on `device` first. REQUIRES: check_adapters().
+  Adapters(std::vector<std::shared_ptr<AdapterShare>> shares, Device& device,
            AdapterOptions options);
 
   // The memory of the slots is there. The first time, loads the first adapters to them, as many as there
   // are slots; later, what somebody has: whose files cannot be read fails for those who have it.
   // Errors: the first time, those of AdapterImages::get; later, kDevice.
-  void fill(Stream& stream);
+  void fill();
   // The memory of the slots is about to be given back. Waits for the end of loads.
   void release();
 
@@ -83,20 +89,18 @@ class Adapters {
   // Waits until the adapter is in a slot. Errors: kModel with the reason why it is not;
   // kUsage where others use all slots.
   std::shared_ptr<const ResidentAdapter> wait_for(const std::shared_ptr<const Adapter>& adapter);
-  [[nodiscard]] int64_t num_slots() const { return layout_.num_slots(); }
-  // Device memory of all slots. Units: bytes.
-  [[nodiscard]] int64_t bytes() const;
+  [[nodiscard]] int64_t num_slots() const { return layout().num_slots(); }
+  // Memory of all slots on this rank's device. Units: bytes.
+  [[nodiscard]] int64_t bytes() const { return shares_.front()->bytes(); }
   [[nodiscard]] AdapterStats stats() const;
 
  private:
-  void write(const Adapter& adapter, int32_t slot, Stream& stream);
-  void write_random(int32_t slot, Stream& stream) const;
+  [[nodiscard]] const model::LoraSlots& layout() const { return shares_.front()->layout(); }
+  // Fills a slot on all ranks.
+  void write(const Adapter& adapter, int32_t slot);
 
   AdapterOptions options_;
-  Device& device_;
-  const std::vector<TensorView>& weights_;
-  std::vector<size_t> slotted_;  // of those, by index
-  model::LoraSlots layout_;
+  std::vector<std::shared_ptr<AdapterShare>> shares_;  // by rank, each shared with the rank's model
   AdapterImages images_;
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Adapter>, std::less<>> adapters_;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/table.h"
-#include "loader/loaded_model.h"
 
 namespace encore::loader {
 namespace {
@@ -91,6 +90,15 @@ constexpr std::array kRows = {
                   "TensorParallelFp8.CutsCodesAndScalesAsTheyAreOnOneRank"},
     Compatibility{"several ranks with drafts", kWhole, "all ranks find and check the same drafts",
                   "TensorParallelDrafts.AreThoseOfOneRank"},
+    Compatibility{"several ranks with a draft model", kWhole,
+                  "each rank runs all of it: equal numbers on equal kernels give equal drafts",
+                  "TensorParallelDraftModel.ChangesNoTokenAndIsRightAsOftenAsOnOneRank"},
+    Compatibility{"several ranks with adapters", kWhole,
+                  "A and B are cut as the product; rank 0 decides the slots of all",
+                  "TensorParallelAdapters.GiveEachRequestWhatItGetsOnOneRank"},
+    Compatibility{"several ranks with bursts", kWhole,
+                  "a step's last collective carries rank 0's word on whether one goes on",
+                  "TensorParallelBursts.EndAtOneStepOnAllRanksWheneverTheHostEndsThem"},
     Compatibility{"several ranks with a prefix cache", kWhole, "pages have one number on all ranks",
                   "TensorParallelPrefixCache.SharesPagesOnAllRanks"},
     Compatibility{"several ranks that sleep and wake", kWhole, "all of them or none",
@@ -138,99 +146,22 @@ constexpr std::array kRows = {
                   "LruTest.RecordsExactSizesAsTheyComeAndKeepsTheNumberAskedFor"},
 };
 
-constexpr std::string_view kRefusals = "TensorParallelRefusals.NameWhatDoesNotGoTogether";
-
-constexpr std::array kRefused = {
-    RefusedPair{Feature::kBursts, Feature::kRanks, ErrorKind::kUsage,
-                "the ranks would leave a burst one by one", kRefusals},
-    RefusedPair{Feature::kAdapters, Feature::kRanks, ErrorKind::kUnsupported,
-                "the ranks have no shares of an adapter", kRefusals},
-    RefusedPair{Feature::kDraftModel, Feature::kRanks, ErrorKind::kUnsupported,
-                "the ranks have no shares of a draft model; drafts that are looked up "
-                "(--speculative-method ngram) do",
-                kRefusals},
-};
-
-// The report's rows, those of refused pairs last.
-std::vector<std::array<std::string, 4>> report() {
-  std::vector<std::array<std::string, 4>> rows;
-  for (const Compatibility& row : kRows) {
-    rows.push_back({std::string(row.feature), std::string(row.recorded), std::string(row.how),
-                    std::string(row.test)});
-  }
-  for (const RefusedPair& pair : kRefused) {
-    rows.push_back({fmt::format("{} with {}", name(pair.feature), name(pair.other)), "refused",
-                    std::string(pair.why), std::string(pair.test)});
-  }
-  return rows;
-}
-
 }  // namespace
 
 std::span<const Compatibility> compatibilities() {
   return kRows;
 }
 
-std::span<const RefusedPair> refused_pairs() {
-  return kRefused;
-}
-
-std::string_view name(Feature feature) {
-  switch (feature) {
-    case Feature::kAdapters:
-      return "adapters";
-    case Feature::kBursts:
-      return "bursts";
-    case Feature::kDraftModel:
-      return "a draft model";
-    case Feature::kDrafts:
-      return "drafts";
-    case Feature::kRanks:
-      return "several ranks";
-  }
-  return {};
-}
-
-std::optional<std::string> asked(Feature feature, const LoadOptions& options) {
-  const auto where = [](bool is_asked, std::string text) {
-    return is_asked ? std::optional(std::move(text)) : std::nullopt;
-  };
-  const int64_t num_drafts = options.limits.num_drafts;
-  const int num_ranks = options.rank.size;
-  switch (feature) {
-    case Feature::kAdapters:
-      return where(options.adapters.has_room(), "adapters (--lora)");
-    case Feature::kBursts:
-      return where(options.bursts, "--burst-steps");
-    case Feature::kDraftModel:
-      return where(options.draft.has_value(), "--draft-model");
-    case Feature::kDrafts:
-      return where(num_drafts > 0, fmt::format("--speculative-tokens {}", num_drafts));
-    case Feature::kRanks:
-      return where(num_ranks > 1, fmt::format("--tensor-parallel {}", num_ranks));
-  }
-  return std::nullopt;
-}
-
-void check_pairs(const LoadOptions& options) {
-  for (const RefusedPair& pair : kRefused) {
-    const auto feature = asked(pair.feature, options);
-    const auto other = asked(pair.other, options);
-    if (feature && other)
-      fail(pair.kind, "{} with {}: {}; leave out one of the two", *feature, *other, pair.why);
-  }
-}
-
 std::string compatibility_text() {
   Table table({"with", "recorded", "how", "test"});
-  for (const auto& [feature, recorded, how, test] : report())
-    table.add({feature, recorded, how, test});
+  for (const auto& [feature, recorded, how, test] : kRows)
+    table.add({std::string(feature), std::string(recorded), std::string(how), std::string(test)});
   return table.text();
 }
 
 json::array compatibility_json() {
   json::array rows;
-  for (const auto& [feature, recorded, how, test] : report())
+  for (const auto& [feature, recorded, how, test] : kRows)
     rows.push_back(
         json::object{{"feature", feature}, {"recorded", recorded}, {"how", how}, {"test", test}});
   return rows;

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "base/source_dir.h"
-#include "loader/loaded_model.h"
 
 namespace encore::loader {
 namespace {
@@ -39,51 +38,6 @@ TEST(Compatibility, EveryRowNamesATestThatThereIs) {
     EXPECT_TRUE(tests.contains(std::string(row.test))) << row.feature << ": " << row.test;
     EXPECT_TRUE(features.insert(row.feature).second) << row.feature << " stands there twice";
     EXPECT_FALSE(row.how.empty()) << row.feature;
-  }
-  for (const RefusedPair& pair : refused_pairs())
-    EXPECT_TRUE(tests.contains(std::string(pair.test))) << name(pair.feature) << ": " << pair.test;
-}
-
-void ask_for(Feature feature, LoadOptions& options) {
-  switch (feature) {
-    case Feature::kAdapters:
-      options.adapters.num_slots = 3;
-      return;
-    case Feature::kBursts:
-      options.bursts = true;
-      return;
-    case Feature::kDraftModel:
-      options.draft.emplace();
-      return;
-    case Feature::kDrafts:
-      options.limits.num_drafts = 4;
-      return;
-    case Feature::kRanks:
-      options.rank.size = 2;
-      return;
-  }
-}
-
-TEST(Compatibility, ARefusedPairNamesBothOptionsAndOneAloneIsNotRefused) {
-  for (const RefusedPair& pair : refused_pairs()) {
-    LoadOptions options;
-    EXPECT_EQ(asked(pair.feature, options), std::nullopt) << name(pair.feature);
-    ask_for(pair.feature, options);
-    check_pairs(options);
-    const std::string feature = asked(pair.feature, options).value();
-    EXPECT_EQ(asked(pair.other, options), std::nullopt) << name(pair.other);
-    ask_for(pair.other, options);
-    try {
-      check_pairs(options);
-      ADD_FAILURE() << name(pair.feature) << " with " << name(pair.other);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), pair.kind);
-      EXPECT_EQ(error.what(), fmt::format("{} with {}: {}; leave out one of the two", feature,
-                                          asked(pair.other, options).value(), pair.why));
-    }
-    LoadOptions alone;
-    ask_for(pair.other, alone);
-    check_pairs(alone);
   }
 }
 

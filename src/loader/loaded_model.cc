@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/rounding.h"
-#include "loader/compatibility.h"
 #include "loader/lockstep.h"
 #include "loader/rank_threads.h"
 #include "model/kv_scales.h"
@@ -25,7 +24,6 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
       1) {
     fail(ErrorKind::kUsage, "limits of sequences and tokens are 1 or more");
   }
-  check_pairs(options);
   if (limits.max_num_tokens < limits.max_batch_size) {
     fail(ErrorKind::kUsage,
          "--max-num-tokens {} is less than --max-batch-size {}, and a decode step has a token for "
@@ -113,7 +111,8 @@ struct GraphInputs {
               .acceptance = options.acceptance,
               .formats = &formats,
               .rank = options.rank,
-              .lora = lora_shape(options.adapters)} {
+              .lora = lora_shape(options.adapters),
+              .bursts = options.bursts} {
     if (options.kv_dtype != DType::kFP8 || !checkpoint) return;
     graph.kv_scales = model::read_kv_scales(*checkpoint);
     if (const auto missing = model::missing_kv_scales(*checkpoint)) log::warning("{}", *missing);
@@ -140,6 +139,15 @@ std::optional<ir::ValueId> find_weight(const ir::Graph& graph, const ir::Value& 
     if (weight.type == wanted.type && weight.recipe == wanted.recipe) return id;
   }
   return std::nullopt;
+}
+
+// Those of the whole model, of which a rank's program has a share.
+model::LoraSizes lora_sizes(const model::ModelSource& source, const LoadOptions& options) {
+  LoadOptions whole = options;
+  whole.rank = {};
+  whole.kv_dtype = {};  // K and V have no part in them
+  const GraphInputs inputs(source, whole);
+  return model::lora_sizes(model::build_graph(source.config, inputs.graph));
 }
 
 const ir::OpSet& op_set(const LoadOptions& options) {
@@ -205,18 +213,15 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const
   options.rank = device.rank();
   check_limits(config_, options);
   const auto communicator = device.communicator();
-  if (communicator == nullptr) {
-    load(device, source, options);
-    return;
-  }
   try {
-    if (options.rank.index == 0) {
+    if (communicator && options.rank.index == 0) {
       (void)model::share_of(config_, options.rank);  // refused before anything is begun
       followers_ = std::make_unique<RankThreads>(device, source, options);
     }
     load(device, source, options);
+    if (adapter_share_ && options.rank.index == 0) load_adapters(device, options.adapters);
   } catch (const Error& error) {
-    communicator->fail(options.rank.index, error.kind(), error.what());
+    if (communicator) communicator->fail(options.rank.index, error.kind(), error.what());
     throw;
   }
   if (!followers_) return;
@@ -224,7 +229,19 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const
   if (prompt_scorer_) prompt_scorer_->lead(*followers_);
 }
 
-LoadedModel::~LoadedModel() = default;
+LoadedModel::~LoadedModel() {
+  if (adapter_share_ && !adapters_) adapter_share_->close();  // rank 0 fills its slots
+}
+
+void LoadedModel::load_adapters(Device& device, const AdapterOptions& options) {
+  std::vector<std::shared_ptr<AdapterShare>> shares{adapter_share_};
+  if (followers_) {
+    for (std::shared_ptr<AdapterShare>& share : followers_->adapter_shares())
+      shares.push_back(std::move(share));
+  }
+  adapters_.emplace(std::move(shares), device, options);
+  adapters_->fill();
+}
 
 void LoadedModel::load(Device& device, const model::ModelSource& source,
                        const LoadOptions& options) {
@@ -246,8 +263,9 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
   weights_.emplace(program_->graph, model::WeightSources(weights_of(source), draft_weights),
                    device);
   if (options.adapters.has_room()) {
-    adapters_.emplace(program_->graph, weights_->views(), device, options.adapters);
-    adapters_->fill(*device.create_stream());
+    adapter_share_ = std::make_shared<AdapterShare>(program_->graph, weights_->views(),
+                                                    lora_sizes(source, options), device);
+    if (rank == 0) check_adapters(adapter_share_->layout(), options.adapters);
   }
   stream_ = device.create_stream();
   runtime::ExecutorOptions recorded = options;
@@ -367,6 +385,9 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
 }
 
 void LoadedModel::sleep(SleepDepth depth, std::vector<std::vector<int32_t>> pages_in_use) {
+  // Loads to slots end before any rank gives their memory back.
+  const bool with_adapters = adapters_ && depth == SleepDepth::kKvAndWeights;
+  if (with_adapters) adapters_->release();
   if (followers_) {
     followers_->post_to_models(
         [depth, pages_in_use](LoadedModel& model) { model.sleep(depth, pages_in_use); });
@@ -383,6 +404,7 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<std::vector<int32_t>> page
     if (error && rank().index > 0) return;  // rank 0 reports it
     if (error && error->kind() != ErrorKind::kMemory) throw Error(*error);
     if (error) {
+      if (with_adapters) adapters_->fill();
       fail(ErrorKind::kMemory,
            "cannot sleep: {}; the model stays awake: end some sequences or free host memory, and "
            "let it sleep again",
@@ -391,7 +413,6 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<std::vector<int32_t>> page
     kv.unmap();
   }
   if (depth != SleepDepth::kKvAndWeights) return;
-  if (adapters_) adapters_->release();
   weights_->release();
 }
 
@@ -409,6 +430,7 @@ void LoadedModel::wake() {
       });
   if (!error) {
     saved_.reset();
+    if (with_weights && adapters_) adapters_->fill();
     return;
   }
   if (rank().index > 0) return;  // rank 0 reports it
@@ -433,12 +455,6 @@ std::optional<Error> LoadedModel::on_all_ranks(const std::string& what,
   return std::nullopt;
 }
 
-void LoadedModel::fill_weights(StagedCopy& copy) {
-  weights_->fill(copy);
-  copy.finish();
-  if (adapters_) adapters_->fill(copy.stream());
-}
-
 // All memory before any content, so that what fails for lack of it fails at once.
 void LoadedModel::take_memory_back() {
   runtime::KvMemory& kv = executor_->loaded().kv;
@@ -447,11 +463,11 @@ void LoadedModel::take_memory_back() {
     StagedCopy copy(executor_->device());
     if (with_weights) weights_->map();
     kv.map(num_rows_);
-    if (with_weights) fill_weights(copy);
+    if (with_weights) weights_->fill(copy);
+    copy.finish();
     kv.restore(copy, *saved_);
   } catch (...) {
     kv.unmap();
-    if (with_weights && adapters_) adapters_->release();
     if (with_weights) weights_->release();
     throw;
   }

@@ -91,9 +91,13 @@ class LoadedModel {
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
   [[nodiscard]] const passes::Program& program() const { return *program_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
-  // Null: it has no room for any.
+  // Null: it has no room for any, or is not rank 0.
   [[nodiscard]] const Adapters* adapters() const { return adapters_ ? &*adapters_ : nullptr; }
   [[nodiscard]] Adapters* adapters() { return adapters_ ? &*adapters_ : nullptr; }
+  // The rank's slots; null: it has none.
+  [[nodiscard]] const std::shared_ptr<AdapterShare>& adapter_share() const {
+    return adapter_share_;
+  }
   [[nodiscard]] bool scores_prompts() const { return prompt_scorer_ != nullptr; }
   // Scores the tokens of prompts. REQUIRES: LoadOptions::scores_prompts.
   [[nodiscard]] runtime::PromptScorer& prompt_scorer() { return *prompt_scorer_; }
@@ -134,11 +138,12 @@ class LoadedModel {
 
  private:
   void load(Device& device, const model::ModelSource& source, const LoadOptions& options);
+  // Brings the first adapters to the slots of all ranks. REQUIRES: rank 0, and that all ranks load.
+  void load_adapters(Device& device, const AdapterOptions& options);
   void take_memory_back();
   // Does it on all ranks or on none; returns the first rank's error.
   std::optional<Error> on_all_ranks(const std::string& what, const std::function<void()>& work,
                                     const std::function<void()>& undo);
-  void fill_weights(StagedCopy& copy);  // that are mapped again
   void create_prompt_scorer(Device& device, const model::ModelSource& source,
                             const LoadOptions& options);
   // The pages of each group beside so many of those that keep all tokens, of which `wanted` are wanted.
@@ -156,8 +161,10 @@ class LoadedModel {
   runtime::GroupRows num_rows_;  // pages, by group
   std::optional<passes::Program> program_;
   std::optional<model::Weights> weights_;
-  std::optional<Adapters> adapters_;
-  std::unique_ptr<Stream> stream_;  // of all programs: their steps run in order
+  std::shared_ptr<AdapterShare>
+      adapter_share_;                 // shared with rank 0's adapters; null: no room for any
+  std::optional<Adapters> adapters_;  // of rank 0
+  std::unique_ptr<Stream> stream_;    // of all programs: their steps run in order
   // Of rank 0 of several. They outlive the programs, whose last steps all ranks take part in.
   std::unique_ptr<RankThreads> followers_;
   std::unique_ptr<runtime::Executor> executor_;

@@ -31,6 +31,18 @@ class RankThreads::Mailbox {
     calls_.pop_front();
     return call;
   }
+  // The thread's model has loaded.
+  void set_loaded(std::shared_ptr<AdapterShare> adapters) {
+    const std::lock_guard lock(mutex_);
+    loaded_ = std::move(adapters);
+    changed_.notify_all();
+  }
+  // The slots of its adapters, once it has; absent where the thread has left before.
+  std::optional<std::shared_ptr<AdapterShare>> wait_loaded() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return loaded_.has_value() || has_left_; });
+    return loaded_;
+  }
   void leave() {
     const std::lock_guard lock(mutex_);
     has_left_ = true;
@@ -49,6 +61,7 @@ class RankThreads::Mailbox {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<SharedCall> calls_;
+  std::optional<std::shared_ptr<AdapterShare>> loaded_;
   bool has_left_ = false;
 };
 
@@ -63,6 +76,7 @@ RankThreads::RankThreads(Device& first, const model::ModelSource& source,
       const int index = device->rank().index;
       try {
         LoadedModel model(*device, source, options);
+        mailbox->set_loaded(model.adapter_share());
         while (const auto call = mailbox->take()) {
           (*call)(model);
           model.executor().stream().check();  // nobody else looks at what this rank has enqueued
@@ -108,6 +122,16 @@ void RankThreads::post_to_models(std::function<void(LoadedModel& model)> call) {
   const auto shared = std::make_shared<const Mailbox::ModelCall>(std::move(call));
   for (const auto& mailbox : mailboxes_)
     mailbox->put(shared);
+}
+
+std::vector<std::shared_ptr<AdapterShare>> RankThreads::adapter_shares() {
+  std::vector<std::shared_ptr<AdapterShare>> shares;
+  for (const auto& mailbox : mailboxes_) {
+    auto share = mailbox->wait_loaded();
+    if (!share) communicator_->check();
+    shares.push_back(std::move(share.value()));
+  }
+  return shares;
 }
 
 void RankThreads::fail(const Error& error) noexcept {

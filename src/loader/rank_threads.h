@@ -28,6 +28,9 @@ class RankThreads final : public runtime::Followers {
   // As post(), for calls to the other ranks' models.
   void post_to_models(std::function<void(LoadedModel& model)> call);
   void fail(const Error& error) noexcept override;
+  // The other ranks' slots of adapters, by rank; waits until they have loaded. Errors: what a rank has failed
+  // with.
+  std::vector<std::shared_ptr<AdapterShare>> adapter_shares();
 
  private:
   class Mailbox;

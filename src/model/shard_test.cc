@@ -6,6 +6,7 @@
 #include "listing/listing.h"
 #include "model/format/weight_formats.h"
 #include "model/graph.h"
+#include "model/lora/slots.h"
 #include "model/testing/small_config.h"
 
 namespace encore::model {
@@ -109,6 +110,52 @@ TEST(Shard, GivesEveryRankTheSameNodes) {
     const std::string first = nodes(0);
     const std::string second = nodes(1);
     EXPECT_EQ(first, second) << name;
+  }
+}
+
+// The host moves the mark of a burst's end whenever it likes, so one rank reads it for all.
+TEST(Shard, HasRanksEndBurstsByOneWord) {
+  const auto text = [](Rank rank, bool bursts) {
+    return listing::print(build_graph(small_config("LlamaForCausalLM", 1),
+                                      {.dtype = DType::kF32, .rank = rank, .bursts = bursts}));
+  };
+  const std::string told = text({1, 2}, true);
+  EXPECT_NE(told.find("ring_marks=%ring_marks"), std::string::npos) << told;
+  EXPECT_NE(told.find("run_until=%"), std::string::npos) << told;
+  EXPECT_EQ(text({1, 2}, false).find("run_until"), std::string::npos);
+  EXPECT_EQ(text({}, true), text({}, false));
+}
+
+// Rows of the product are rows of B, and columns are those of A.
+TEST(Shard, CutsAdaptersAsTheProductsThatTheyAddTo) {
+  const ModelConfig config = small_config("LlamaForCausalLM", 1);
+  const auto graph_with = [&](Rank rank) {
+    GraphOptions options{.dtype = DType::kF32, .rank = rank};
+    options.lora = LoraShape{.num_slots = 3,
+                             .max_rank = 4,
+                             .projections = {"q_proj", "o_proj", "gate_proj", "down_proj"}};
+    return build_graph(config, options);
+  };
+  const ir::Graph whole = graph_with({});
+  const LoraSizes sizes = lora_sizes(whole);
+  for (const int rank : {0, 1}) {
+    const ir::Graph graph = graph_with({rank, 2});
+    for (const std::string name :
+         {"self_attn.q_proj", "mlp.gate_proj", "self_attn.o_proj", "mlp.down_proj"}) {
+      const bool column_parallel = name == "self_attn.q_proj" || name == "mlp.gate_proj";
+      const std::string module = fmt::format("model.layers.0.{}", name);
+      const ir::WeightPiece& a = pieces(graph, module + ".lora_a")[0];
+      const ir::WeightPiece& b = pieces(graph, module + ".lora_b")[0];
+      const auto [num_in, num_out] = sizes.find(module)->second;
+      const auto share = [&](int64_t size) {
+        return ir::WeightPiece::Range{rank * size / 2, (rank + 1) * size / 2};
+      };
+      const ir::WeightPiece::Range all{0, num_out};
+      EXPECT_EQ(a.columns, column_parallel ? std::nullopt : std::optional(share(num_in))) << name;
+      EXPECT_EQ(b.rows, column_parallel ? share(num_out) : all) << name;
+      EXPECT_EQ(a.rows, std::nullopt) << name;
+      EXPECT_EQ(b.columns, std::nullopt) << name;
+    }
   }
 }
 

@@ -116,6 +116,10 @@ std::optional<Builder::Lora> Trace::lora(ValueId x, const std::string& prefix, i
   if (!options.lora || !options.lora->covers(prefix)) return std::nullopt;
   const auto [num_slots, max_rank, projections] = *options.lora;
   const Pieces all = pieces.empty() ? Pieces{{prefix}} : pieces;
+  // Rows of the product are rows of B, and its columns are those of A: a rank has as much of each as of the
+  // product. Where it has a share of the columns, its B A x is a part of the sum over the ranks.
+  const Pieces of_a{
+      {.tensor = all.front().tensor + std::string(kLoraA), .columns = all.front().columns}};
   const auto add = [&](const char* name, std::vector<ir::Dim> dims, Pieces of_slot) {
     return add_weight(prefix + name, {options.dtype, std::move(dims)},
                       {.pieces = std::move(of_slot), .has_slots = true});
@@ -123,13 +127,13 @@ std::optional<Builder::Lora> Trace::lora(ValueId x, const std::string& prefix, i
   Pieces of_b = all;
   for (ir::WeightPiece& piece : of_b) {
     piece.tensor += kLoraB;
+    piece.columns.reset();
     if (!piece.rows) piece.rows = {0, out};
   }
   const bool is_by_token = b.graph().value(x).type.rows() == ir::Symbol::kTokens;
-  return Builder::Lora{
-      add(".lora_a", {num_slots, max_rank, in}, {{all.front().tensor + std::string(kLoraA)}}),
-      add(".lora_b", {num_slots, out, max_rank}, std::move(of_b)),
-      is_by_token ? token_adapters.value() : adapters.value()};
+  return Builder::Lora{add(".lora_a", {num_slots, max_rank, in}, of_a),
+                       add(".lora_b", {num_slots, out, max_rank}, std::move(of_b)),
+                       is_by_token ? token_adapters.value() : adapters.value()};
 }
 
 ValueId Trace::project_and_sum(ValueId x, const std::string& prefix, bool bias) {
@@ -144,7 +148,9 @@ ValueId Trace::project_and_sum(ValueId x, const std::string& prefix, bool bias) 
   // The sum has the bias once.
   if (rank.index > 0) pieces[0].factor = 0;
   const Builder::Matrix w = matrix(prefix, out, in, own);
-  const ValueId y = bias ? b.linear(x, w, weight(prefix, ".bias", {out}, pieces)) : b.linear(x, w);
+  std::optional<ValueId> added;
+  if (bias) added = weight(prefix, ".bias", {out}, pieces);
+  const ValueId y = b.linear(x, w, added, lora(x, prefix, out, in, own));
   return b.all_reduce(y, prefix, rank.size);
 }
 

@@ -100,8 +100,10 @@ class GenerateTest(CliTest):
         self.assertEqual(outputs[2], outputs[0])
         line = self.error_line(*base, "--device", "cpu", "--tensor-parallel", "3", code=2)
         self.assertRegex(line, r"--tensor-parallel 3 does not divide the model: .*; take 1, 2, 4$")
-        line = self.error_line(*base, "--device", "cpu", "--tensor-parallel", "2", "--burst-steps", "8", code=2)
-        self.assertIn("--burst-steps with --tensor-parallel 2", line)
+        for more in (["--burst-steps", "8"], ["--draft-model", self.model, "--speculative-tokens", "2"]):
+            with self.subTest(more=more):
+                output = self.run_encore(*base, "--device", "cpu", "--tensor-parallel", "2", *more).stdout
+                self.assertEqual(json.loads(output)["ids"], outputs[0])
 
     def test_what_helps_to_debug(self):
         programs = self.work / "programs"

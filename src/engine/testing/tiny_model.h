@@ -59,8 +59,7 @@ inline std::string_view common_feature() {
   return feature == nullptr ? "" : feature;
 }
 
-// Options with the feature, where they do not exclude it. Several ranks are the device's, below; they have
-// no bursts.
+// Options with the feature, where they do not exclude it. Several ranks are the device's, below.
 inline LoadOptions with_feature(LoadOptions options) {
   constexpr int64_t kDrafts = 3;
   runtime::Limits& limits = options.limits;
@@ -68,7 +67,6 @@ inline LoadOptions with_feature(LoadOptions options) {
     limits.num_drafts = std::max(limits.num_drafts, kDrafts);
     limits.max_num_tokens = std::max(limits.max_num_tokens, limits.max_batch_size * (1 + kDrafts));
   }
-  if (common_feature() == "ranks=2") options.bursts = false;
   if (common_feature() == "fp8") options.formats.quantize = true;
   if (common_feature() == "adapter") {
     options.adapters.num_slots = 1;

@@ -27,23 +27,25 @@ double largest_number(DType dtype) {
   return dtype == DType::kF16 ? 65504 : 3.38e38;
 }
 
-// The rows of an adapter's tensor that a piece takes, in its order.
+// The rows of an adapter's tensor that a piece takes, in its order, or their columns that it takes.
 struct PieceRows {
   const StoredTensor* tensor;
   const Transform* transform;
   TransformNumbers numbers;
   int64_t first;
   int64_t count;
+  ir::WeightPiece::Range columns;
   float factor;
 
   void row(int64_t i, float* to) const {
-    const int64_t columns = tensor->shape[1];
+    const int64_t num_columns = columns.last - columns.first;
     if (transform != nullptr) {
+      ENCORE_CHECK(num_columns == tensor->shape[1], "a transform of some columns");
       transform->row(*tensor, numbers, first + i, to);
     } else {
-      widen(*tensor, (first + i) * columns, columns, to);
+      widen(*tensor, (first + i) * tensor->shape[1] + columns.first, num_columns, to);
     }
-    for (int64_t c = 0; c < columns; ++c)
+    for (int64_t c = 0; c < num_columns; ++c)
       to[c] *= factor;
   }
 };
@@ -55,6 +57,7 @@ PieceRows rows_of(const StoredTensor& tensor, const ir::WeightPiece& piece, doub
                    .numbers = {},
                    .first = rows.first,
                    .count = rows.last - rows.first,
+                   .columns = piece.columns.value_or(ir::WeightPiece::Range{0, tensor.shape[1]}),
                    .factor = static_cast<float>(piece.factor * scale)};
   if (piece.transform) {
     result.transform = &find_transform(piece.transform->name);
@@ -82,28 +85,42 @@ std::string_view lora_module(const ir::WeightPiece& piece) {
   return std::string_view(piece.tensor).substr(0, piece.tensor.size() - kLoraA.size());
 }
 
-LoraSlots::LoraSlots(const ir::Graph& graph, const std::vector<TensorView>& weights) {
+LoraSizes lora_sizes(const ir::Graph& graph) {
+  LoraSizes sizes;
+  for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
+    const ir::Value& value = graph.value(id);
+    if (!value.recipe.has_slots) continue;
+    for (const ir::WeightPiece& piece : value.recipe.pieces) {
+      LoraSize& size = sizes[std::string(lora_module(piece))];
+      if (piece.tensor.ends_with(kLoraA)) {
+        size.num_in = value.type.dims[2].value;
+      } else {
+        size.num_out = std::max(size.num_out, piece.rows.value().last);
+      }
+    }
+  }
+  return sizes;
+}
+
+LoraSlots::LoraSlots(const ir::Graph& graph, const std::vector<TensorView>& weights,
+                     LoraSizes sizes)
+    : sizes_(std::move(sizes)) {
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
     const ir::WeightRecipe& recipe = graph.value(id).recipe;
     if (!recipe.has_slots) continue;
     const TensorView& view = weights[id.index];
     const bool is_a = recipe.pieces.front().tensor.ends_with(kLoraA);
-    weights_.push_back({&recipe, view, is_a, image_bytes_});
+    weights_.push_back({recipe, view, is_a, image_bytes_});
     image_bytes_ += round_up(weights_.back().slot_bytes(), kImageAlignment);
     num_slots_ = view.shape[0];
-    for (const ir::WeightPiece& piece : recipe.pieces) {
-      Module& module = modules_[std::string(lora_module(piece))];
-      if (is_a) module.num_in = view.shape[2];
-      if (!is_a) module.num_out = std::max(module.num_out, piece.rows.value().last);
-    }
   }
 }
 
 void LoraSlots::check(const LoraAdapter& adapter) const {
   const std::string dir = adapter.dir().string();
   for (const auto& [name, projection] : adapter.projections()) {
-    const auto module = modules_.find(name);
-    if (module == modules_.end()) {
+    const auto module = sizes_.find(name);
+    if (module == sizes_.end()) {
       fail(
           ErrorKind::kUnsupported,
           "{}: the program has no room for an adapter of {:?}: adapters change the projections of "
@@ -119,7 +136,7 @@ void LoraSlots::check(const LoraAdapter& adapter) const {
          dir, fmt::join(projection.a.shape, ", "), fmt::join(projection.b.shape, ", "), name,
          num_in, num_out);
   }
-  for (const auto& [name, module] : modules_) {
+  for (const auto& [name, module] : sizes_) {
     if (!adapter.targets(name) || adapter.projections().contains(name)) continue;
     fail(ErrorKind::kModel,
          "{}: no tensors for module {:?}, which target_modules names: the adapter would have no "
@@ -140,9 +157,9 @@ void LoraSlots::pack(const LoraAdapter& adapter, std::byte* image) const {
 void LoraSlots::pack(const LoraAdapter& adapter, const Slotted& to, std::byte* image) const {
   const int64_t num_columns = to.view.shape[2];
   std::vector<float> numbers(static_cast<size_t>(to.view.row_elements()));
-  const auto num_pieces = static_cast<int64_t>(to.recipe->pieces.size());
+  const auto num_pieces = static_cast<int64_t>(to.recipe.pieces.size());
   int64_t next_row = 0;
-  for (const ir::WeightPiece& piece : to.recipe->pieces) {
+  for (const ir::WeightPiece& piece : to.recipe.pieces) {
     const int64_t num_rows =
         to.is_a ? to.view.shape[1] / num_pieces : piece.rows->last - piece.rows->first;
     const auto found = adapter.projections().find(lora_module(piece));
@@ -161,7 +178,7 @@ void LoraSlots::pack(const LoraAdapter& adapter, const Slotted& to, std::byte* i
     fail(ErrorKind::kModel,
          "{}: tensor {:?} or one beside it holds {}, which is no finite number in {}: the adapter "
          "is broken",
-         adapter.dir().string(), to.recipe->pieces.front().tensor, number, name(to.view.dtype));
+         adapter.dir().string(), to.recipe.pieces.front().tensor, number, name(to.view.dtype));
   }
   cpu::simd().store(numbers.data(), std::ssize(numbers), to.view.dtype, image);
 }

@@ -13,11 +13,21 @@
 
 namespace encore::model {
 
-// Lifetime: refers to the graph and to the memory of its weights. Threads: const, so any.
+// How many inputs and outputs a projection has.
+struct LoraSize {
+  int64_t num_in = 0;
+  int64_t num_out = 0;
+};
+// By module, as adapters name it.
+using LoraSizes = std::map<std::string, LoraSize, std::less<>>;
+// Those of the projections that adapters may change, of a whole model's graph.
+LoraSizes lora_sizes(const ir::Graph& graph);
+
+// Lifetime: refers to the memory of the weights. Threads: const, so any.
 class LoraSlots {
  public:
-  // `weights` by ValueId::index of the graph.
-  LoraSlots(const ir::Graph& graph, const std::vector<TensorView>& weights);
+  // `weights` by ValueId::index of the graph, which may be a rank's; `sizes`: of the whole model.
+  LoraSlots(const ir::Graph& graph, const std::vector<TensorView>& weights, LoraSizes sizes);
 
   // Slots that every such weight has; 0: there are none.
   [[nodiscard]] int64_t num_slots() const { return num_slots_; }
@@ -35,22 +45,18 @@ class LoraSlots {
 
  private:
   struct Slotted {
-    const ir::WeightRecipe* recipe;
+    ir::WeightRecipe recipe;
     TensorView view;  // [S,N,I] of A, [S,O,K] of B
     bool is_a;
     int64_t image_offset;  // Units: bytes
 
     [[nodiscard]] int64_t slot_bytes() const { return view.row_elements() * size_of(view.dtype); }
   };
-  struct Module {
-    int64_t num_in = 0;
-    int64_t num_out = 0;
-  };
 
   void pack(const LoraAdapter& adapter, const Slotted& to, std::byte* image) const;
 
   std::vector<Slotted> weights_;
-  std::map<std::string, Module, std::less<>> modules_;  // as adapters name them
+  LoraSizes sizes_;
   int64_t num_slots_ = 0;
   int64_t image_bytes_ = 0;
 };

@@ -1,0 +1,51 @@
+// The slots of adapters that one rank has, which rank 0 fills on all of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include "backend/device.h"
+#include "model/lora/slots.h"
+
+namespace encore::loader {
+
+// It is shared by the rank's model and by rank 0's adapters. A model that one device computes has one.
+// Threads: any.
+class AdapterShare {
+ public:
+  // `weights` by ValueId::index of the rank's graph; `sizes`: of the whole model. Lifetime: refers to graph,
+  // weights and device until close().
+  AdapterShare(const ir::Graph& graph, const std::vector<TensorView>& weights,
+               model::LoraSizes sizes, Device& device);
+
+  // Lifetime: as the object.
+  [[nodiscard]] const model::LoraSlots& layout() const { return layout_; }
+  // Device memory of all slots. Units: bytes.
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+  // Copies what layout().pack() has written to a slot; the device has it when it returns. Several threads may
+  // write at a time, each to a slot of its own. Errors: kDevice, also once it is closed.
+  void write(const std::byte* image, int64_t slot);
+  // Fills a slot with random numbers, which depend on its place among the weights with slots alone.
+  void write_random(int64_t slot);
+  // The rank ends. Waits for those who write, and nobody writes any more.
+  void close();
+
+ private:
+  // Has the work enqueued on a stream of the device, and waits for it.
+  template <typename Work>
+  void enqueue(const Work& work);
+
+  model::LoraSlots layout_;
+  Device& device_;
+  std::vector<TensorView> slotted_;
+  int64_t bytes_ = 0;
+  std::shared_mutex closing_;  // shared by those who write
+  bool is_closed_ = false;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Stream>> idle_streams_;
+};
+
+}  // namespace encore::loader
