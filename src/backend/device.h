@@ -160,6 +160,12 @@ struct DeviceInfo {
   std::string choice;  // "cuda:1 of 2, NVIDIA H200", of several; empty: it is the only one
 };
 
+// Where a part of a matrix begins.
+struct MatrixPlace {
+  int64_t row = 0;
+  int64_t column = 0;
+};
+
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
 // Threads: memory calls from any thread; each stream from one thread at a time.
@@ -183,9 +189,13 @@ class Device {
   // May a kernel load code or take memory when it is first launched? Then each is launched once at
   // start-up, before anything is recorded.
   [[nodiscard]] virtual bool sets_up_late() const = 0;
-  // Fills a dense tensor with normal(0, stddev) numbers, a function of (seed, index) alone.
-  virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
-                           float stddev) = 0;
+  // Fills a dense tensor with normal(0, stddev) numbers. It is the part of a matrix that begins at `at`,
+  // and element (row, column) of the matrix is a function of (seed, row, column) alone. A vector is one row.
+  virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
+                           const MatrixPlace& at) = 0;
+  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) {
+    fill_random(stream, tensor, seed, stddev, {});
+  }
   // Brings a weight that was copied to the device into the order in which its kernels read it, in
   // place, once. By default that is the order in which it is stored.
   virtual void arrange_weight(Stream& /*stream*/, const TensorView& /*weight*/) {}

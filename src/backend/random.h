@@ -5,11 +5,11 @@
 // rounded on both (never compile users of this header with fast-math flags). So a synthetic
 // checkpoint has the same weights, and a sampled token the same noise, wherever it is computed.
 //
-//   fill_random(seed, stddev)   element i, with n = i / 4 and
-//                               w = philox(seed, {lo(n), hi(n), 0, 0}):
-//                               i % 4 = 0, 1: Box-Muller of (w[0], w[1]), cosine first; 2, 3:
+//   fill_random(seed, stddev)   element (r, c), with
+//                               w = philox(seed, {c / 4, r, 0, 0}):
+//                               c % 4 = 0, 1: Box-Muller of (w[0], w[1]), cosine first; 2, 3:
 //                               (w[2], w[3]); times stddev in f32, rounded once to the tensor's
-//                               dtype.
+//                               dtype. A vector is one row; c / 4 of 2^32 and more count into r.
 //   noise of tokens             token v: gumbel(w[v % 4]), w = philox(seed, {v / 4, kv_len, 0, purpose}).
 //   whether a draft stands      uniform01(w[0]), w = philox(seed, {0, kv_len, 0, Purpose::kAccept}).
 //
@@ -164,7 +164,11 @@ ENCORE_HOST_DEVICE inline NormalPair normal_pair(uint32_t bits1, uint32_t bits2)
   return {radius * cosine, radius * sine};
 }
 
-// The four words behind fill_random's elements 4 * block to 4 * block + 3.
+// The number of the block of columns 4 * block to 4 * block + 3 of a row.
+ENCORE_HOST_DEVICE inline uint64_t matrix_block(int64_t row, int64_t block) {
+  return (static_cast<uint64_t>(row) << 32U) + static_cast<uint64_t>(block);
+}
+// The four words behind fill_random's elements of a block.
 ENCORE_HOST_DEVICE inline Words fill_words(uint64_t seed, uint64_t block) {
   return philox(seed, {{detail::low(block), detail::high(block), 0U, 0U}});
 }

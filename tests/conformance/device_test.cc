@@ -151,6 +151,31 @@ TEST_P(OnDevice, FillsWithRandomNumbersByIndexAlone) {
     EXPECT_EQ(scaled[i], part[i] * 0.02F);
 }
 
+TEST_P(OnDevice, FillsAPartOfAMatrixWithItsNumbers) {
+  const Shape whole{9, 4101};
+  const auto stream = device().create_stream();
+  const Memory memory = device().allocate(256 * 1024);
+  const auto fill = [&](const Shape& shape, const MatrixPlace& at) {
+    device().fill_random(*stream, TensorView(memory.data(), DType::kF32, shape), 5, 1.0F, at);
+    std::vector<float> numbers(static_cast<size_t>(shape.num_elements()));
+    stream->copy_to_host(numbers.data(), memory.data(), shape.num_elements() * 4);
+    stream->synchronize();
+    return numbers;
+  };
+  const std::vector<float> all = fill(whole, {});
+  for (const MatrixPlace& at : {MatrixPlace{0, 0}, {2, 0}, {3, 8}, {1, 1}, {8, 1027}}) {
+    const Shape part{9 - at.row, std::min<int64_t>(3000, 4101 - at.column)};
+    const std::vector<float> numbers = fill(part, at);
+    for (int64_t i = 0; i < part.num_elements(); ++i) {
+      const int64_t row = at.row + i / part[1];
+      const int64_t column = at.column + i % part[1];
+      ASSERT_EQ(numbers[static_cast<size_t>(i)], all[static_cast<size_t>(row * whole[1] + column)])
+          << row << " " << column;
+    }
+  }
+  EXPECT_NE(all[0], all[4101]);
+}
+
 TEST_P(OnDevice, RoundsRandomNumbersToHalves) {
   const auto stream = device().create_stream();
   constexpr int64_t kCount = 4099;

@@ -10,6 +10,7 @@
 #include "backend/cpu/simd.h"
 #include "backend/cpu/stream.h"
 #include "backend/fault.h"
+#include "backend/random.h"
 #include "base/rounding.h"
 
 namespace encore {
@@ -73,24 +74,37 @@ std::unique_ptr<Tracer> CpuDevice::create_tracer(TraceDetail detail) {
   return std::make_unique<CpuTracer>(tracer_, detail);
 }
 
-void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) {
+void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
+                            const MatrixPlace& at) {
   ENCORE_CHECK(tensor.is_dense() && (is_float(tensor.dtype) || tensor.dtype == DType::kFP8),
                "fill_random needs a dense float tensor");
-  constexpr int64_t kBlocks = 256;  // of four numbers
-  const auto run = [this, tensor, seed, stddev] {
-    const int64_t count = tensor.shape.num_elements();
-    const int64_t pieces = div_up(count, 4 * kBlocks);
-    pool_.parallel_for(pieces, 16, [&](int64_t first, int64_t last) {
-      std::array<float, 4 * kBlocks> numbers;
-      for (int64_t piece = first; piece < last; ++piece) {
-        simd().normals(seed, static_cast<uint64_t>(piece * kBlocks), kBlocks, numbers.data());
-        for (float& number : numbers)
-          number *= stddev;
-        const int64_t offset = piece * 4 * kBlocks;
-        simd().store(numbers.data(), std::min(4 * kBlocks, count - offset), tensor.dtype,
-                     tensor.as<std::byte>() + offset * size_of(tensor.dtype));
-      }
-    });
+  const auto run = [this, tensor, seed, stddev, at] {
+    constexpr int64_t kBlocks = 256;  // of four numbers, made at a time
+    const Shape& shape = tensor.shape;
+    const int64_t columns = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
+    if (columns == 0) return;
+    const int64_t first_block = at.column / 4;
+    const int64_t row_blocks = div_up(at.column + columns, 4) - first_block;
+    const int64_t row_pieces = div_up(row_blocks, kBlocks);
+    pool_.parallel_for(
+        shape.num_elements() / columns * row_pieces, 16, [&](int64_t first, int64_t last) {
+          std::array<float, 4 * kBlocks> numbers;
+          for (int64_t i = first; i < last; ++i) {
+            const int64_t row = i / row_pieces;
+            const int64_t block = i % row_pieces * kBlocks;
+            const int64_t count = std::min(kBlocks, row_blocks - block);
+            simd().normals(seed, random::matrix_block(at.row + row, first_block + block), count,
+                           numbers.data());
+            for (float& number : numbers)
+              number *= stddev;
+            // The first block may begin in front of the part, and the last end behind it.
+            const int64_t begin = 4 * (first_block + block) - at.column;
+            const int64_t own = std::max<int64_t>(0, begin);
+            simd().store(numbers.data() + (own - begin), std::min(begin + 4 * count, columns) - own,
+                         tensor.dtype,
+                         tensor.as<std::byte>() + (row * columns + own) * size_of(tensor.dtype));
+          }
+        });
   };
   static_cast<CpuStream&>(stream).enqueue_barrier({{"kernel", "fill_random", "fill_random"}, run});
 }

@@ -24,7 +24,9 @@ class CpuDevice : public Device {
   std::unique_ptr<Event> create_event() override;
   [[nodiscard]] KernelTable& kernels() override { return kernels_; }
   [[nodiscard]] bool sets_up_late() const override { return options_.sets_up_late; }
-  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
+  using Device::fill_random;
+  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
+                   const MatrixPlace& at) override;
   double read_bandwidth() override;
   // The bandwidth of reading `bytes` bytes again and again: what fits the caches is read from them.
   double read_bandwidth(int64_t bytes);

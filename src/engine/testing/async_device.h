@@ -195,8 +195,9 @@ class AsyncDevice final : public cpu::CpuDevice {
     return std::make_unique<AsyncStream>(CpuDevice::create_stream(), before_);
   }
   std::unique_ptr<Event> create_event() override { return std::make_unique<AsyncEvent>(); }
-  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override {
-    CpuDevice::fill_random(static_cast<AsyncStream&>(stream).finish(), tensor, seed, stddev);
+  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
+                   const MatrixPlace& at) override {
+    CpuDevice::fill_random(static_cast<AsyncStream&>(stream).finish(), tensor, seed, stddev, at);
   }
 
  private:

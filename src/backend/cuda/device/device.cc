@@ -239,12 +239,13 @@ std::unique_ptr<Tracer> CudaDevice::create_tracer(TraceDetail detail) {
                                           : create_replay_tracer(ordinal_);
 }
 
-void CudaDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed,
-                             float stddev) {
+void CudaDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
+                             const MatrixPlace& at) {
   const LaunchAttributes attributes{.label = "fill_random", .id = -1, .after = {}};
   stream.launch(
       attributes,
-      [&](Stream& on, const StepLengths&) { launch_fill_random(on, tensor, seed, stddev); }, {});
+      [&](Stream& on, const StepLengths&) { launch_fill_random(on, tensor, seed, stddev, at); },
+      {});
 }
 
 void CudaDevice::arrange_weight(Stream& stream, const TensorView& weight) {

@@ -52,7 +52,9 @@ class CudaDevice final : public Device {
   std::unique_ptr<Event> create_event() override;
   [[nodiscard]] KernelTable& kernels() override { return kernels_; }
   [[nodiscard]] bool sets_up_late() const override { return true; }
-  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) override;
+  using Device::fill_random;
+  void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
+                   const MatrixPlace& at) override;
   void arrange_weight(Stream& stream, const TensorView& weight) override;
   double read_bandwidth() override;
   std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;

@@ -21,19 +21,32 @@ __global__ void fill_kernel(uint32_t* data, uint32_t pattern, int64_t count) {
   }
 }
 
-// Element i is number i % 4 of random block i / 4.
+// The part of a matrix to fill.
+struct MatrixPart {
+  int64_t rows;
+  int64_t columns;
+  MatrixPlace at;
+};
+
+// A thread takes four neighbours, those of one random block, of which a row's first and last may be in part
+// another part's.
 template <typename T>
-__global__ void fill_random_kernel(T* data, int64_t count, uint64_t seed, float stddev) {
+__global__ void fill_random_kernel(T* data, MatrixPart part, uint64_t seed, float stddev) {
   begin_kernel();
-  const int64_t num_blocks = (count + 3) / 4;
+  const int64_t first_block = part.at.column / 4;
+  const int64_t row_blocks = (part.at.column + part.columns + 3) / 4 - first_block;
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t block = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-       block < num_blocks; block += step) {
-    const random::NormalBlock normal = random::fill_block(seed, static_cast<uint64_t>(block));
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < part.rows * row_blocks; i += step) {
+    const int64_t row = i / row_blocks;
+    const int64_t block = first_block + i % row_blocks;
+    const random::NormalBlock normal =
+        random::fill_block(seed, random::matrix_block(part.at.row + row, block));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int64_t element = 4 * block + i;
-      if (element < count) data[element] = from_float<T>(normal.number[i] * stddev);
+    for (int j = 0; j < 4; ++j) {
+      const int64_t column = 4 * block + j - part.at.column;
+      if (column >= 0 && column < part.columns)
+        data[row * part.columns + column] = from_float<T>(normal.number[j] * stddev);
     }
   }
 }
@@ -50,12 +63,15 @@ void launch_fill(Stream& stream, void* device, uint32_t pattern, int64_t bytes) 
          bytes / 4);
 }
 
-void launch_fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) {
-  const int64_t count = tensor.shape.num_elements();
+void launch_fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
+                        const MatrixPlace& at) {
+  const Shape& shape = tensor.shape;
+  const int64_t columns = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
+  const MatrixPart part{shape.num_elements() / std::max<int64_t>(1, columns), columns, at};
   visit_stored(tensor.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch(stream, grid_for(div_up(count, 4)), fill_random_kernel<T>, tensor.as<T>(), count, seed,
-           stddev);
+    launch(stream, grid_for(part.rows * (div_up(columns, 4) + 1)), fill_random_kernel<T>,
+           tensor.as<T>(), part, seed, stddev);
   });
 }
 

@@ -89,6 +89,7 @@ std::pair<LoopCapture, cudaGraph_t> create_loop(const int32_t* again);
 // The end of an iteration: asks *again whether there is another.
 void launch_loop_end(Stream& stream, const LoopCapture& loop);
 // fill.cu
-void launch_fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev);
+void launch_fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
+                        const MatrixPlace& at);
 
 }  // namespace encore::cuda
