@@ -229,6 +229,31 @@ INSTANTIATE_TEST_SUITE_P(Models, TensorParallel,
                          ::testing::Values(Ranked::kLlama, Ranked::kQwen2, Ranked::kQwen3,
                                            Ranked::kExperts, Ranked::kOlmo2));
 
+// A model with random weights that two and three ranks divide, with 48 and 32 tokens each.
+model::ModelSource divisible_model() {
+  model::ModelSource source = testing::tiny_model(Tiny::kLlama);
+  source.config.num_heads = 6;
+  source.config.num_kv_heads = 6;
+  source.config.head_dim = 16;
+  source.config.hidden_size = 96;
+  source.config.intermediate_size = 96;
+  source.config.vocab_size = kVocabulary;
+  return source;
+}
+
+TEST(TensorParallelSynthetic, HasSlicesOfTheWeightsOfOneRank) {
+  const auto weights_of = [](int ranks) {
+    const auto device = create_cpu_device({.num_threads = 2, .num_ranks = ranks});
+    LoadOptions options = ranked_options(runtime::Graphs::kNone);
+    options.formats = {.quantize = true, .activations = model::Activations::k16Bit};
+    LoadedModel model(*device, divisible_model(), options);
+    return generate_all(model).tokens;
+  };
+  const auto expected = weights_of(1);
+  EXPECT_EQ(weights_of(2), expected);
+  EXPECT_EQ(weights_of(3), expected);
+}
+
 TEST(TensorParallelFp8, CutsCodesAndScalesAsTheyAreOnOneRank) {
   const RankedCheckpoint checkpoint(Ranked::kLlama);
   LoadOptions options = ranked_options(runtime::Graphs::kAuto);
@@ -337,7 +362,8 @@ TEST(TensorParallelRecordings, ExchangeThroughBuffersThatDifferFromTheirNeighbou
   runtime::Tables& tables = model.executor().loaded().tables;
   for (int segment = 0; segment < tables.num_segments(); ++segment) {
     for (const runtime::Launch& launch : tables.at(segment, StepKey::uniform(2))) {
-      if (launch.op.starts_with("all_")) buffers.push_back(launch.args.exchange_buffer);
+      if (launch.op.starts_with("all_") || launch.op == "gather_logits")
+        buffers.push_back(launch.args.exchange_buffer);
     }
   }
   EXPECT_EQ(buffers, (std::vector{0, 1, 0, 1, 0, 1}));

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "backend/cpu/simd.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/rounding.h"
 #include "model/checkpoint.h"
@@ -341,6 +342,38 @@ void Weights::fill_from(const std::filesystem::path& dir, Model& model, StagedCo
   }
 }
 
+void Weights::fill_pieces(uint64_t seed, const std::vector<ir::WeightPiece>& pieces,
+                          const TensorView& weight, std::string_view prefix, StagedCopy& copy) {
+  const int64_t columns = weight.shape.rank() == 1 ? 1 : weight.shape[weight.shape.rank() - 1];
+  const int64_t num_rows = weight.shape.num_elements() / columns;
+  auto* to = static_cast<std::byte*>(weight.data);
+  for (const ir::WeightPiece& piece : pieces) {
+    // Those that do not say how many rows they have share them evenly, as experts do.
+    const int64_t rows = piece.rows ? piece.rows->last - piece.rows->first
+                                    : piece.num_rows.value_or(num_rows / std::ssize(pieces));
+    const int64_t first_row = piece.rows.value_or(Range{}).first;
+    const int64_t first_column = piece.columns.value_or(Range{}).first;
+    const bool is_vector = weight.shape.rank() == 1;
+    TensorView part(to, weight.dtype, is_vector ? Shape{rows} : Shape{rows, columns});
+    to += part.num_bytes();
+    const auto factor = static_cast<float>(piece.factor);
+    const auto send_all = [&](float value) {
+      send(copy, std::vector<float>(static_cast<size_t>(rows * columns), factor * value), part);
+    };
+    if (piece.tensor.find("norm") != std::string::npos) {
+      send_all(1);
+    } else if (is_scale(piece)) {
+      send_all(kRandomStddev / kRandomCodeStddev);
+    } else {
+      device_.fill_random(
+          copy.stream(), part, seed ^ hash(std::string_view(piece.tensor).substr(prefix.size())),
+          factor * (weight.dtype == DType::kFP8 ? kRandomCodeStddev : kRandomStddev),
+          is_vector ? MatrixPlace{0, first_row} : MatrixPlace{first_row, first_column});
+    }
+  }
+  ENCORE_CHECK(to == static_cast<std::byte*>(weight.data) + weight.num_bytes());
+}
+
 void Weights::fill_from(const RandomWeights& random, Model& model, StagedCopy& copy) {
   // A weight is enqueued at once; to know that it is made, the stream is waited for. Where the first
   // ones show that all are made within a second, that is left to whoever needs them.
@@ -360,24 +393,15 @@ void Weights::fill_from(const RandomWeights& random, Model& model, StagedCopy& c
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     progress.update(static_cast<double>(done) / kMegabyte);
   };
-  // By place among the model's weights: what else a graph has does not change them.
-  uint64_t seed = random.seed;
   for (const ir::ValueId id : model.ids) {
     const ir::WeightRecipe& recipe = graph_.value(id).recipe;
     const TensorView& view = views_[id.index];
-    if (!recipe.has_slots) ++seed;  // room for adapters is no weight of the model
     if (recipe.has_slots) {
       copy.stream().fill(view.data, 0, view.num_bytes());
     } else if (recipe.pieces.empty()) {
       send(copy, recipe.constant, view);
-    } else if (recipe.pieces[0].tensor.find("norm") != std::string::npos) {
-      send(copy, std::vector<float>(view.shape.num_elements(), 1.0F), view);
-    } else if (is_scale(recipe.pieces[0])) {
-      send(copy, std::vector<float>(view.shape.num_elements(), kRandomStddev / kRandomCodeStddev),
-           view);
     } else {
-      device_.fill_random(copy.stream(), view, seed,
-                          view.dtype == DType::kFP8 ? kRandomCodeStddev : kRandomStddev);
+      fill_pieces(random.seed, recipe.pieces, view, model.prefix, copy);
     }
     enqueued += view.num_bytes();
     if (enqueued - done >= kBetweenReports && takes_long()) report();

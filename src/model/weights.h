@@ -19,7 +19,9 @@
 namespace encore::model {
 
 // Seeded random weights of a trained model's magnitude: matrices normal(0, 0.02), norms one, biases
-// normal(0, 0.02), and in FP8 normal codes with one scale that makes them so. The same numbers whatever the passes did to the recipes is not promised.
+// normal(0, 0.02), and in FP8 normal codes with one scale that makes them so. They are those of a checkpoint: a
+// number follows from its tensor's name and its place there, so that a rank's slices, and weights that are merged,
+// hold the same numbers as the whole tensors.
 struct RandomWeights {
   uint64_t seed = 1;
 };
@@ -72,6 +74,9 @@ class Weights {
   };
   void fill_from(const std::filesystem::path& dir, Model& model, StagedCopy& copy);
   void fill_from(const RandomWeights& random, Model& model, StagedCopy& copy);
+  // Makes the pieces of one weight. `prefix`: in front of their tensors' names.
+  void fill_pieces(uint64_t seed, const std::vector<ir::WeightPiece>& pieces,
+                   const TensorView& weight, std::string_view prefix, StagedCopy& copy);
 
   const ir::Graph& graph_;
   std::vector<Model> models_;

@@ -88,9 +88,11 @@ ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings,
   std::vector<std::string> names;
   for (const Node* node : siblings) {
     const ir::Value& weight = graph.value(node->inputs[operand]);
-    rows.value += weight.type.dims[cut_dim(weight)].value;
-    recipe.pieces.insert(recipe.pieces.end(), weight.recipe.pieces.begin(),
-                         weight.recipe.pieces.end());
+    const int64_t num_rows = weight.type.dims[cut_dim(weight)].value;
+    rows.value += num_rows;
+    std::vector<ir::WeightPiece> pieces = weight.recipe.pieces;
+    if (pieces.size() == 1) pieces[0].num_rows = num_rows;
+    recipe.pieces.insert(recipe.pieces.end(), pieces.begin(), pieces.end());
     names.push_back(weight.name);
   }
   const std::string name = join_names(std::move(names));
