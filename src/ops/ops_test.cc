@@ -134,6 +134,7 @@ TEST(Ops, SplitColumnsIntoPartsThatHaveSome) {
     return message_of(ErrorKind::kCompile, [&] { (void)split(std::move(sizes)); });
   };
   EXPECT_EQ(error({48, 15}), "op 'split': needs sizes that sum to N");
+  EXPECT_EQ(error({63, 1}), "");
   EXPECT_EQ(error({64, 0}), "op 'split': needs positive sizes");
 }
 
