@@ -142,13 +142,18 @@ TEST_F(ExecutorTest, RunsAnOpFromOutsideInEveryMode) {
 
 TEST_F(ExecutorTest, RecordsEveryStepForEveryModeWhereThatIsAskedFor) {
   make(bind_double, Graphs::kFull);
-  record();
+  const RecordingStats& stats = record();
   for (const auto& [graphs, mode] : {std::pair(Graphs::kNone, Mode::kEager),
                                      {Graphs::kPiecewise, Mode::kPiecewise},
                                      {Graphs::kFull, Mode::kFull}}) {
     executor_->set_graphs(graphs);
     EXPECT_EQ(executor_->begin(StepKey::uniform(2)).mode, mode);
     EXPECT_EQ(executor_->begin(StepKey::mixed(5, 1)).mode, mode);
+    const int64_t before = stats.replays;
+    (void)run(StepKey::uniform(2));
+    const int64_t num_replays = stats.replays - before;
+    EXPECT_EQ(num_replays > 0, mode != Mode::kEager);
+    EXPECT_EQ(num_replays == 1, mode == Mode::kFull);
   }
 }
 

@@ -26,6 +26,8 @@ TEST(SamplingParams, NameTheFieldThatIsWrong) {
   EXPECT_EQ(problem({.repetition_penalty = 0}),
             "repetition_penalty is above 0 and at most 10, not 0");
   EXPECT_NE(problem({.num_logprobs = 21})->find("num_logprobs"), std::string::npos);
+  EXPECT_NE(problem({.num_logprobs = -2})->find("num_logprobs"), std::string::npos);
+  EXPECT_EQ(problem({.num_logprobs = -1}), std::nullopt);
 }
 
 TEST(SamplingParams, TakeOnlyNumbersThatTheirFieldsHold) {
