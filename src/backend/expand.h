@@ -19,6 +19,9 @@ struct OpLaunch {
   // own scratch begins behind them.
   int64_t between_bytes = 0;
 
+  [[nodiscard]] int num_nodes() const {
+    return kernel->num_nodes == nullptr ? 1 : kernel->num_nodes(args);
+  }
   [[nodiscard]] bool reads_lengths() const {
     return kernel->reads_lengths != nullptr && kernel->reads_lengths(args);
   }

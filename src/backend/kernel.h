@@ -68,6 +68,8 @@ struct Kernel {
   std::string_view slow = {};
   // Does its launch follow StepLengths, which no recording knows? null: no.
   bool (*reads_lengths)(const KernelArgs& args) = nullptr;
+  // How many nodes of a recording a launch of it becomes. null: one.
+  int (*num_nodes)(const KernelArgs& args) = nullptr;
   // May it run a launch of `op`?
   [[nodiscard]] bool takes(std::string_view op, const KernelArgs& args) const;
 };

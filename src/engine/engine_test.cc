@@ -292,6 +292,27 @@ TEST_F(EngineTest, RecordsAsManyNodesAsItsTablesPredict) {
   EXPECT_GT(total.milliseconds(), 0);
 }
 
+// As kernels of experts do, which launch several times.
+TEST_F(EngineTest, PredictsAsManyNodesOfALaunchAsItsKernelSays) {
+  const runtime::Coverage& coverage = model_.executor().coverage();
+  const auto nodes_of_full_steps = [&](const KernelTable& kernels) {
+    std::vector<int> nodes;
+    for (const planning::BucketCost& cost :
+         planning::estimate_recordings(model_.program(), coverage, kernels).full)
+      nodes.push_back(cost.nodes);
+    return nodes;
+  };
+  KernelTable kernels = model_.executor().device().kernels();
+  std::vector<int> expected = nodes_of_full_steps(kernels);
+  for (int& nodes : expected)
+    nodes += 2;
+  const auto rows = kernels.rows();
+  Kernel embedding = *std::ranges::find(rows, std::string_view("embedding"), &Kernel::op);
+  embedding.num_nodes = [](const KernelArgs&) { return 3; };
+  kernels.add_first(embedding);
+  EXPECT_EQ(nodes_of_full_steps(kernels), expected);
+}
+
 TEST(LoadedModel, RefusesSequencesLongerThanTheModelWasMadeFor) {
   const auto device = create_cpu_device({.num_threads = 1});
   LoadOptions options = small_options();

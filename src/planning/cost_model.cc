@@ -36,8 +36,10 @@ class LaunchCounter {
       if (node.op->is_view || !runtime::step_of(program_, node, step)) continue;
       const KernelArgs args = runtime::make_args(program_, node, step, addresses_);
       for (const OpLaunch& launch : expand(kernels_, node.op->name, args)) {
-        launches.push_back({node.op, ir::types(program_.graph, node.inputs).values(),
-                            ir::types(program_.graph, node.outputs).values(), launch.kernel->name});
+        const LaunchForm form{node.op, ir::types(program_.graph, node.inputs).values(),
+                              ir::types(program_.graph, node.outputs).values(),
+                              launch.kernel->name};
+        launches.insert(launches.end(), static_cast<size_t>(launch.num_nodes()), form);
       }
     }
     return launches;

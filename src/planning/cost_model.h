@@ -43,7 +43,7 @@ struct RecordingEstimate {
 };
 
 // Estimates the recordings that `coverage` asks for on a device with these kernels; the device need
-// not be in this machine. A node is a launch; a kernel that launches more than once counts as one.
+// not be in this machine. A node is a launch, or as many as the kernel says (Kernel::num_nodes).
 // Errors: kUnsupported naming an op without a kernel.
 RecordingEstimate estimate_recordings(const passes::Program& program,
                                       const runtime::Coverage& coverage,

@@ -21,7 +21,6 @@
 namespace encore::cuda {
 namespace {
 
-constexpr int64_t kRowsPerPart = 4096;  // bounds the memory between the launches
 constexpr int kSortThreads = 1024;
 constexpr int kLanes = 32;
 constexpr unsigned kAllLanes = 0xffffffffU;
@@ -427,7 +426,7 @@ struct Between {
   Between(const KernelArgs& args, int rows_per_tile) {
     const TensorView& down = args.inputs["down"];
     const int64_t size = size_of(args.inputs["x"].dtype);
-    const int64_t rows = std::min(args.inputs["x"].num_rows(), kRowsPerPart);
+    const int64_t rows = std::min(args.inputs["x"].num_rows(), kExpertRowsPerPart);
     pairs = rows * args.inputs["experts"].shape[1];
     max_tiles = pairs / rows_per_tile + std::min(pairs, down.shape[0]);
     const auto take = [&](int64_t num_bytes) {
@@ -549,8 +548,8 @@ BoundLaunch bind_tiles(const KernelArgs& args) {
   allow(TypeTag<Float8>{});
   return [args](Stream& stream, const StepLengths&) {
     const int64_t num_rows = args.inputs["x"].num_rows();
-    for (int64_t first = 0; first < num_rows; first += kRowsPerPart)
-      launch_part<T, kRows>(stream, args, first, std::min(kRowsPerPart, num_rows - first));
+    for (int64_t first = 0; first < num_rows; first += kExpertRowsPerPart)
+      launch_part<T, kRows>(stream, args, first, std::min(kExpertRowsPerPart, num_rows - first));
   };
 }
 

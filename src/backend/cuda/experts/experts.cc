@@ -33,6 +33,18 @@ bool accepts_groups(const KernelArgs& args) {
   return size_of(x.dtype) == 2 && are_packed && (args.batch_invariant || !has_few_pairs(args));
 }
 
+// Sorting, two products and the sum of each part of the rows.
+int expert_groups_nodes(const KernelArgs& args) {
+  constexpr int64_t kNodesOfAPart = 4;
+  const int64_t parts = div_up(args.inputs["x"].num_rows(), kExpertRowsPerPart);
+  return static_cast<int>(kNodesOfAPart * parts);
+}
+
+// Two products; the second adds up.
+int expert_rows_nodes(const KernelArgs& /*args*/) {
+  return 2;
+}
+
 }  // namespace
 
 std::span<const Kernel> expert_kernels() {
@@ -52,12 +64,14 @@ std::span<const Kernel> expert_kernels() {
              .accepts = accepts_groups,
              .workspace = expert_groups_workspace,
              .bind = bind_expert_groups,
-             .optional = {"gate_up_scale", "down_scale"}},
+             .optional = {"gate_up_scale", "down_scale"},
+             .num_nodes = expert_groups_nodes},
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.rows",
              .workspace = expert_rows_workspace,
              .bind = bind_expert_rows,
-             .optional = {"gate_up_scale", "down_scale"}},
+             .optional = {"gate_up_scale", "down_scale"},
+             .num_nodes = expert_rows_nodes},
   };
   return kRows;
 }

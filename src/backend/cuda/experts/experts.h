@@ -31,6 +31,8 @@ BoundLaunch bind_expert_rows(Device& device, const KernelArgs& args);
 // The kernels of expert_groups.cu sort rows by expert and use the tensor cores. They need elements
 // of 16 bits, and rows aligned to 16 bytes. A row's bits depend neither on how many rows there are
 // nor on what others choose.
+// Parts of so many rows bound the memory between the launches.
+inline constexpr int64_t kExpertRowsPerPart = 4096;
 Workspace expert_groups_workspace(const KernelArgs& args);
 BoundLaunch bind_expert_groups(Device& device, const KernelArgs& args);
 
