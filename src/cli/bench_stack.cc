@@ -254,10 +254,10 @@ void bench_stack(const BenchStackOptions& options) {
     json::array rows;
     for (const StackRow& row : result.rows)
       rows.push_back(row_json(row, ms_per_token(result.rows[0])));
-    out["batches"].push_back(json::object{{"batch", batch},
-                                          {"steps", stack.num_steps()},
-                                          {"num_buffers", result.num_buffers},
-                                          {"rows", std::move(rows)}});
+    out["batches"].as_array().push_back(json::object{{"batch", batch},
+                                                     {"steps", stack.num_steps()},
+                                                     {"num_buffers", result.num_buffers},
+                                                     {"rows", std::move(rows)}});
   }
   if (options.bench.json) print(json::to_text(out) + "\n");
 }
