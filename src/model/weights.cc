@@ -344,6 +344,11 @@ void Weights::fill_from(const std::filesystem::path& dir, Model& model, StagedCo
 
 void Weights::fill_pieces(uint64_t seed, const std::vector<ir::WeightPiece>& pieces,
                           const TensorView& weight, std::string_view prefix, StagedCopy& copy) {
+  if (is_scale(pieces[0])) {
+    const float scale = static_cast<float>(pieces[0].factor) * kRandomStddev / kRandomCodeStddev;
+    return send(copy, std::vector<float>(static_cast<size_t>(weight.shape.num_elements()), scale),
+                weight);
+  }
   const int64_t columns = weight.shape.rank() == 1 ? 1 : weight.shape[weight.shape.rank() - 1];
   const int64_t num_rows = weight.shape.num_elements() / columns;
   auto* to = static_cast<std::byte*>(weight.data);
@@ -357,13 +362,8 @@ void Weights::fill_pieces(uint64_t seed, const std::vector<ir::WeightPiece>& pie
     TensorView part(to, weight.dtype, is_vector ? Shape{rows} : Shape{rows, columns});
     to += part.num_bytes();
     const auto factor = static_cast<float>(piece.factor);
-    const auto send_all = [&](float value) {
-      send(copy, std::vector<float>(static_cast<size_t>(rows * columns), factor * value), part);
-    };
     if (piece.tensor.find("norm") != std::string::npos) {
-      send_all(1);
-    } else if (is_scale(piece)) {
-      send_all(kRandomStddev / kRandomCodeStddev);
+      send(copy, std::vector<float>(static_cast<size_t>(rows * columns), factor), part);
     } else {
       device_.fill_random(
           copy.stream(), part, seed ^ hash(std::string_view(piece.tensor).substr(prefix.size())),
