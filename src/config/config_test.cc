@@ -85,6 +85,7 @@ TEST(Config, ReadsBackWhatItPrints) {
   options.put(*find_option("burst_steps"), int64_t{16});
   options.put(*find_option("speculative_tokens"), Names{"2", "4"});
   options.put(*find_option("speculative_acceptance"), std::string{"rejection"});
+  options.put(*find_option("speculative_slowdown"), 1.5);
   options.put(*find_option("speculative_method"), std::string{"ngram"});
   options.put(*find_option("draft_model"), std::string{"/drafts"});
   options.put(*find_option("speculative_ngram"), int64_t{3});
