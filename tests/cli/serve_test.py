@@ -274,7 +274,7 @@ class StartAndEndTest(CliTest):
             self.assertEqual(server.process.wait(PATIENCE), 0)
 
     def test_a_burst_is_cut_off_where_it_is(self):
-        with Server("--max-batch-size", 16, "--burst-steps", 64, "--drain-timeout", 0) as server:
+        with Server("--max-batch-size", 16, "--burst-steps", 16, "--drain-timeout", 0) as server:
             events = server.events(prompt=PROMPT, max_tokens=1000, ignore_eos=True, n=16)
             next(events)
             server.process.send_signal(signal.SIGTERM)
