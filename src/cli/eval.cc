@@ -81,7 +81,7 @@ struct Evaluation {
 
 using Windows = std::vector<std::vector<int32_t>>;
 
-// What options make of the model's numbers: ", quantized to fp8".
+// Says how options change the model's numbers: ", quantized to fp8".
 std::string numbers_text(const model::FormatOptions& formats) {
   const std::string weights = formats.quantize ? ", quantized to fp8" : "";
   switch (formats.activations) {

@@ -27,7 +27,7 @@ struct Estimated {
   planning::RecordingEstimate estimate;
   int64_t arena_bytes = 0;
   int64_t kv_bytes_per_token = 0;
-  // Of one sequence of the longest length; and where all layers have the same pages.
+  // The bytes are those of one sequence of the longest length; and of one where all layers have the same pages.
   int64_t max_seq_len = 0;
   int64_t sequence_bytes = 0;
   int64_t sequence_bytes_of_one_group = 0;

@@ -18,7 +18,7 @@ passes::Program program_of(const std::string& model, int64_t max_num_tokens) {
   return compile_model(model::find_model(model), options, /*num_pages=*/64);
 }
 
-// Of the largest expert_mlp in a step of so many tokens. Layers share it.
+// Returns the bytes that the largest expert_mlp takes in a step of so many tokens. Layers share them.
 int64_t scratch_of_experts(const passes::Program& program, const KernelTable& kernels,
                            int64_t tokens) {
   const planning::NoMemory addresses(program);
@@ -44,7 +44,7 @@ TEST(ExpertMemory, IsThatOfAPartOfTheRowsHoweverManyThereAre) {
   }
 }
 
-// What a row's experts make between their products is scratch, so the plan of values knows of none.
+// Scratch holds what a row's experts make between their products, so the plan of values knows of none.
 TEST(ExpertMemory, TakesNoPlaceAmongTheValuesOfAStep) {
   const model::ModelConfig config = model::find_model("synthetic:qwen3-30b-a3b").config;
   const int64_t top_k = config.experts->num_experts_per_tok;

@@ -40,7 +40,7 @@ class GrammarTime {
     const Stop stop{spent_, request.mask_time};
     return ask(*request.matcher);
   }
-  // What its thread computes while it lives, it computes for the grammars of the step.
+  // Counts all that its thread computes while it lives for the grammars of the step.
   class Computing {
    public:
     explicit Computing(GrammarTime& time) : time_(time) {}

@@ -15,7 +15,7 @@ struct StepRows {
   std::span<const int32_t> ids;    // new tokens; see model::last_token_of for one not known yet
   int64_t first = 0;               // position of the first of them
   std::span<const int32_t> pages;  // in order, for all of its tokens
-  // Those of layers with a window, in order, where they have pages of their own; the first
+  // They are those of layers with a window, in order, where such layers have pages of their own; the first
   // `num_unseen_pages` are not looked at.
   std::span<const int32_t> window_pages = {};
   int64_t num_unseen_pages = 0;

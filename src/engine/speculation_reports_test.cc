@@ -1,4 +1,4 @@
-// What users of other engines reported about speculation, each with the input that shows it.
+// Users of other engines reported these faults of speculation; each test has the input that shows one.
 #include <map>
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ TEST_P(SpeculationReports, ABiasHoldsAgainstWhatTheDraftsAre) {
   for (const Drafting& drafting : all_with(4)) {
     const auto model = load(drafting);
     Engine engine(*model, {});
-    // Beside one that takes drafts.
+    // The request gets the same beside one that takes drafts.
     const Request beside{.prompt = prompt_of(12, 3), .max_tokens = 16};
     EXPECT_EQ(tokens(answers(engine, {request, beside})[0]), expected);
     EXPECT_GT(engine.draft_counts().tokens, 0);

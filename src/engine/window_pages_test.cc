@@ -34,7 +34,7 @@ class WindowPagesEngineTest : public testing::DeviceTest {
     return testing::with_feature(options);
   }
 
-  // What requests get of which some begin alike, one of them after the others have ended.
+  // Returns the texts of requests of which some begin alike, one of them after the others have ended.
   static Texts texts(LoadedModel& model, const EngineOptions& how, int64_t* hit_tokens = nullptr) {
     Engine engine(model, how);
     Texts texts;

@@ -32,7 +32,7 @@ struct WeightPiece {
   double factor = 1;
   std::optional<Range> columns = {};
   std::optional<WeightTransform> transform = {};
-  // Of all rows, beside other pieces: so many does the weight take them to be. Absent: as many as are left.
+  // The weight takes all rows of the piece to be so many, beside other pieces. Absent: as many as are left.
   std::optional<int64_t> num_rows = {};
 
   friend bool operator==(const WeightPiece&, const WeightPiece&) = default;

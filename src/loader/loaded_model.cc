@@ -141,7 +141,7 @@ std::optional<ir::ValueId> find_weight(const ir::Graph& graph, const ir::Value& 
   return std::nullopt;
 }
 
-// Those of the whole model, of which a rank's program has a share.
+// Returns the sizes of the whole model's adapters, of which a rank's program has a share.
 model::LoraSizes lora_sizes(const model::ModelSource& source, const LoadOptions& options) {
   LoadOptions whole = options;
   whole.rank = {};

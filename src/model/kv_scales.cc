@@ -40,7 +40,7 @@ double power_of_two_from(double scale) {
   return std::exp2(std::ceil(std::log2(scale)));
 }
 
-// Of K or of V: the largest scale of a layer's heads, and each head's share of it where they differ.
+// The scales of K, or of V: the largest one of a layer's heads, and each head's share of it where they differ.
 struct HeadScales {
   double largest = 1;
   std::vector<double> shares = {};
@@ -142,7 +142,7 @@ bool takes_rows(const ir::Graph& graph, const std::string& projection, size_t nu
           }));
 }
 
-// What the projection multiplies is over `factor`; so are static scales of that.
+// The projection multiplies rows that are over `factor`; so are their static scales.
 void divide_static_scales(ir::Graph& graph, const std::string& projection, double factor) {
   for_static_products(graph, projection, [&](ir::Node& node) {
     node.attrs.set("x_scale", node.attrs.get_double("x_scale") / factor);

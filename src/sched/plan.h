@@ -33,7 +33,7 @@ struct Plan {
   void move_on(SequenceId sequence, int64_t count);
 };
 
-// What is known of a step before the number of its drafts is chosen.
+// The scheduler knows so much of a step before the number of its drafts is chosen.
 struct DraftableStep {
   int64_t sequences = 0;      // that generate
   int64_t without = 0;        // of them, those that take no drafts

@@ -85,7 +85,7 @@ void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Co
   const TensorView& x = args.inputs["x"];
   const int64_t size = row_size(x);
   const int64_t num_rows = x.num_rows();
-  // Behind its rows, a rank says until which step a burst runs; that of rank 0 counts.
+  // A rank says behind its rows until which step a burst runs; the word of rank 0 counts.
   const TensorView* const marks = args.inputs.find("ring_marks");
   const int64_t behind_rows = num_rows * size;
   const int64_t bytes = behind_rows + (marks != nullptr ? size_of(DType::kI32) : 0);

@@ -20,7 +20,7 @@ struct LoraSize {
 };
 // By module, as adapters name it.
 using LoraSizes = std::map<std::string, LoraSize, std::less<>>;
-// Those of the projections that adapters may change, of a whole model's graph.
+// Returns the sizes of the projections that adapters may change, in a whole model's graph.
 LoraSizes lora_sizes(const ir::Graph& graph);
 
 // Lifetime: refers to the memory of the weights. Threads: const, so any.

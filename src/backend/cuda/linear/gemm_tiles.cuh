@@ -69,7 +69,8 @@ struct Worker {
   int rank;  // of the block in its cluster
   int cluster;
   int num_clusters;
-  // Of the block. Equal in all lanes in a way that the compiler knows: tensor cores take uniform registers.
+  // It counts in the block, and is equal in all lanes in a way that the compiler knows: tensor cores take uniform
+  // registers.
   int warp;
 
   [[nodiscard]] __device__ __forceinline__ bool multiplies() const { return warp < kConsumerWarps; }
