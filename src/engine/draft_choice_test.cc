@@ -150,7 +150,7 @@ TEST(DraftChoice, KeepsMixedStepsShortForSequencesThatTakeNone) {
       << "112 tokens more of 464 are below a quarter, 224 are not";
 }
 
-// Beside prompts, drafts make a step longer by their share of its tokens.
+// Drafts make a step with prompts longer by their share of its tokens.
 TEST(DraftChoice, BesidePromptsGoesByTheTokensOfAStep) {
   DraftChoice choice(kDraftCounts);
   EXPECT_EQ(choice.choose_mixed({.sequences = 8, .prompt_tokens = 512}), 4)

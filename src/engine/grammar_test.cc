@@ -357,7 +357,7 @@ TEST_P(GrammarTest, SequencesThatAStepHasNoTimeForSitItOutAndLoseNothing) {
   load(runtime::Graphs::kAuto);
   Cost quick;
   std::vector<Request> requests;
-  // So few tokens that the grammars end no sequence where a busy machine sleeps longer than it is told.
+  // The answers have so few tokens that the grammars end none where a busy machine sleeps longer than it is told.
   for (int32_t i = 0; i < 3; ++i) {
     Request request{.prompt = Tokens(static_cast<size_t>(3 + 20 * i), i + 1), .max_tokens = 3};
     request.sampling = {.temperature = 1, .frequency_penalty = 0.5F, .seed = i};

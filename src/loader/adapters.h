@@ -56,8 +56,8 @@ struct AdapterStats {
   AdapterSlotStats slots;
 };
 
-// Which adapter has which slot is decided here, once for all ranks: a slot is an adapter's when all have their
-// shares of it there. A load that fails on one of them has failed.
+// Decides once for all ranks which adapter has which slot: a slot is an adapter's when all of them have their
+// shares of it there. A load that fails on one rank has failed.
 //
 // Threads: any, but for fill(), release(), slots() and wait_for(), which are those of who steps. Lifetime:
 // refers to the device.

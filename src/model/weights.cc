@@ -353,7 +353,7 @@ void Weights::fill_pieces(uint64_t seed, const std::vector<ir::WeightPiece>& pie
   const int64_t num_rows = weight.shape.num_elements() / columns;
   auto* to = static_cast<std::byte*>(weight.data);
   for (const ir::WeightPiece& piece : pieces) {
-    // Those that do not say how many rows they have share them evenly, as experts do.
+    // Pieces that do not say how many rows they have share them evenly, as experts do.
     const int64_t rows = piece.rows ? piece.rows->last - piece.rows->first
                                     : piece.num_rows.value_or(num_rows / std::ssize(pieces));
     const int64_t first_row = piece.rows.value_or(Range{}).first;
