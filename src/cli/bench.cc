@@ -62,6 +62,13 @@ void add_runs_option(Command& verb, BenchOptions& options) {
       ->type_name("N");
 }
 
+void add_steps_option(Command& verb, std::optional<int64_t>& steps, std::string_view by_default) {
+  verb.add_option("--steps", steps,
+                  fmt::format("Steps that are timed in a run. Default: {}", by_default))
+      ->range(int64_t{1}, int64_t{1} << 20)
+      ->type_name("N");
+}
+
 void add_replays_option(Command& verb, std::optional<int>& runs) {
   verb.add_option("--runs", runs, "Replays, of which the median counts. Default: 15, on the CPU 3")
       ->range(1, 1000);

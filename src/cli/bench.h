@@ -47,6 +47,8 @@ void add_bench_model_options(Command& verb, BenchOptions& options,
                              std::vector<std::string_view> but = {});
 void add_batch_option(Command& verb, BenchOptions& options);  // --batch
 void add_runs_option(Command& verb, BenchOptions& options);   // --runs
+// Adds --steps, the steps of a run. `by_default`: so many, in words.
+void add_steps_option(Command& verb, std::optional<int64_t>& steps, std::string_view by_default);
 // Adds --runs, for a benchmark that replays one op's launches.
 void add_replays_option(Command& verb, std::optional<int>& runs);
 

@@ -440,10 +440,7 @@ void add_bench_decode(Command& bench) {
   auto options =
       std::make_shared<BenchDecodeOptions>();  // shared by the parser's options and the callback
   add_bench_options(*verb, options->bench, {config::Group::kSpeculation});
-  verb->add_option("--steps", options->steps,
-                   "Steps that are timed in a run. Default: 128, on the CPU 16")
-      ->range(int64_t{1}, int64_t{1} << 20)
-      ->type_name("N");
+  add_steps_option(*verb, options->steps, "128, on the CPU 16");
   verb->add_option("--warmup-tokens", options->warmup_tokens,
                    "Tokens of the last sequence before timing starts. Default: 33, on the CPU 4")
       ->range(int64_t{1}, int64_t{1} << 20)

@@ -375,10 +375,7 @@ void add_bench_speculate(Command& bench) {
       ->type_name("A,A,...")
       ->capture_default_str();
   add_acceptance_options(*verb, options->acceptance);
-  verb->add_option("--steps", options->steps,
-                   "Steps that are timed in a run. Default: 64, on the CPU 24")
-      ->range(int64_t{1}, int64_t{1} << 20)
-      ->type_name("N");
+  add_steps_option(*verb, options->steps, "64, on the CPU 24");
   verb->add_option("--warmup-tokens", options->warmup_tokens,
                    "Tokens of the last sequence before timing starts")
       ->range(int64_t{1}, int64_t{1} << 20)

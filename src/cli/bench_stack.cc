@@ -286,10 +286,7 @@ void add_bench_stack(Command& bench) {
                    "Probability that a draft is right if those in front of it are: A")
       ->type_name("A")
       ->capture_default_str();
-  verb->add_option("--steps", options->steps,
-                   "Steps that are timed in a run. Default: 64, on the CPU 16")
-      ->range(int64_t{1}, int64_t{1} << 20)
-      ->type_name("N");
+  add_steps_option(*verb, options->steps, "64, on the CPU 16");
   verb->add_option("--warmup-tokens", options->warmup_tokens,
                    "Tokens of the last sequence before timing starts")
       ->range(int64_t{1}, int64_t{1} << 20)
