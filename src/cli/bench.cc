@@ -22,7 +22,7 @@ namespace encore::cli {
 void add_bench_options(Command& verb, BenchOptions& options,
                        std::initializer_list<config::Group> more) {
   add_batch_option(verb, options);
-  add_runs_option(verb, options);
+  add_runs_option(verb, options, kBenchRuns);
   using config::Group;
   std::vector<Group> groups = {Group::kParallel, Group::kGraphs, Group::kRecording, Group::kLoop,
                                Group::kDiagnosis};
@@ -55,22 +55,23 @@ void add_batch_option(Command& verb, BenchOptions& options) {
       ->capture_default_str();
 }
 
-void add_runs_option(Command& verb, BenchOptions& options) {
+void add_runs_option(Command& verb, BenchOptions& options, const measure::ByDevice& otherwise) {
   verb.add_option("--runs", options.runs,
-                  "Runs, of which the median counts. Default: 5, on the CPU 3")
+                  "Runs, of which the median counts. Default: " + otherwise.text())
       ->range(1, 1000)
       ->type_name("N");
 }
 
-void add_steps_option(Command& verb, std::optional<int64_t>& steps, std::string_view by_default) {
-  verb.add_option("--steps", steps,
-                  fmt::format("Steps that are timed in a run. Default: {}", by_default))
+void add_steps_option(Command& verb, std::optional<int64_t>& steps,
+                      const measure::ByDevice& otherwise) {
+  verb.add_option("--steps", steps, "Steps that are timed in a run. Default: " + otherwise.text())
       ->range(int64_t{1}, int64_t{1} << 20)
       ->type_name("N");
 }
 
 void add_replays_option(Command& verb, std::optional<int>& runs) {
-  verb.add_option("--runs", runs, "Replays, of which the median counts. Default: 15, on the CPU 3")
+  verb.add_option("--runs", runs,
+                  "Replays, of which the median counts. Default: " + measure::kReplays.text())
       ->range(1, 1000);
 }
 

@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "config/settings.h"
 #include "engine/engine.h"
+#include "measure/timing.h"
 #include "planning/step_log_writer.h"
 
 namespace encore::cli {
@@ -37,6 +38,9 @@ void add_bench_serve(Command& bench);
 void add_bench_sleep(Command& bench);
 void add_bench_speculate(Command& bench);
 void add_bench_stack(Command& bench);
+// How many runs a benchmark of steps has where --runs does not say.
+constexpr measure::ByDevice kBenchRuns{.gpu = 5, .cpu = 3};
+
 // The flags of BenchOptions.
 void add_bench_options(Command& verb, BenchOptions& options,
                        std::initializer_list<config::Group> more = {});
@@ -46,9 +50,11 @@ void add_bench_model_options(Command& verb, BenchOptions& options,
                              const std::vector<config::Group>& more = {},
                              std::vector<std::string_view> but = {});
 void add_batch_option(Command& verb, BenchOptions& options);  // --batch
-void add_runs_option(Command& verb, BenchOptions& options);   // --runs
-// Adds --steps, the steps of a run. `by_default`: so many, in words.
-void add_steps_option(Command& verb, std::optional<int64_t>& steps, std::string_view by_default);
+// Adds --runs. `otherwise`: how many the verb has where it is not given.
+void add_runs_option(Command& verb, BenchOptions& options, const measure::ByDevice& otherwise);
+// Adds --steps, the steps of a run, likewise.
+void add_steps_option(Command& verb, std::optional<int64_t>& steps,
+                      const measure::ByDevice& otherwise);
 // Adds --runs, for a benchmark that replays one op's launches.
 void add_replays_option(Command& verb, std::optional<int>& runs);
 

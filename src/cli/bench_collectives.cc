@@ -24,10 +24,12 @@ struct BenchCollectivesOptions {
   config::Settings settings;
   std::vector<int64_t> rows;
   int64_t columns = 4096;
-  int64_t calls = 0;
+  std::optional<int64_t> calls;
   std::optional<int> runs;
   bool json = false;
 };
+
+constexpr measure::ByDevice kCalls{.gpu = 1024, .cpu = 16};
 
 constexpr const char* kBenchCollectivesFooter =
     R"(Microseconds of one call between the ranks of --tensor-parallel, in bf16, on rows of COLUMNS numbers: calls are recorded one
@@ -155,15 +157,15 @@ void bench_collectives(BenchCollectivesOptions options) {
     options.rows = on_cpu ? std::vector<int64_t>{1, 8}
                           : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
   }
-  if (options.calls == 0) options.calls = on_cpu ? 16 : 1024;
-  options.calls = round_up(options.calls, 2);  // so that a replay's first buffer follows its last
+  // So that a replay's first buffer follows its last.
+  const int64_t calls = round_up(options.calls.value_or(kCalls.on(device->kind())), 2);
   const int runs = measure::num_replays(options.runs, *device);
   Table table({"rows", "KB", "all_reduce us", "then norm us", "fused us"});
   json::array rows;
   for (const int64_t count : options.rows) {
     const int64_t bytes = count * options.columns * 2;
     const auto time = [&](Collective what) {
-      return time_collective(*device, what, count, options.columns, options.calls, runs);
+      return time_collective(*device, what, count, options.columns, calls, runs);
     };
     const double sum = time(Collective::kSum);
     const double then_norm = time(Collective::kThenNorm);
@@ -182,13 +184,13 @@ void bench_collectives(BenchCollectivesOptions options) {
                                      {"device", device->info().name},
                                      {"ranks", device->rank().size},
                                      {"columns", options.columns},
-                                     {"calls", options.calls},
+                                     {"calls", calls},
                                      {"cases", rows}}) +
           "\n");
     return;
   }
   print(fmt::format("collectives between {} ranks, rows of {}: {} calls in a recording\n{}\n\n",
-                    device->rank().size, options.columns, options.calls, device->info().name) +
+                    device->rank().size, options.columns, calls, device->info().name) +
         table.text());
 }
 
@@ -205,7 +207,7 @@ void add_bench_collectives(Command& bench) {
   verb->add_option("--columns", options->columns, "Numbers of a row")
       ->range(int64_t{1}, int64_t{1} << 20)
       ->capture_default_str();
-  verb->add_option("--calls", options->calls, "Calls in a recording. Default: 1024, on the CPU 16")
+  verb->add_option("--calls", options->calls, "Calls in a recording. Default: " + kCalls.text())
       ->range(int64_t{1}, int64_t{1} << 16);
   add_replays_option(*verb, options->runs);
   add_json_flag(*verb, options->json);

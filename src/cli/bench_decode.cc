@@ -83,15 +83,17 @@ struct DecodeModeResult {
   [[nodiscard]] double step_ms() const { return median(runs_ms); }
 };
 
+constexpr measure::ByDevice kDecodeSteps{.gpu = 128, .cpu = 16};
+constexpr measure::ByDevice kDecodeWarmUpTokens{.gpu = 33, .cpu = 4};
+
 Protocol protocol(const BenchDecodeOptions& options, DeviceKind device) {
-  const bool is_cpu = device == DeviceKind::kCpu;
   Protocol protocol;
-  protocol.runs = options.bench.runs.value_or(is_cpu ? 3 : 5);
+  protocol.runs = options.bench.runs.value_or(static_cast<int>(kBenchRuns.on(device)));
   protocol.decoding.batch = options.bench.batch;
   protocol.decoding.context = options.bench.context;
   protocol.decoding.burst_steps = options.bench.settings.serving.engine.burst_steps;
-  protocol.decoding.steps = options.steps.value_or(is_cpu ? 16 : 128);
-  protocol.decoding.warmup_tokens = options.warmup_tokens.value_or(is_cpu ? 4 : 33);
+  protocol.decoding.steps = options.steps.value_or(kDecodeSteps.on(device));
+  protocol.decoding.warmup_tokens = options.warmup_tokens.value_or(kDecodeWarmUpTokens.on(device));
   return protocol;
 }
 
@@ -440,9 +442,10 @@ void add_bench_decode(Command& bench) {
   auto options =
       std::make_shared<BenchDecodeOptions>();  // shared by the parser's options and the callback
   add_bench_options(*verb, options->bench, {config::Group::kSpeculation});
-  add_steps_option(*verb, options->steps, "128, on the CPU 16");
+  add_steps_option(*verb, options->steps, kDecodeSteps);
   verb->add_option("--warmup-tokens", options->warmup_tokens,
-                   "Tokens of the last sequence before timing starts. Default: 33, on the CPU 4")
+                   "Tokens of the last sequence before timing starts. Default: " +
+                       kDecodeWarmUpTokens.text())
       ->range(int64_t{1}, int64_t{1} << 20)
       ->type_name("N");
   verb->add_option(

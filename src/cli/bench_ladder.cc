@@ -61,7 +61,9 @@ int replays_per_sample(const BenchLadderOptions& options, DeviceKind device, int
 }
 
 int num_runs(const BenchLadderOptions& options, DeviceKind device) {
-  return options.bench.runs.value_or(device == DeviceKind::kCpu ? 3 : 7);
+constexpr measure::ByDevice kLadderRuns{.gpu = 7, .cpu = 3};
+
+  return options.bench.runs.value_or(static_cast<int>(kLadderRuns.on(device)));
 }
 
 // The options that the ladder is timed with, and the length of the longest sequence.
@@ -293,7 +295,7 @@ void add_bench_ladder(Command& bench) {
   auto options =
       std::make_shared<BenchLadderOptions>();  // shared by the parser's options and the callback
   add_bench_model_options(*verb, options->bench);
-  add_runs_option(*verb, options->bench);
+  add_runs_option(*verb, options->bench, kLadderRuns);
   verb->add_option(
           "--step", options->step,
           "decode: the decode ladder; prompt: the token ladder, by steps that read prompts")

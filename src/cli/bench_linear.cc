@@ -37,6 +37,8 @@ struct BenchLinearOptions {
   bool json = false;
 };
 
+constexpr measure::ByDevice kRotationMb{.gpu = 2048, .cpu = 256};
+
 constexpr const char* kBenchLinearFooter =
     R"(The products of a decoder layer of the model, in the order of a step and with what passes fused to them (norm, addition, SiLU),
 recorded one after the other and replayed over several copies of the weights in turn, so that caches hold none of them. What a launch
@@ -92,7 +94,7 @@ class ChainTimer {
   ChainTimer(Device& device, const ir::Graph& graph, const BenchLinearOptions& options)
       : device_(device),
         graph_(graph),
-        rotation_mb_(options.rotation_mb.value_or(on_cpu() ? 256 : 2048)),
+        rotation_mb_(options.rotation_mb.value_or(kRotationMb.on(device.kind()))),
         runs_(measure::num_replays(options.runs, device)),
         stream_(device.create_stream()) {}
 
@@ -358,7 +360,7 @@ void add_bench_linear(Command& bench) {
       ->delimiter(',')
       ->range(int64_t{1}, int64_t{65536});
   verb->add_option("--rotation-mb", options->rotation_mb,
-                   "Weights that are read in turn, in MiB. Default: 2048, on the CPU 256")
+                   "Weights that are read in turn, in MiB. Default: " + kRotationMb.text())
       ->range(int64_t{1}, int64_t{1} << 16);
   verb->add_option("--formats", options->formats,
                    "Formats of weights: the model's, or all that are served, beside each other")

@@ -99,7 +99,8 @@ std::vector<MixedResult> run_all(Bench& bench, measure::FilledKv& kv,
                                  const BenchMixedOptions& options,
                                  const std::vector<runtime::Graphs>& modes) {
   const int64_t context = options.bench.context;
-  const int runs = options.bench.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 5);
+  const int runs =
+      options.bench.runs.value_or(static_cast<int>(kBenchRuns.on(bench.device->kind())));
   std::vector<MixedResult> results;
   for (const int64_t prompt_tokens : options.prompt_tokens) {
     const size_t first = results.size();
@@ -211,7 +212,7 @@ void add_bench_mixed(Command& bench) {
       ->range(int64_t{1}, int64_t{1} << 24)
       ->type_name("C")
       ->capture_default_str();
-  add_runs_option(*verb, options->bench);
+  add_runs_option(*verb, options->bench, kBenchRuns);
   add_json_flag(*verb, options->bench.json);
   using config::Group;
   // The sizes of the step are given: neither ladders nor limits.

@@ -80,7 +80,7 @@ std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& optio
   std::vector<PrefillModeResult> results;
   for (const runtime::Graphs graphs : modes)
     results.push_back({graphs, {}, {}});
-  const int runs = options.runs.value_or(bench.device->kind() == DeviceKind::kCpu ? 3 : 5);
+  const int runs = options.runs.value_or(static_cast<int>(kBenchRuns.on(bench.device->kind())));
   for (int i = 0; i <= runs; ++i) {
     for (PrefillModeResult& result : results) {
       bench.model->executor().set_graphs(result.graphs);

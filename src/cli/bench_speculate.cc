@@ -92,6 +92,9 @@ struct DraftAlone {
   int64_t weight_bytes = 0;
 };
 
+constexpr measure::ByDevice kSpeculateRuns{.gpu = 3, .cpu = 3};
+constexpr measure::ByDevice kSpeculateSteps{.gpu = 64, .cpu = 24};
+
 // Loads one model after the other on one device, and times its steps.
 class Speculation {
  public:
@@ -107,11 +110,12 @@ class Speculation {
 
   [[nodiscard]] Bench& bench() { return bench_; }
   [[nodiscard]] measure::DecodingOptions decoding() const {
-    const bool is_cpu = bench_.device != nullptr && bench_.device->kind() == DeviceKind::kCpu;
     return {.batch = options_.bench.batch,
             .context = options_.bench.context,
             .warmup_tokens = options_.warmup_tokens,
-            .steps = options_.steps.value_or(is_cpu ? 24 : 64)};
+            .steps = options_.steps.value_or(bench_.device == nullptr
+                                                 ? kSpeculateSteps.gpu
+                                                 : kSpeculateSteps.on(bench_.device->kind()))};
   }
 
   // Times the model that is loaded. `rates`: how often drafts are right, where it has any.
@@ -119,7 +123,7 @@ class Speculation {
     loader::LoadedModel& model = *bench_.model;
     if (model.limits().num_drafts > 0) measure::force_acceptance(rates, model.executor().loaded());
     std::vector<measure::TimedSteps> runs;
-    const int num_runs = options_.bench.runs.value_or(3);
+    const int num_runs = options_.bench.runs.value_or(kSpeculateRuns.gpu);
     for (int i = is_warm_ ? 0 : -kWarmUpRuns; i < num_runs; ++i) {
       engine::Engine engine(model, bench_.loop);
       measure::DecodingOptions decoding = this->decoding();
@@ -204,7 +208,7 @@ class Speculation {
     engine::EngineOptions loop = bench_.loop;
     loop.overlap = false;
     std::vector<double> runs;
-    for (int i = 0; i < options_.bench.runs.value_or(3); ++i) {
+    for (int i = 0; i < options_.bench.runs.value_or(kSpeculateRuns.gpu); ++i) {
       engine::Engine guesses(*draft, loop);
       engine::Engine checks(*bench_.model, loop);
       runs.push_back(measure::time_apart(guesses, checks, num_drafts, this->decoding()));
@@ -358,7 +362,7 @@ void add_bench_speculate(Command& bench) {
       std::make_shared<BenchSpeculateOptions>();  // shared by the parser's options and the
                                                   // callback
   add_batch_option(*verb, options->bench);
-  add_runs_option(*verb, options->bench);
+  add_runs_option(*verb, options->bench, kSpeculateRuns);
   using config::Group;
   add_bench_model_options(*verb, options->bench,
                           {Group::kGraphs, Group::kRecording, Group::kSpeculation},
@@ -375,7 +379,7 @@ void add_bench_speculate(Command& bench) {
       ->type_name("A,A,...")
       ->capture_default_str();
   add_acceptance_options(*verb, options->acceptance);
-  add_steps_option(*verb, options->steps, "64, on the CPU 24");
+  add_steps_option(*verb, options->steps, kSpeculateSteps);
   verb->add_option("--warmup-tokens", options->warmup_tokens,
                    "Tokens of the last sequence before timing starts")
       ->range(int64_t{1}, int64_t{1} << 20)

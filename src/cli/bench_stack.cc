@@ -79,6 +79,9 @@ model::ModelSource one_layer_head(model::ModelConfig config) {
   return {std::move(config), std::nullopt};
 }
 
+constexpr measure::ByDevice kStackRuns{.gpu = 3, .cpu = 3};
+constexpr measure::ByDevice kStackSteps{.gpu = 64, .cpu = 16};
+
 // The rows of one batch, on one device.
 class Stack {
  public:
@@ -123,11 +126,12 @@ class Stack {
     return setup::open_source(bench_options_.settings).config.quantization.has_value();
   }
   [[nodiscard]] measure::DecodingOptions decoding() const {
-    const bool is_cpu = bench_.device != nullptr && bench_.device->kind() == DeviceKind::kCpu;
     return {.batch = bench_options_.batch,
             .context = bench_options_.context,
             .warmup_tokens = options_.warmup_tokens,
-            .steps = options_.steps.value_or(is_cpu ? 16 : 64)};
+            .steps = options_.steps.value_or(bench_.device == nullptr
+                                                 ? kStackSteps.gpu
+                                                 : kStackSteps.on(bench_.device->kind()))};
   }
   [[nodiscard]] loader::LoadOptions load_options(int64_t num_drafts) const {
     loader::LoadOptions load = decode_load_options(bench_options_);
@@ -175,7 +179,7 @@ class Stack {
                                 model.executor().loaded());
     }
     std::vector<measure::TimedSteps> runs;
-    for (int i = -kWarmUpRuns; i < bench_options_.runs.value_or(3); ++i) {
+    for (int i = -kWarmUpRuns; i < bench_options_.runs.value_or(kStackRuns.gpu); ++i) {
       engine::Engine engine(model, bench_.step_by_step());
       measure::DecodingOptions decoding = this->decoding();
       decoding.seed = static_cast<uint64_t>(std::max(i, 0)) + 1;
@@ -274,7 +278,7 @@ void add_bench_stack(Command& bench) {
       ->delimiter(',')
       ->type_name("B,B,...")
       ->capture_default_str();
-  add_runs_option(*verb, options->bench);
+  add_runs_option(*verb, options->bench, kStackRuns);
   using config::Group;
   add_bench_model_options(*verb, options->bench, {Group::kRecording, Group::kSpeculation},
                           {"speculative_tokens"});
@@ -286,7 +290,7 @@ void add_bench_stack(Command& bench) {
                    "Probability that a draft is right if those in front of it are: A")
       ->type_name("A")
       ->capture_default_str();
-  add_steps_option(*verb, options->steps, "64, on the CPU 16");
+  add_steps_option(*verb, options->steps, kStackSteps);
   verb->add_option("--warmup-tokens", options->warmup_tokens,
                    "Tokens of the last sequence before timing starts")
       ->range(int64_t{1}, int64_t{1} << 20)

@@ -170,16 +170,20 @@ void add_bisect(Command& app) {
   Command* verb = app.add_subcommand("bisect", "Find the first launch where two modes differ");
   verb->footer(kBisectFooter);
   const auto options = std::make_shared<BisectOptions>();
-  verb->add_option("--batch", options->batch, "Sequences in the step. Default: 4")
+  verb->add_option("--batch", options->batch, "Sequences in the step")
       ->range(1, 4096)
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
   verb->add_option("--tokens", options->tokens,
                    "A mixed step of that many tokens instead of a decode step; more than --batch")
       ->type_name("N");
-  verb->add_option("--mode", options->mode, "piecewise, full or both. Default: both")
+  verb->add_option("--mode", options->mode, "piecewise, full or both")
       ->one_of({"piecewise", "full", "both"})
-      ->type_name("MODE");
-  verb->add_option("--seed", options->seed, "Of tokens and KV. Default: 1")->type_name("N");
+      ->type_name("MODE")
+      ->capture_default_str();
+  verb->add_option("--seed", options->seed, "Of tokens and KV")
+      ->type_name("N")
+      ->capture_default_str();
   add_json_flag(*verb, options->json);
   verb->group("Inputs: of the step", {"--seed"});
   using config::Group;

@@ -354,8 +354,11 @@ void add_generate(Command& app) {
                    "Ends the text where it comes up; may be given several times")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  verb->add_option("--max-tokens", options->max_tokens,
-                   "Tokens to generate at most. Default: 200, or what the model still has room for")
+  verb->add_option(
+          "--max-tokens", options->max_tokens,
+          fmt::format("Tokens to generate at most. Default: {}, or what the model still has "
+                      "room for",
+                      setup::kDefaultMaxTokens))
       ->range(int64_t{1}, int64_t{1} << 30)
       ->type_name("N");
   add_sampling_options(*verb, options->sampling);

@@ -364,9 +364,10 @@ void add_graphs(Command& app) {
   verb->add_option(
           "--replays", options->replays,
           "With --measure: steps of every size between two looks at the driver's figure of "
-          "used memory. Default: 0")
+          "used memory")
       ->range(0, 1000000)
-      ->type_name("N");
+      ->type_name("N")
+      ->capture_default_str();
   verb->add_flag("--coverage", options->coverage,
                  "Which of all admissible steps are replayed, and how, without a log");
   verb->add_flag("--eligibility", options->eligibility,

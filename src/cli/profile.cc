@@ -39,6 +39,7 @@ them, its calls and `rest` do not. Without CUPTI (./dev setup fetches it) a GPU'
 
 constexpr int64_t kDefaultPromptTokens = 512;
 
+constexpr measure::ByDevice kProfileSteps{.gpu = 32, .cpu = 8};
 struct ProfileOptions {
   BenchOptions bench;
   std::string step = "decode";
@@ -212,7 +213,7 @@ std::string step_text(const ProfiledStep& step, int64_t context) {
 }
 
 measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
-  const int64_t steps = options.steps.value_or(bench.device->kind() == DeviceKind::kCpu ? 8 : 32);
+  const int64_t steps = options.steps.value_or(kProfileSteps.on(bench.device->kind()));
   const measure::DecodingOptions decoding = decoding_options(options, steps);
   const ir::Graph& graph = bench.model->program().graph;
   const ProfiledStep step = profiled_step(options, decoding);
@@ -262,7 +263,8 @@ void profile_verb(const ProfileOptions& options) {
   // The device decides how many steps there are, so ask as for the most.
   loader::LoadOptions load = profile_load_options(options);
   add_adapters(options.adapters, load.adapters);
-  const measure::DecodingOptions decoding = decoding_options(options, options.steps.value_or(32));
+  const measure::DecodingOptions decoding =
+      decoding_options(options, options.steps.value_or(kProfileSteps.gpu));
   const ProfiledStep step = profiled_step(options, decoding);
   const int64_t longest =
       std::max(options.bench.context + decoding.max_tokens(load.limits), step.prompt_tokens);
@@ -298,11 +300,13 @@ void add_profile(Command& app) {
                    "is alone")
       ->one_of({"decode", "mixed", "prompt"})
       ->capture_default_str();
-  verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of that prompt. Default: 512")
+  verb->add_option("--prompt-tokens", options->prompt_tokens,
+                   fmt::format("Tokens of that prompt. Default: {}", kDefaultPromptTokens))
       ->range(int64_t{2}, int64_t{1} << 20)
       ->type_name("N");
-  verb->add_option("--steps", options->steps,
-                   "Steps that are timed, and as many that are traced. Default: 32, on the CPU 8")
+  verb->add_option(
+          "--steps", options->steps,
+          "Steps that are timed, and as many that are traced. Default: " + kProfileSteps.text())
       ->range(int64_t{2}, int64_t{4096})
       ->type_name("N");
   verb->add_option("--html", options->html,

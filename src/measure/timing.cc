@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include <fmt/format.h>
+
 #include "base/processor_time.h"
 #include "base/rounding.h"
 
@@ -16,8 +18,12 @@ double thread_cpu_seconds() {
   return std::chrono::duration<double>(thread_processor_time()).count();
 }
 
+std::string ByDevice::text() const {
+  return gpu == cpu ? std::to_string(gpu) : fmt::format("{}, on the CPU {}", gpu, cpu);
+}
+
 int num_replays(std::optional<int> runs, const Device& device) {
-  return runs.value_or(device.kind() == DeviceKind::kCpu ? 3 : 15);
+  return runs.value_or(static_cast<int>(kReplays.on(device.kind())));
 }
 
 int64_t num_copies(int64_t rotation_mb, int64_t bytes) {

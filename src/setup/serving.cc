@@ -11,7 +11,6 @@ namespace encore::setup {
 namespace {
 
 constexpr int64_t kDefaultMaxNumTokens = 2048;
-constexpr int64_t kDefaultMaxTokens = 200;
 // Leaves the rest of the memory to other programs on the machine.
 constexpr double kHostFraction = 0.25;
 

@@ -24,8 +24,9 @@ loader::LoadOptions serving_load_options(const config::Settings& settings,
 
 // The most tokens that a prompt and its generated text have together.
 int64_t longest_text(const config::Settings& settings, const model::ModelConfig& config);
-// The number of tokens to generate where a request does not say: 200, or as many as there is room
+// The number of tokens to generate where a request does not say: these, or as many as there is room
 // for behind the prompt.
+inline constexpr int64_t kDefaultMaxTokens = 200;
 int64_t default_max_tokens(int64_t prompt_tokens, int64_t longest_text);
 
 // The template in `file`; the checkpoint's where that is empty. Errors: those of ChatTemplate::load().

@@ -1,6 +1,7 @@
 """The command line as people type it: mistakes get the right answer, and shells and man know every option."""
 
 import os
+import re
 import shutil
 import subprocess
 import unittest
@@ -71,6 +72,14 @@ class ShellTest(CliTest):
         self.assertIn("encore generate --prompt", of_all)
         for verb in ("tokenize", "detokenize", "doctor", "config", "bench", "man"):
             self.assertNotIn("encore generate", self.run_encore(verb, "--help").stdout, verb)
+
+    def test_help_and_a_verb_read_a_default_from_one_place(self):
+        """Options of the table have src/setup/defaults_test.cc; a verb's own say numbers by their constants, or as CLI11 reads them."""
+        for source in sorted((harness.SOURCE / "src" / "cli").glob("*.cc")):
+            self.assertEqual(re.findall(r'.*[Dd]efault:? [0-9].*', source.read_text()), [], source.name)
+        for verb, says in (("bench decode", "5, on the CPU 3"), ("bench ladder", "7, on the CPU 3"), ("bench speculate", "3")):
+            text = " ".join(self.run_encore(*verb.split(), "--help-all").stdout.split())
+            self.assertIn(f"Runs, of which the median counts. Default: {says}", text)
 
     def test_bash_completes_verbs_options_and_values(self):
         script = self.work / "encore.bash"
