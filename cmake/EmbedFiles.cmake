@@ -1,6 +1,6 @@
-# cmake -DOUTPUT=FILE -P EmbedFiles.cmake -- FILE...
+# cmake -DOUTPUT=FILE -DMODULE=NAME -DHEADER=NAME.h -P EmbedFiles.cmake -- FILE...
 #
-# Writes a C++ file whose function `embedded_files()` gives each FILE's name and bytes.
+# Writes a C++ file whose function `embedded_files()`, which the module's header declares, gives each FILE's name and bytes.
 set(files)
 set(is_file FALSE)
 foreach(i RANGE ${CMAKE_ARGC})
@@ -22,9 +22,9 @@ foreach(file IN LISTS files)
   string(APPEND rows "      {\"${name}\", {reinterpret_cast<const char*>(kBytes${number}), sizeof(kBytes${number})}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE "${OUTPUT}" "#include \"server/page.h\"
+file(WRITE "${OUTPUT}" "#include \"${MODULE}/${HEADER}\"
 
-namespace encore::server {
+namespace encore::${MODULE} {
 namespace {
 
 ${arrays}
@@ -36,5 +36,5 @@ ${rows}  };
   return files;
 }
 
-}  // namespace encore::server
+}  // namespace encore::${MODULE}
 ")

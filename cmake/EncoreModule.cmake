@@ -16,6 +16,18 @@ function(encore_module name)
   endif()
 endfunction()
 
+# encore_embed(MODULE HEADER FILE...)
+#
+# Makes files a part of a module: `embedded_files()`, which HEADER of the module declares, gives their names and bytes.
+function(encore_embed module header)
+  set(embed "${PROJECT_SOURCE_DIR}/cmake/EmbedFiles.cmake")
+  add_custom_command(OUTPUT embedded_files.cc
+    COMMAND "${CMAKE_COMMAND}" -DOUTPUT=embedded_files.cc -DMODULE=${module} -DHEADER=${header} -P "${embed}" -- ${ARGN}
+    DEPENDS ${ARGN} "${embed}"
+    VERBATIM)
+  target_sources(encore_${module} PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/embedded_files.cc")
+endfunction()
+
 # Sets `result` to whether the tests of a module are built.
 function(encore_has_tests module result)
   if(ENCORE_TESTS STREQUAL "ON" OR module IN_LIST ENCORE_TESTS)

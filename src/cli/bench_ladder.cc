@@ -15,6 +15,7 @@
 #include "measure/decoding.h"
 #include "measure/floor.h"
 #include "measure/ladder_times.h"
+#include "measure/report_page.h"
 #include "model/config.h"
 #include "setup/open.h"
 #include "setup/options.h"
@@ -60,9 +61,9 @@ int replays_per_sample(const BenchLadderOptions& options, DeviceKind device, int
       options.reads_prompts() ? std::clamp<int64_t>(kPromptTokens / bucket, 1, kMost) : kMost);
 }
 
-int num_runs(const BenchLadderOptions& options, DeviceKind device) {
 constexpr measure::ByDevice kLadderRuns{.gpu = 7, .cpu = 3};
 
+int num_runs(const BenchLadderOptions& options, DeviceKind device) {
   return options.bench.runs.value_or(static_cast<int>(kLadderRuns.on(device)));
 }
 
@@ -240,15 +241,39 @@ std::vector<measure::BucketTime> time_buckets(Bench& bench, const BenchLadderOpt
   return times;
 }
 
-measure::LadderText ladder_text(const BenchLadderOptions& options, const Bench& bench,
-                                const measure::Rates& best) {
-  const bool prompts = options.reads_prompts();
-  return {prompts ? "token ladder" : "decode ladder", prompts ? "tokens" : "sequences",
-          fmt::format("{}, {}, on {}", model_text(options.bench.settings),
-                      prompts ? "prompts from their first token on"
-                              : fmt::format("{} tokens of context", options.bench.context),
-                      bench.device->info().name),
-          measure::rates_text(best)};
+std::string ladder_name(const BenchLadderOptions& options) {
+  return options.reads_prompts() ? "token ladder" : "decode ladder";
+}
+
+// Says what is timed, and on what.
+std::string timed_text(const BenchLadderOptions& options, const Bench& bench) {
+  return fmt::format("{}, {}, on {}", model_text(options.bench.settings),
+                     options.reads_prompts()
+                         ? "prompts from their first token on"
+                         : fmt::format("{} tokens of context", options.bench.context),
+                     bench.device->info().name);
+}
+
+json::object ladder_json(const BenchLadderOptions& options, Bench& bench,
+                         const runtime::Limits& limits, const measure::Rates& best,
+                         const std::vector<measure::BucketTime>& times) {
+  json::object out = bench_json("ladder", options.bench, bench);
+  out.erase("batch");
+  if (options.reads_prompts()) out.erase("context");
+  out["step"] = options.step;
+  out["ladder"] = ladder_name(options);
+  out["counts"] = options.reads_prompts() ? "tokens" : "sequences";
+  out["max_batch_size"] = limits.max_batch_size;
+  out["max_num_tokens"] = limits.max_num_tokens;
+  out["floor"] = measure::rates_text(best);
+  out["floor_gb_per_s"] = best.bytes_per_s / 1e9;
+  out["floor_tflop_per_s"] = best.flops_per_s / 1e12;
+  out["buckets"] = measure::times_json(times);
+  if (options.has_eager()) {
+    const auto last = measure::pays_up_to(times);
+    out["pays_up_to"] = last ? json::value(*last) : json::value(nullptr);
+  }
+  return out;
 }
 
 void bench_ladder(BenchLadderOptions options) {
@@ -265,27 +290,13 @@ void bench_ladder(BenchLadderOptions options) {
                      measure::total_bytes(bucket_floors(bench, options, kv, largest, {})));
   const std::vector<measure::BucketTime> times =
       time_buckets(bench, options, kv, best, ladder.sizes());
-  const measure::LadderText text = ladder_text(options, bench, best);
-  if (!options.html.empty()) write_file(options.html, measure::ladder_html(times, text));
-  if (options.bench.json) {
-    json::object out = bench_json("ladder", options.bench, bench);
-    out.erase("batch");
-    if (options.reads_prompts()) out.erase("context");
-    out["step"] = options.step;
-    out["max_batch_size"] = load.options.limits.max_batch_size;
-    out["max_num_tokens"] = load.options.limits.max_num_tokens;
-    out["floor"] = text.floor;
-    out["floor_gb_per_s"] = best.bytes_per_s / 1e9;
-    out["floor_tflop_per_s"] = best.flops_per_s / 1e12;
-    out["buckets"] = measure::times_json(times);
-    if (options.has_eager()) {
-      const auto last = measure::pays_up_to(times);
-      out["pays_up_to"] = last ? json::value(*last) : json::value(nullptr);
-    }
-    return print(json::to_text(out) + "\n");
-  }
-  print(fmt::format("{}: {}\nfloor: {}\n\n{}\n  {}\n", text.ladder, text.what, text.floor,
-                    measure::times_text(times), summary_text(times)));
+  const std::string what = timed_text(options, bench);
+  const json::object report = ladder_json(options, bench, load.options.limits, best, times);
+  if (!options.html.empty())
+    write_file(options.html, measure::report_page("bench ladder", what, report));
+  if (options.bench.json) return print(json::to_text(report) + "\n");
+  print(fmt::format("{}: {}\nfloor: {}\n\n{}\n  {}\n", ladder_name(options), what,
+                    measure::rates_text(best), measure::times_text(times), summary_text(times)));
 }
 
 }  // namespace

@@ -20,9 +20,9 @@
 #include "cli/verbs.h"
 #include "diagnose/probe.h"
 #include "measure/eval_text.h"
-#include "measure/html.h"
 #include "measure/logits_comparison.h"
 #include "measure/prompt_step.h"
+#include "measure/report_page.h"
 #include "measure/weight_errors.h"
 #include "setup/open.h"
 #include "setup/options.h"
@@ -355,59 +355,12 @@ json::object evaluation_json(const Evaluation& report) {
   return object;
 }
 
-using NamedErrors = std::vector<std::pair<std::string, double>>;
-
-// A section with a bar for each error, over the largest of them.
-std::string error_section(std::string_view heading, std::string_view what,
-                          const NamedErrors& errors) {
-  if (errors.empty()) return "";
-  double largest = 0;
-  for (const auto& [name, error] : errors)
-    largest = std::max(largest, error);
-  std::string rows;
-  for (const auto& [name, error] : errors) {
-    rows += fmt::format(
-        R"(<tr><td>{}</td><td>{:.3e}</td><td class="track"><div style="width:{:.1f}%"></div></td></tr>)",
-        measure::html_escaped(name), error, largest > 0 ? 100 * error / largest : 0);
-  }
-  return fmt::format(
-      R"(<section><h2>{}</h2><p>{}</p><div class="scroll"><table>{}</table></div></section>)",
-      heading, what, rows);
-}
-
-std::string evaluation_html(const Evaluation& report) {
-  constexpr std::string_view kStyle =
-      "td.track { width: 60%; } td.track div { background: var(--bar); height: 10px; "
-      "border-radius: 3px; }";
-  const measure::LogitsFigures& f = report.figures;
-  std::string tiles = measure::html_tile(fmt::format("{:.4f}", f.perplexity), "perplexity");
-  if (!report.against.empty()) {
-    tiles += measure::html_tile(fmt::format("{:.4f}", f.reference_perplexity), "of the reference");
-    tiles += measure::html_tile(fmt::format("{:.2e}", f.mean_kl), "mean KL divergence, nats");
-    tiles += measure::html_tile(percent(f.same_top), "same likeliest token");
-  }
-  NamedErrors tensors;
-  for (const measure::WeightError& tensor : report.tensors)
-    tensors.emplace_back(tensor.tensor, tensor.error);
-  return measure::html_page(
-      "encore eval", "Evaluation", evaluation_title(report),
-      "<div class=\"tiles\">" + tiles + "</div>" +
-          error_section("Error by layer",
-                        "Relative error of the residual stream behind each layer, on the first "
-                        "tokens of the text.",
-                        report.layers) +
-          error_section("Worst tensors",
-                        "Relative error of the numbers that weights stand for, the largest first.",
-                        tensors) +
-          "<section><h2>All figures</h2><pre>" +
-          measure::html_escaped(figures_table(report).text()) + "</pre></section>",
-      kStyle);
-}
-
 void eval(const EvalOptions& options) {
   const Evaluation report = evaluation_of(options);
-  if (!options.html.empty()) write_file(options.html, evaluation_html(report));
-  print(options.json ? json::to_text(evaluation_json(report)) + "\n" : evaluation_text(report));
+  const json::object object = evaluation_json(report);
+  if (!options.html.empty())
+    write_file(options.html, measure::report_page("eval", evaluation_title(report), object));
+  print(options.json ? json::to_text(object) + "\n" : evaluation_text(report));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 #include "cli/verbs.h"
 #include "config/options.h"
 #include "loader/compatibility.h"
-#include "measure/graphs_html.h"
+#include "measure/report_page.h"
 #include "planning/cost_model.h"
 #include "planning/coverage_report.h"
 #include "planning/ladder_report.h"
@@ -104,19 +104,26 @@ planning::PricedLadder chosen_ladder(const char* flag, const std::string& text,
                                 workload);
 }
 
+// The steps that one ladder is asked for, and its price beside that of others.
+struct LadderPrices {
+  planning::Workload workload;
+  planning::PricedLadder chosen;
+  std::vector<planning::PricedLadder> others;
+};
+
 // All that the report says, however it is printed.
 struct Report {
   std::string log;
   int64_t num_steps = 0;
   int64_t num_idle = 0;
-  std::vector<measure::LadderPlot> ladders;
+  std::vector<LadderPrices> ladders;
   Logged logged;
   planning::PlannedCoverage planned;
 
   [[nodiscard]] int64_t hits() const {
     int64_t hits = 0;
-    for (const measure::LadderPlot& plot : ladders)
-      hits += plot.chosen.price.hits;
+    for (const LadderPrices& prices : ladders)
+      hits += prices.chosen.price.hits;
     return hits;
   }
   [[nodiscard]] int64_t steps() const { return num_steps - num_idle; }
@@ -125,8 +132,8 @@ struct Report {
   }
   [[nodiscard]] int64_t padding() const {
     int64_t padding = 0;
-    for (const measure::LadderPlot& plot : ladders)
-      padding += plot.chosen.price.padding;
+    for (const LadderPrices& prices : ladders)
+      padding += prices.chosen.price.padding;
     return padding;
   }
 };
@@ -134,22 +141,22 @@ struct Report {
 // Plans coverage up to the limits given, or else up to the largest steps that the log or the
 // ladders have.
 planning::PlannedCoverage planned_for(const GraphsOptions& options,
-                                      const std::vector<measure::LadderPlot>& plots) {
+                                      const std::vector<LadderPrices>& ladders) {
   loader::LoadOptions load = setup::load_options(options.settings);
-  const auto largest = [](const measure::LadderPlot& plot) {
-    return std::max(plot.workload.max, plot.chosen.ladder.sizes().back());
+  const auto largest = [](const LadderPrices& prices) {
+    return std::max(prices.workload.max, prices.chosen.ladder.sizes().back());
   };
-  load.sequences = plots[0].chosen.ladder;
-  load.tokens = plots[1].chosen.ladder;
+  load.sequences = ladders[0].chosen.ladder;
+  load.tokens = ladders[1].chosen.ladder;
   // A log may have steps larger than Encore forms.
   const auto capped = [](std::string_view option, int64_t size) {
     return std::min(size, static_cast<int64_t>(config::find_option(option)->range.max));
   };
   load.limits.max_batch_size =
-      capped("max_batch_size", options.settings.max_batch_size.value_or(largest(plots[0])));
+      capped("max_batch_size", options.settings.max_batch_size.value_or(largest(ladders[0])));
   load.limits.max_num_tokens =
       capped("max_num_tokens", options.settings.max_num_tokens.value_or(
-                                   std::max(largest(plots[1]), load.limits.max_batch_size)));
+                                   std::max(largest(ladders[1]), load.limits.max_batch_size)));
   if (options.settings.max_seq_len) load.limits.max_seq_len = *options.settings.max_seq_len;
   setup::split_if_asked(options.settings, load);
   return planning::plan_coverage(load);
@@ -174,10 +181,10 @@ Report make_report(const GraphsOptions& options) {
   if (!options.settings.model.empty()) {
     const RecordingMemory memory = recording_memory(
         options.settings, setup::load_options(options.settings).limits.max_batch_size);
-    for (measure::LadderPlot& plot : report.ladders) {
-      const bool is_decode = plot.workload.key == "decode";
-      plot.chosen.kv_tokens = memory.kv_tokens(is_decode, plot.chosen.ladder);
-      for (planning::PricedLadder& other : plot.others)
+    for (LadderPrices& prices : report.ladders) {
+      const bool is_decode = prices.workload.key == "decode";
+      prices.chosen.kv_tokens = memory.kv_tokens(is_decode, prices.chosen.ladder);
+      for (planning::PricedLadder& other : prices.others)
         other.kv_tokens = memory.kv_tokens(is_decode, other.ladder);
     }
   }
@@ -185,14 +192,14 @@ Report make_report(const GraphsOptions& options) {
   return report;
 }
 
-std::string ladder_text(const measure::LadderPlot& plot) {
-  const int64_t steps = plot.chosen.price.steps;
-  if (steps == 0) return fmt::format("{}: none in the log\n", plot.workload.what);
-  std::vector<planning::PricedLadder> rows{plot.chosen};
-  rows.insert(rows.end(), plot.others.begin(), plot.others.end());
-  return fmt::format("{} {}, the largest of {} {}\n{}\n{}", steps, plot.workload.what,
-                     plot.workload.histogram.back().size, plot.workload.rows,
-                     planning::verdict_text(plot.chosen, plot.workload),
+std::string ladder_text(const LadderPrices& prices) {
+  const int64_t steps = prices.chosen.price.steps;
+  if (steps == 0) return fmt::format("{}: none in the log\n", prices.workload.what);
+  std::vector<planning::PricedLadder> rows{prices.chosen};
+  rows.insert(rows.end(), prices.others.begin(), prices.others.end());
+  return fmt::format("{} {}, the largest of {} {}\n{}\n{}", steps, prices.workload.what,
+                     prices.workload.histogram.back().size, prices.workload.rows,
+                     planning::verdict_text(prices.chosen, prices.workload),
                      planning::ladder_table(rows).text());
 }
 
@@ -223,8 +230,8 @@ std::string report_text(const Report& report) {
       report.num_idle > 0 ? fmt::format(", {} idle ones left out", report.num_idle) : "");
   text += fmt::format("hit rate {}, {} steps above the ladders ({})\n\n",
                       percent(report.hit_rate()), report.steps() - report.hits(), kAboveLadder);
-  for (const measure::LadderPlot& plot : report.ladders)
-    text += ladder_text(plot) + (&plot == &report.ladders.back() ? "" : "\n");
+  for (const LadderPrices& prices : report.ladders)
+    text += ladder_text(prices) + (&prices == &report.ladders.back() ? "" : "\n");
   return text + logged_text(report.logged) + "\n" + planning::coverage_text(report.planned);
 }
 
@@ -252,19 +259,25 @@ json::object report_json(const Report& report) {
                    {"hit_rate", report.hit_rate()},
                    {"padding", report.padding()},
                    {"reasons", std::move(reasons)}};
-  for (const measure::LadderPlot& plot : report.ladders) {
-    json::object ladder = planning::ladder_json(plot.chosen);
-    ladder["sizes"] = planning::sizes_json(plot.chosen.ladder);
-    ladder["steps"] = plot.chosen.price.steps;
-    ladder["hits"] = plot.chosen.price.hits;
-    ladder["rows"] = plot.chosen.price.rows;
+  for (const LadderPrices& prices : report.ladders) {
+    json::object ladder = planning::ladder_json(prices.chosen);
+    ladder["what"] = prices.workload.what;
+    ladder["counts"] = prices.workload.rows;
+    ladder["sizes"] = planning::sizes_json(prices.chosen.ladder);
+    ladder["steps"] = prices.chosen.price.steps;
+    ladder["hits"] = prices.chosen.price.hits;
+    json::array histogram;
+    for (const planning::SizeCount& count : prices.workload.histogram)
+      histogram.push_back(json::array{count.size, count.steps});
+    ladder["histogram"] = std::move(histogram);
+    ladder["verdict"] = planning::verdict_text(prices.chosen, prices.workload);
     ladder["largest_step"] =
-        plot.workload.histogram.empty() ? 0 : plot.workload.histogram.back().size;
+        prices.workload.histogram.empty() ? 0 : prices.workload.histogram.back().size;
     json::array schedules;
-    for (const planning::PricedLadder& other : plot.others)
+    for (const planning::PricedLadder& other : prices.others)
       schedules.push_back(planning::ladder_json(other));
     ladder["schedules"] = std::move(schedules);
-    out[plot.workload.key] = std::move(ladder);
+    out[prices.workload.key] = std::move(ladder);
   }
   out["coverage"] = planning::coverage_json(report.planned);
   const Logged& logged = report.logged;
@@ -275,24 +288,6 @@ json::object report_json(const Report& report) {
       {"median_host_us", times_json(logged.host_us)},
       {"median_gpu_us", times_json(logged.gpu_us)}};
   return out;
-}
-
-measure::GraphsPage page_of(const Report& report) {
-  measure::GraphsPage page{report.log,
-                           report.steps(),
-                           report.hit_rate(),
-                           report.padding(),
-                           {},
-                           {},
-                           report.ladders,
-                           planning::coverage_shares(report.planned.report)};
-  if (report.hits() < report.steps())
-    page.reasons.push_back({kAboveLadder, report.steps() - report.hits()});
-  for (const auto& [mode, steps] : report.logged.modes)
-    page.modes.push_back({mode, steps});
-  for (const auto& [reason, steps] : report.logged.reasons)
-    page.reasons.push_back({reason + " (logged)", steps});
-  return page;
 }
 
 void print_eligibility(const GraphsOptions& options) {
@@ -342,8 +337,10 @@ void graphs(const GraphsOptions& options) {
          "--estimate or --measure");
   }
   const Report report = make_report(options);
-  if (!options.html.empty()) write_file(options.html, measure::graphs_html(page_of(report)));
-  print(options.json ? json::to_text(report_json(report)) + "\n" : report_text(report));
+  const json::object object = report_json(report);
+  if (!options.html.empty())
+    write_file(options.html, measure::report_page("graphs", report.log, object));
+  print(options.json ? json::to_text(object) + "\n" : report_text(report));
 }
 
 }  // namespace
@@ -353,7 +350,7 @@ void add_graphs(Command& app) {
       "graphs", "Coverage, hit rate and padding of a log's steps; what recordings cost");
   auto options = std::make_shared<GraphsOptions>();  // shared by the parser and the callback
   verb->add_option("--log", options->log, "The step log to report on")->type_name("FILE");
-  verb->add_option("--html", options->html, "Write the report as a page with plots as well")
+  verb->add_option("--html", options->html, "Write the report as a page with ladders as well")
       ->type_name("FILE");
   verb->add_flag("--estimate", options->estimate,
                  "Predict nodes, recording time and memory by size instead");

@@ -15,6 +15,7 @@
 #include "cli/verbs.h"
 #include "measure/decoding.h"
 #include "measure/floor.h"
+#include "measure/report_page.h"
 #include "measure/timing.h"
 #include "setup/open.h"
 
@@ -38,8 +39,8 @@ what it computes at best, op by op. The CPU computes within the host's calls: it
 them, its calls and `rest` do not. Without CUPTI (./dev setup fetches it) a GPU's kernels are not traced.)";
 
 constexpr int64_t kDefaultPromptTokens = 512;
-
 constexpr measure::ByDevice kProfileSteps{.gpu = 32, .cpu = 8};
+
 struct ProfileOptions {
   BenchOptions bench;
   std::string step = "decode";
@@ -275,14 +276,13 @@ void profile_verb(const ProfileOptions& options) {
   profile.what = fmt::format("{}, {}, {}, on {}", model_text(options.bench.settings),
                              dtype_text(bench.model->dtype(), bench.model->kv_dtype()),
                              step_text(step, options.bench.context), bench.device->info().name);
-  if (!options.html.empty()) write_file(options.html, measure::profile_html(profile));
-  if (options.bench.json) {
-    json::object out = bench_json("profile", options.bench, bench);
-    out["verb"] = "profile";
-    for (auto& [key, value] : measure::profile_json(profile))
-      out[key] = std::move(value);
-    return print(json::to_text(out) + "\n");
-  }
+  json::object report = bench_json("profile", options.bench, bench);
+  report["verb"] = "profile";
+  for (auto& [key, value] : measure::profile_json(profile))
+    report[key] = std::move(value);
+  if (!options.html.empty())
+    write_file(options.html, measure::report_page("profile", profile.what, report));
+  if (options.bench.json) return print(json::to_text(report) + "\n");
   print(measure::profile_text(profile));
 }
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/rounding.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "measure/report_page.h"
 #include "measure/serving_replay.h"
 #include "replay/arrivals.h"
 #include "replay/mixed.h"
@@ -241,10 +243,15 @@ void add_replay_output_options(Command& verb, ReplayOutputOptions& options) {
 
 void print_replay(const measure::ReplayReport& report, const ReplayOutputOptions& options,
                   json::object head) {
-  if (!options.html.empty()) write_file(options.html, measure::replay_html(report));
-  if (!options.json) return print(measure::replay_text(report));
   for (auto& [key, value] : measure::replay_json(report))
     head[key] = std::move(value);
+  if (!options.html.empty()) {
+    json::object drawn = head;
+    drawn["curves"] = measure::replay_curves(report);
+    const std::string what = fmt::format("{}", fmt::join(report.what, "; "));
+    write_file(options.html, measure::report_page(report.title, what, drawn));
+  }
+  if (!options.json) return print(measure::replay_text(report));
   print(json::to_text(head) + "\n");
 }
 

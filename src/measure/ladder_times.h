@@ -1,4 +1,4 @@
-// The times of a ladder's buckets beside their floors, and the page that plots them.
+// The times of a ladder's buckets beside their floors.
 #pragma once
 
 #include <cstdint>
@@ -53,16 +53,5 @@ LadderSummary summarize(const std::vector<BucketTime>& times);
 std::string times_text(const std::vector<BucketTime>& times);
 json::array times_json(const std::vector<BucketTime>& times);
 std::string summary_text(const std::vector<BucketTime>& times);
-
-// The texts on the page about a ladder.
-struct LadderText {
-  std::string ladder;  // "decode ladder"
-  std::string unit;    // what its sizes count: "sequences"
-  std::string what;    // the line below the heading
-  std::string floor;   // what the floor is made of
-};
-
-// The page of `encore bench ladder --html`.
-std::string ladder_html(const std::vector<BucketTime>& times, const LadderText& text);
 
 }  // namespace encore::measure

@@ -61,16 +61,11 @@ struct StepPart {
 std::vector<StepPart> step_parts(const Profile& profile, const StepTimes& times);
 // Says how long the weights' bytes would take alone, and the step's FLOPs alone.
 std::string load_and_compute_text(const Profile& profile);
-// `us` as a share of the last mode's traced step: "12.3 %".
-std::string share_of_step(const Profile& profile, double us);
 // The time of the group that chooses tokens.
 double sampling_us(const StepTimes& times);
-// The short name of a device function: without what it returns, its scope and its parameters.
-std::string short_name(const std::string& function);
 
-// The profile as text, as JSON, and as a page.
+// The profile as text and as JSON.
 std::string profile_text(const Profile& profile);
 json::object profile_json(const Profile& profile);
-std::string profile_html(const Profile& profile);
 
 }  // namespace encore::measure

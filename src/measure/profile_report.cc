@@ -10,6 +10,12 @@
 namespace encore::measure {
 namespace {
 
+// `us` as a share of the last mode's traced step: "12.3 %".
+std::string share_of_step(const Profile& profile, double us) {
+  const ModeProfile& last = profile.modes.back();
+  return last.times ? percent(us / last.times->step_us) : "-";
+}
+
 std::string steps_table(const Profile& profile) {
   Table table({"mode", "step", "over floor", "device", "overhead", "traced", "kernels", "sampling",
                "copies", "gaps", "idle"});
@@ -141,7 +147,8 @@ json::object times_json(const Profile& profile, const StepTimes& times) {
                                   {"share", time.own_us / times.step_us}};
   json::object parts;
   for (const StepPart& part : step_parts(profile, times))
-    parts[part.what] = json::object{{"us", part.us}, {"share", part.us / times.step_us}};
+    parts[part.what] = json::object{
+        {"us", part.us}, {"share", part.us / times.step_us}, {"depends_on", part.source}};
   json::object calls;
   for (const TraceKind kind : kCallKinds) {
     const SpanTime time = call_time(times, kind);
@@ -216,29 +223,9 @@ std::string load_and_compute_text(const Profile& profile) {
       floor.all_flops_us, floor.compute_us);
 }
 
-std::string share_of_step(const Profile& profile, double us) {
-  const ModeProfile& last = profile.modes.back();
-  return last.times ? percent(us / last.times->step_us) : "-";
-}
-
 double sampling_us(const StepTimes& times) {
   const auto place = times.kernels.find("sample");
   return place == times.kernels.end() ? 0 : place->second.own_us;
-}
-
-std::string short_name(const std::string& function) {
-  std::string name = function.substr(0, function.find('('));
-  // "(anonymous namespace)" is not where the parameters begin.
-  constexpr std::string_view kAnonymous = "(anonymous namespace)::";
-  if (function.find(kAnonymous) == name.size() && name.size() < function.size()) {
-    const size_t rest = name.size() + kAnonymous.size();
-    name = function.substr(rest, function.find('(', rest) - rest);
-  }
-  const size_t arguments = name.find('<');
-  const size_t scope = name.substr(0, arguments).rfind("::");
-  if (scope != std::string::npos) return name.substr(scope + 2);
-  const size_t space = name.substr(0, arguments).rfind(' ');
-  return space == std::string::npos ? name : name.substr(space + 1);
 }
 
 std::string profile_text(const Profile& profile) {

@@ -1,4 +1,4 @@
-// Reports a replay: as text, as JSON and as a page.
+// Reports a replay: as text and as JSON.
 #pragma once
 
 #include <string>
@@ -40,7 +40,8 @@ std::vector<StepGroup> step_sums(const std::vector<engine::StepCount>& steps);
 std::string replay_text(const ReplayReport& report);
 // The report as JSON, without the title.
 json::object replay_json(const ReplayReport& report);
-// A page with timelines of load and throughput, distributions of latencies, and the steps.
-std::string replay_html(const ReplayReport& report);
+// The curves that a page draws beside that: load, throughput and memory over time, distributions of
+// latencies. Each is a list of points [x, y].
+json::object replay_curves(const ReplayReport& report);
 
 }  // namespace encore::measure

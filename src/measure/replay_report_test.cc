@@ -105,21 +105,29 @@ TEST(ReplayText, SaysWhatWasReplayedAndHowItKeptToTheLimits) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }
 
-TEST(ReplayHtml, IsAPageThatPlotsTheReplay) {
-  const std::string page = replay_html(some_report());
-  EXPECT_NE(page.find("1 request of &lt;a trace&gt;"), std::string::npos);
-  EXPECT_EQ(page.find("nan"), std::string::npos);
-  EXPECT_EQ(page.find("inf"), std::string::npos);
-  size_t num_plots = 0;
-  for (size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1))
-    ++num_plots;
-  EXPECT_EQ(num_plots, 6U);  // load, throughput, memory, and three latencies
+TEST(ReplayCurves, HaveLoadThroughputMemoryAndLatencies) {
+  const ReplayReport report = some_report();
+  const json::object curves = replay_curves(report);
+  for (const char* key : {"running", "waiting", "output_tokens_per_s", "host_gib", "device_gib"})
+    EXPECT_FALSE(curves.at(key).as_array().empty()) << key;
+  double tokens = 0;
+  for (const json::value& point : curves.at("output_tokens_per_s").as_array())
+    tokens += point.at(1).as_double() * report.record.wall_s / 240;
+  EXPECT_NEAR(tokens, static_cast<double>(report.figures.output_tokens), 1e-6);
+  for (const json::value& latencies : curves.at("latencies").as_array()) {
+    const json::array& points = latencies.at("points").as_array();
+    EXPECT_EQ(points.front().at(1), 0.0);
+    EXPECT_EQ(points.back().at(1), 100.0);
+  }
+  EXPECT_EQ(curves.at("latencies").at(0).at("limit_ms"), 600.0);
 }
 
-TEST(ReplayHtml, OfNothingIsAPageWithoutNumbersThatAreNone) {
-  const std::string page = replay_html({.title = "bench serve"});
-  EXPECT_EQ(page.find("nan"), std::string::npos);
-  EXPECT_EQ(page.find("inf"), std::string::npos);
+TEST(ReplayCurves, OfNothingHaveNoPointsButForThroughput) {
+  const json::object curves = replay_curves({.title = "bench serve"});
+  EXPECT_TRUE(curves.at("running").as_array().empty());
+  EXPECT_TRUE(curves.at("latencies").as_array().empty());
+  for (const json::value& point : curves.at("output_tokens_per_s").as_array())
+    EXPECT_EQ(point.at(1), 0.0);
 }
 
 }  // namespace

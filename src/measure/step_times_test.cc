@@ -127,12 +127,5 @@ TEST(StepTimes, NeedTwoSteps) {
   EXPECT_THROW((void)step_times(trace, {}), Error);
 }
 
-TEST(ShortName, LeavesScopesAndParametersOut) {
-  EXPECT_EQ(short_name("void encore::cuda::(anonymous namespace)::gemv_kernel<float, 4>(int)"),
-            "gemv_kernel<float, 4>");
-  EXPECT_EQ(short_name("encore::cuda::fill(unsigned int*)"), "fill");
-  EXPECT_EQ(short_name("memcpy"), "memcpy");
-}
-
 }  // namespace
 }  // namespace encore::measure

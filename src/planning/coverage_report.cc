@@ -104,17 +104,6 @@ json::object coverage_json(const PlannedCoverage& planned) {
                                         {"mixed", step_json(report.worst_mixed)}}}};
 }
 
-std::vector<Share> coverage_shares(const CoverageReport& report) {
-  std::vector<Share> shares;
-  for (const auto& [key, steps] : report.steps) {
-    const auto& [is_uniform, mode, reason] = key;
-    std::string text = fmt::format("{}: {}", kind_text(is_uniform), name(mode));
-    if (reason != runtime::Reason::kNone) text += fmt::format(" ({})", name(reason));
-    shares.push_back({std::move(text), steps});
-  }
-  return shares;
-}
-
 std::string eligibility_text() {
   Table table({"a step that is", "full", "pieces", "counted as", "why"});
   for (const runtime::Rule& rule : runtime::rules()) {

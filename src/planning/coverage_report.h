@@ -30,13 +30,6 @@ std::string coverage_line(const CoverageReport& report);
 // The limits, the share covered, a table of steps by way and reason, the most padded steps.
 std::string coverage_text(const PlannedCoverage& planned);
 json::object coverage_json(const PlannedCoverage& planned);
-// Steps of one kind.
-struct Share {
-  std::string name;
-  int64_t steps = 0;
-};
-// Admissible steps by way, for the bars of the page.
-std::vector<Share> coverage_shares(const CoverageReport& report);
 
 // The eligibility table.
 std::string eligibility_text();

@@ -131,6 +131,7 @@ json::object ladder_json(const PricedLadder& ladder) {
                    {"largest", ladder.ladder.sizes().back()},
                    {"hit_rate", ladder.price.hit_rate()},
                    {"meets_target", ladder.meets_target()},
+                   {"rows", ladder.price.rows},
                    {"eager_rows", ladder.eager_rows},
                    {"padding", ladder.price.padding},
                    {"waste", ladder.price.waste()},

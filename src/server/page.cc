@@ -1,6 +1,7 @@
 #include "server/page.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 

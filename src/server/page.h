@@ -2,16 +2,12 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 
+#include "base/embedded_file.h"
 #include "server/api.h"
 
 namespace encore::server {
 
-struct EmbeddedFile {
-  std::string_view name;  // "page.js"
-  std::string_view content;
-};
 // The files of src/server/page/, and those of the libraries that show Markdown.
 std::span<const EmbeddedFile> embedded_files();
 

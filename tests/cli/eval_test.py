@@ -82,11 +82,11 @@ class EvalTest(CliTest):
         self.assertRegex(result.stdout, r"layer 0 +\d\.\d+e-0\d")
         self.assertRegex(result.stdout, r"model\.layers\.\d\.\S+\.weight +\d\.\d+e-0\d")
         self.assertIn("stories, quantized to fp8 against float32 on 64 tokens", result.stdout)
-        html = page.read_text()
-        self.assertIn("mean KL divergence", html)
+        drawn = harness.drawn(page)
+        self.assertIn("mean KL divergence", drawn)
         for section, row in (("Error by layer", "layer 4"), ("Worst tensors", "model.layers.")):
-            behind = html[html.index(section):]
-            self.assertRegex(behind, rf'<td>{row}[^<]*</td><td>\d\.\d+e-0\d</td><td class="track"><div style="width:\d')
+            behind = drawn[drawn.index(section):]
+            self.assertRegex(behind, rf'<rect class="bar" [^>]*width="\d[^>]*><title>{row}[^<]*</title></rect><text [^>]*>\d\.\d+e-\d')
 
     def test_without_a_reference_there_is_the_perplexity_alone(self):
         report = self.eval(tokens=60)

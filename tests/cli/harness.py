@@ -11,6 +11,8 @@ import math
 import os
 import pathlib
 import random
+import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -112,6 +114,27 @@ def write_checkpoint(directory, config=CONFIG, content=None):
     (directory / "config.json").write_text(json.dumps(config))
     (directory / "model.safetensors").write_bytes(content or safetensors_bytes(*random_checkpoint(config)))
     return directory
+
+
+BROWSER = shutil.which("chromium")
+BROWSER_FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+                 "--disable-background-networking", "--disable-component-update"]
+
+
+def drawn(page):
+    """What a browser makes of a page that a verb wrote: its elements as text. Skips the test where there is no browser."""
+    text = page.read_text()
+    assert re.search(r"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';", text)
+    if BROWSER is None:
+        raise unittest.SkipTest("no chromium, which would draw the page")
+    with tempfile.TemporaryDirectory() as profile:
+        result = subprocess.run([BROWSER, *BROWSER_FLAGS, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()],
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=300)
+    elements = re.search("<main>.*</main>", result.stdout, re.DOTALL).group()
+    assert "could not be drawn" not in elements, elements[-300:]
+    for no_number in ("NaN", "Infinity", "undefined"):
+        assert no_number not in elements, elements[max(0, elements.index(no_number) - 200):][:300]
+    return elements
 
 
 def read_npy(path):

@@ -20,8 +20,7 @@ from server_process import Server
 DRIVER = shutil.which("chromedriver")
 SCREENSHOTS = harness.taken_from_command_line("--screenshots")
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key of an element in WebDriver's answers
-FLAGS = ["--headless=new", "--window-size=1280,900", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update"]
+FLAGS = [*harness.BROWSER_FLAGS, "--window-size=1280,900"]
 
 
 class Browser:

@@ -234,7 +234,8 @@ class GraphsLogTest(CliTest):
     def test_a_page_shows_what_a_ladder_misses_on_the_scale_of_the_others(self):
         page = self.work / "missed.html"
         self.report([(0, 2)] * 4 + [(0, 50)] * 6, "--decode-ladder", "1,2", "--html", page)
-        section = page.read_text().split("Steps with prompts")[0]
+        drawn = harness.drawn(page)
+        section = drawn.split("Steps with prompts")[0]
         self.assertIn('<p class="over">hit rate 40.00 %: under the target of 95 %', section)
         bars = re.search(r'<svg[^>]*aria-label="Rows by ladder.*?</svg>', section, re.DOTALL).group()
         parts = {}
@@ -245,7 +246,7 @@ class GraphsLogTest(CliTest):
         self.assertEqual(len(parts["miss"]), len(missed))
         self.assertAlmostEqual(missed[0] / replayed, 300 / 8, delta=0.5)
         self.assertGreater(max(width for width, _ in parts["other"]), missed[0])  # a schedule that holds all 308
-        self.assertRegex(page.read_text(), r"eager: 97.40 % of all rows")
+        self.assertRegex(drawn, r"eager: 97.40 % of all rows")
 
 
 class BenchTest(CliTest):
