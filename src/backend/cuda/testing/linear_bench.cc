@@ -1,3 +1,6 @@
+// Searches for the fastest way to cut the products of a layer, which `encore bench linear` times as they are
+// served, and compares kernels by turns.
+//
 // Times the products of a model's layer, silu_mul included, and with up to 256 rows those of its
 // logits, in a recording over more weights than caches hold, so that each launch overlaps with the
 // one before, as in a step:

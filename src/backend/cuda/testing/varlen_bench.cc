@@ -1,4 +1,5 @@
-// Times the attention of prompts and mixed steps:
+// Times the attention of prompts and mixed steps, whichever kernel is asked for; `encore bench attention` times
+// uniform steps, by the kernel that serves them.
 //   attention_varlen_bench [--kernel NAME] [PART]
 // PART: only cases whose name contains it. NAME: attention.varlen, or another row of the kernel
 // table, for the cases that it takes. Operations are counted as is usual, half of the products of
