@@ -299,6 +299,16 @@ void Engine::look_after_adapters() {
   }
 }
 
+AdaptersInUse Engine::adapters_in_use() const {
+  AdaptersInUse in_use;
+  for (const sched::Sequence* sequence : scheduler_.sequences()) {
+    const auto& adapter = state_of(*sequence).adapter;
+    if (adapter == nullptr) continue;
+    (sequence->pages.empty() ? in_use.waiting : in_use.running).insert(adapter->name);
+  }
+  return in_use;
+}
+
 bool Engine::is_masked(const sched::ScheduledTokens& row) const {
   return row.end() >= row.place->known() && state_of(*row.place).matcher != nullptr;
 }

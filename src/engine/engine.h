@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -88,6 +89,12 @@ enum class RejectionReason : uint8_t {
 struct Rejection {
   RejectionReason reason = RejectionReason::kBadParameter;
   std::string why;
+};
+
+// The names of the adapters that sequences have.
+struct AdaptersInUse {
+  std::set<std::string> running;  // by those that have pages
+  std::set<std::string> waiting;  // by those that wait for some, or for the adapter
 };
 
 // A step and how long it took. Lifetime: that of the call.
@@ -185,6 +192,7 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
 
   [[nodiscard]] std::vector<StepCount> step_counts() const { return counts_.all(); }
   [[nodiscard]] const DraftCounts& draft_counts() const { return draft_counts_; }
+  [[nodiscard]] AdaptersInUse adapters_in_use() const;
   // Who delivers what it gives adds that time.
   [[nodiscard]] HostTimes& host_times() { return host_times_; }
   // The plan of the last step that was collected. Without overlap, its logits are output 1 of the

@@ -99,6 +99,7 @@ struct GeneratorStatistics {
   std::vector<StepCount> steps;
   std::optional<DraftCounts> drafts;             // where steps may have some
   std::optional<loader::AdapterStats> adapters;  // where there is room for some
+  AdaptersInUse adapters_in_use;
   HostTimes host_times;
   runtime::RecordingStats recordings;  // zeros without a model
   int64_t num_tables = 0;              // of what segments launch at each size

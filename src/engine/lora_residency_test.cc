@@ -153,6 +153,8 @@ TEST_P(LoraResidencyTest, ARequestThatWaitsForASlotHoldsUpNobody) {
   const SequenceId waiting = add("adapter-2", 5);
   const SequenceId base = add("", 8);
   const SequenceId fellow = add("adapter-1", 8);  // the slot of its adapter is the one used last
+  EXPECT_EQ(engine.adapters_in_use().running, (std::set<std::string>{"adapter-0", "adapter-1"}));
+  EXPECT_EQ(engine.adapters_in_use().waiting, (std::set<std::string>{"adapter-1", "adapter-2"}));
   while (engine.step(take)) {
   }
   ASSERT_EQ(ended.size(), 5U);

@@ -223,8 +223,10 @@ void ServingLoop::publish_statistics(int64_t num_ended, bool is_idle) {
     counts_.coverage = engine_.model().executor().coverage();
     counts_.steps = engine_.step_counts();
     if (engine_.model().limits().num_drafts > 0) counts_.drafts = engine_.draft_counts();
-    if (const loader::Adapters* adapters = engine_.model().adapters())
+    if (const loader::Adapters* adapters = engine_.model().adapters()) {
       counts_.adapters = adapters->stats();
+      counts_.adapters_in_use = engine_.adapters_in_use();
+    }
     counts_.host_times = engine_.host_times();
     counts_.recordings = engine_.model().recording_stats();
     counts_.num_tables = engine_.model().executor().loaded().tables.num_tables();

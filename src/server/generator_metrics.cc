@@ -1,9 +1,13 @@
 #include "server/generator_metrics.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace encore::server {
 namespace {
@@ -128,6 +132,20 @@ void write_drafts(const engine::DraftCounts& drafts, Metrics& metrics) {
   }
 }
 
+// What a router reads that sends requests where their adapter is: in the labels and with the value that vLLM
+// has for it, whose name is an alias.
+void write_adapters_in_use(const engine::AdaptersInUse& in_use, int64_t num_slots,
+                           Metrics& metrics) {
+  const double now_s =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  metrics.info("encore_lora_requests_info",
+               "Adapters (LoRA) whose sequences run and wait, and when that was looked at",
+               {{"max_lora", std::to_string(num_slots)},
+                {"running_lora_adapters", fmt::format("{}", fmt::join(in_use.running, ","))},
+                {"waiting_lora_adapters", fmt::format("{}", fmt::join(in_use.waiting, ","))}}) =
+      now_s;
+}
+
 void write_adapters(const loader::AdapterStats& adapters, Metrics& metrics) {
   const auto gauge = [&](std::string_view name, std::string_view help, int64_t value) {
     metrics.gauge(name, help) = static_cast<double>(value);
@@ -194,7 +212,10 @@ void write_metrics(const engine::GeneratorStatistics& now, Metrics& metrics) {
   write_sequences(now, metrics);
   write_steps(now.coverage, now.steps, metrics);
   if (now.drafts) write_drafts(*now.drafts, metrics);
-  if (now.adapters) write_adapters(*now.adapters, metrics);
+  if (now.adapters) {
+    write_adapters(*now.adapters, metrics);
+    write_adapters_in_use(now.adapters_in_use, now.adapters->num_slots, metrics);
+  }
   write_times(now, metrics);
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/metric_aliases.h"
+
 namespace encore::server {
 namespace {
 
@@ -81,6 +83,29 @@ TEST(GeneratorMetrics, CountAdaptersWhereThereIsRoomForSome) {
         "encore_adapter_failures_total 1", "encore_adapter_evictions_total 4",
         "encore_adapter_waits_total 5", "encore_adapter_reads_total 7"})
     expect_line(text, line);
+}
+
+TEST(GeneratorMetrics, NameTheAdaptersInUseAsRoutersReadThem) {
+  Metrics metrics;
+  const std::vector<std::string> systems{"vllm"};
+  for (const MetricAlias& alias : find_metric_aliases(systems))
+    metrics.alias(alias.name, alias.of);
+  engine::GeneratorStatistics now;
+  now.adapters = loader::AdapterStats{.num_slots = 4};
+  const auto expect_one = [&](const std::string& labels) {
+    write_metrics(now, metrics);
+    const std::string text = metrics.text();
+    for (const std::string name : {"\nencore_lora_requests_info", "\nvllm:lora_requests_info"}) {
+      const size_t at = text.find(name + labels);
+      ASSERT_NE(at, std::string::npos) << text;
+      EXPECT_GT(std::stod(text.substr(at + (name + labels).size())), 1.7e9);  // seconds
+      EXPECT_EQ(text.find(name + "{"), at);
+      EXPECT_EQ(text.rfind(name + "{"), at) << "an older one is there";
+    }
+  };
+  expect_one(R"({max_lora="4",running_lora_adapters="",waiting_lora_adapters=""} )");
+  now.adapters_in_use = {.running = {"law", "poet"}, .waiting = {"chef"}};
+  expect_one(R"({max_lora="4",running_lora_adapters="law,poet",waiting_lora_adapters="chef"} )");
 }
 
 TEST(GeneratorMetrics, CountDraftsAndThoseThatWereRightWhereThereAreAny) {

@@ -21,6 +21,7 @@ constexpr MetricAlias kVllm[] = {
     {"vllm:spec_decode_num_accepted_tokens_total", "encore_accepted_draft_tokens_total"},
     {"vllm:spec_decode_num_accepted_tokens_per_pos_total",
      "encore_accepted_draft_tokens_by_position_total"},
+    {"vllm:lora_requests_info", "encore_lora_requests_info"},
     {"vllm:time_to_first_token_seconds", "encore_time_to_first_token_seconds"},
     {"vllm:inter_token_latency_seconds", "encore_inter_token_latency_seconds"},
     {"vllm:e2e_request_latency_seconds", "encore_request_seconds"},

@@ -48,6 +48,12 @@ double& Metrics::gauge(std::string_view name, std::string_view help, const Label
   return family(name, help, "gauge").values[label_text(labels)];
 }
 
+double& Metrics::info(std::string_view name, std::string_view help, const Labels& labels) {
+  auto& values = family(name, help, "gauge").values;
+  values.clear();
+  return values[label_text(labels)];
+}
+
 Histogram& Metrics::histogram(std::string_view name, std::string_view help,
                               std::vector<double> bounds) {
   auto& histograms = family(name, help, "histogram").histograms;

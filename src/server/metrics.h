@@ -37,6 +37,8 @@ class Metrics {
   // A counter, which only ever grows.
   double& counter(std::string_view name, std::string_view help, const Labels& labels = {});
   double& gauge(std::string_view name, std::string_view help, const Labels& labels = {});
+  // The one value of a gauge whose labels tell what there is: it takes the place of that with other labels.
+  double& info(std::string_view name, std::string_view help, const Labels& labels);
   Histogram& histogram(std::string_view name, std::string_view help, std::vector<double> bounds);
   // Writes a family under another name too, once there is one.
   void alias(std::string_view name, std::string_view of) { aliases_.emplace_back(name, of); }
