@@ -89,7 +89,7 @@ class Rehearsal {
   Rehearsal(loader::LoadedModel& model, const TrialStep& step, uint64_t seed)
       : model_(model), step_(step), seed_(seed), copy_(model.executor().device()) {
     model.executor().synchronize();
-    kv_ = model.executor().loaded().kv.save(copy_, {written_pages()});
+    kv_ = model.executor().loaded().kv.save(copy_, written_pages());
   }
 
   Outcome run(const std::vector<ir::ValueId>& values, const std::function<void()>& launch) {
@@ -162,13 +162,19 @@ class Rehearsal {
     return {first,
             first + static_cast<std::ptrdiff_t>(step_.sequences.size() * sizeof(LogprobRow))};
   }
-  [[nodiscard]] std::vector<int32_t> written_pages() const {
-    std::vector<int32_t> pages;
+  // By group.
+  [[nodiscard]] std::vector<std::vector<int32_t>> written_pages() const {
+    std::vector<int32_t> whole;
+    std::vector<int32_t> window;
     for (const TrialStep::Sequence& sequence : step_.sequences) {
-      const auto first = sequence.pages.begin() + sequence.past / model_.page_size();
-      pages.insert(pages.end(), first, sequence.pages.end());
+      const int64_t first = sequence.past / model_.page_size();
+      const auto add = [first](std::vector<int32_t>& pages, const std::vector<int32_t>& all) {
+        if (!all.empty()) pages.insert(pages.end(), all.begin() + first, all.end());
+      };
+      add(whole, sequence.pages);
+      add(window, sequence.window.pages);
     }
-    return pages;
+    return {std::move(whole), std::move(window)};
   }
   // Saved rows lie state after state, page after page.
   [[nodiscard]] std::optional<Difference> compare_kv(const std::byte* eager,

@@ -53,6 +53,39 @@ TEST(Compare, EveryRecordingGivesWhatTheEagerWalkGives) {
   EXPECT_TRUE(verification.mismatches.empty());
 }
 
+// `serve --graphs-debug on` of a model whose layers keep pages of their window alone.
+TEST(Compare, EveryRecordingOfLayersWithPagesOfTheirOwnGivesWhatTheEagerWalkGives) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  model::ModelSource source = engine::testing::tiny_model(Tiny::kLlama);
+  source.config.layers[0].window = 40;
+  loader::LoadOptions options = small_options();
+  options.page_size = 16;
+  options.window_pages = true;
+  loader::LoadedModel model(*device, source, options);
+  ASSERT_GT(model.num_window_pages(), 0);
+  fill_kv(model, 3);
+  const Verification verification = verify_recordings(model);
+  EXPECT_GE(verification.steps, 4);
+  EXPECT_EQ(verification.skipped, 0);
+  EXPECT_TRUE(verification.mismatches.empty());
+
+  // Pages that new tokens see are there, once each, and no others.
+  const auto step = trial_step(model, StepKey::mixed(32, 3));
+  ASSERT_TRUE(step.has_value());
+  std::set<int32_t> taken;
+  for (const TrialStep::Sequence& sequence : step->sequences) {
+    const std::vector<kv::Page>& pages = sequence.window.pages;
+    ASSERT_EQ(pages.size(), sequence.pages.size());
+    for (int64_t i = 0; i < std::ssize(pages); ++i) {
+      const bool is_seen = (i + 1) * options.page_size > sequence.past - 39;
+      EXPECT_EQ(pages[i] != kv::kNoPage, is_seen);
+      if (!is_seen) continue;
+      EXPECT_LT(pages[i], model.num_window_pages());
+      EXPECT_TRUE(taken.insert(pages[i]).second);
+    }
+  }
+}
+
 TEST(Compare, NothingIsComparedWhereNothingIsRecorded) {
   const auto device = create_cpu_device({.num_threads = 1});
   loader::LoadOptions options = small_options(runtime::Graphs::kNone);

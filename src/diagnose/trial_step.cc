@@ -6,6 +6,7 @@
 
 #include "base/rounding.h"
 #include "engine/input_writer.h"
+#include "model/graph.h"
 
 namespace encore::diagnose {
 namespace {
@@ -22,6 +23,18 @@ int64_t mixed_count(const StepKey& key, int64_t b) {
   const int64_t tokens = key.tokens - singles;
   const int64_t i = b - singles;
   return tokens * (i + 1) / prompts - tokens * i / prompts;
+}
+
+// Gives the sequence those pages of a window's group that its new tokens see, numbered downwards from
+// `last`, which becomes the next. False: the pages are at an end.
+bool take_window_pages(TrialStep::Sequence& sequence, const kv::WindowRule& rule, int64_t& last) {
+  kv::WindowPages& held = sequence.window;
+  held.pages.assign(sequence.pages.size(), kv::kNoPage);
+  held.first = rule.first_place(sequence.past);
+  if (held.num_held() > last + 1) return false;
+  for (int64_t place = held.first; place < std::ssize(held.pages); ++place)
+    held.pages[static_cast<size_t>(place)] = static_cast<int32_t>(last--);
+  return true;
 }
 
 }  // namespace
@@ -53,6 +66,7 @@ std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const Step
   const int64_t most_pages = div_up(model.limits().max_seq_len, page_size);
   const int64_t pages_each = std::min(model.num_pages() / sequences, most_pages);
   const int64_t room = std::min(pages_each * page_size, model.limits().max_seq_len);
+  int64_t last_window_page = model.num_window_pages() - 1;
   TrialStep step;
   for (int64_t b = 0; b < sequences; ++b) {
     const int64_t count = key.q ? *key.q : mixed_count(key, b);
@@ -61,6 +75,10 @@ std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const Step
     // Every other page backwards, so that no two neighbours in a sequence are neighbours in memory.
     for (int64_t i = 0; i * page_size < sequence.past + count; ++i)
       sequence.pages.push_back(static_cast<int32_t>((pages_each - 1 - i) * sequences + b));
+    if (model.window_rule() &&
+        !take_window_pages(sequence, *model.window_rule(), last_window_page)) {
+      return std::nullopt;
+    }
     SamplingParams& params = sequence.sampling.params;
     params.temperature = b % 2 == 0 ? 0.0F : 0.8F;
     params.top_k = b % 3 == 0 ? 40 : 0;
@@ -84,8 +102,10 @@ void fill_kv(loader::LoadedModel& model, uint64_t seed, float stddev) {
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
     const TensorView all = executor.loaded().kv.view(id);
     if (!is_float(all.dtype) && all.dtype != DType::kFP8) continue;  // tokens, not numbers
+    const bool is_of_window = graph.value(id).group == model::kWindowGroup;
+    const int64_t num_mapped = is_of_window ? model.num_window_pages() : model.num_pages();
     const TensorView mapped(all.data, all.dtype,
-                            {std::min(all.num_rows(), model.num_pages()), all.row_elements()});
+                            {std::min(all.num_rows(), num_mapped), all.row_elements()});
     executor.device().fill_random(executor.stream(), mapped, seed++, stddev);
   }
   executor.synchronize();
@@ -104,6 +124,8 @@ runtime::Choice begin(loader::LoadedModel& model, const TrialStep& step, uint64_
     writer.add({.ids = ids,
                 .first = sequence.past,
                 .pages = sequence.pages,
+                .window_pages = sequence.window.pages,
+                .num_unseen_pages = sequence.window.first,
                 .sampling = sequence.sampling,
                 .max_len = kNoEnd,
                 .adapter = sequence.adapter});

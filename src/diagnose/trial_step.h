@@ -19,6 +19,9 @@ struct TrialStep {
     std::vector<int32_t> pages;  // in order, for all of them
     SamplingRow sampling;
     int32_t adapter = -1;  // slot; -1: none
+    // The pages of layers with a window, where those have their own: kv::kNoPage for those that no new
+    // token sees.
+    kv::WindowPages window = {};
   };
   std::vector<Sequence> sequences;
 
@@ -27,7 +30,7 @@ struct TrialStep {
 };
 
 // Makes a step of that key. Its sequences have different pasts, as long as the KV pool allows, and
-// some are greedy and some not. Returns nothing when the pool has no page for each sequence.
+// some are greedy and some not. Returns nothing when the pools have not the pages for all sequences.
 std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const StepKey& key);
 
 // Fills every page with random numbers: what a trial step finds as its past. No sequence may be in
