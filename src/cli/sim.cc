@@ -104,6 +104,7 @@ void share_cost(const SimOptions& options, const model::ModelConfig& model,
 }
 
 replay::SimulationOptions simulation_options(const SimOptions& options,
+                                             const model::ModelConfig& model,
                                              const loader::LoadOptions& load) {
   const planning::PlannedCoverage planned = planning::plan_coverage(load);
   replay::SimulationOptions simulation{.limits = planned.limits,
@@ -113,6 +114,11 @@ replay::SimulationOptions simulation_options(const SimOptions& options,
   const int64_t kv_tokens =
       load.kv_tokens.value_or(planned.limits.max_batch_size * planned.limits.max_seq_len);
   simulation.num_pages = div_up(kv_tokens, load.page_size);
+  simulation.window_rule = loader::window_rule(model, load);
+  if (simulation.window_rule) {
+    simulation.num_window_pages = simulation.window_rule->pages_beside(
+        simulation.num_pages, simulation.num_pages, planned.limits.max_batch_size);
+  }
   return simulation;
 }
 
@@ -149,7 +155,7 @@ void simulate(const SimOptions& options) {
     write_file(options.save_cost, json::to_text(replay::cost_json(cost.cost)) + "\n");
   const Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
-  const replay::SimulationOptions simulation = simulation_options(options, load);
+  const replay::SimulationOptions simulation = simulation_options(options, source.config, load);
   check_fits_kv(workload, simulation.num_pages * simulation.page_size);
 
   const double start = measure::now_seconds();

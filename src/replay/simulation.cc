@@ -53,7 +53,11 @@ class Simulation : private sched::StepDevice<SimulatedStep> {
         cache_(options.engine.prefix_cache
                    ? std::make_unique<kv::PrefixCache>(pool_, *options.engine.prefix_cache)
                    : nullptr),
-        scheduler_(pool_, scheduler_limits(options), cache_.get()),
+        window_(options.window_rule
+                    ? std::make_unique<kv::WindowGroup>(options.num_window_pages,
+                                                        *options.window_rule, cache_ != nullptr)
+                    : nullptr),
+        scheduler_(pool_, scheduler_limits(options), cache_.get(), nullptr, window_.get()),
         loop_(scheduler_, *this, options.engine.target_step_ms) {
     record_.decode.emplace();
     record_.mixed.emplace();
@@ -165,6 +169,7 @@ class Simulation : private sched::StepDevice<SimulatedStep> {
   kv::PagePool pool_;
   bool overlaps_;
   std::unique_ptr<kv::PrefixCache> cache_;
+  std::unique_ptr<kv::WindowGroup> window_;
   sched::Scheduler scheduler_;
   sched::StepLoop<SimulatedStep> loop_;
   ReplayRecord record_;

@@ -2,9 +2,11 @@
 // workload takes, and when its clients would get their tokens, in far less time than it takes.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "engine/engine.h"
+#include "kv/window_group.h"
 #include "replay/record.h"
 #include "replay/step_cost.h"
 #include "runtime/dispatch.h"
@@ -17,6 +19,9 @@ struct SimulationOptions {
   runtime::Coverage coverage;  // ladders, and which steps are replayed
   int64_t num_pages = 0;
   int64_t page_size = 32;
+  // Of layers with a window, where those have pages of their own.
+  std::optional<kv::WindowRule> window_rule = {};
+  int64_t num_window_pages = 0;
   engine::EngineOptions engine;  // but for on_step and bursts; overlap is on unless it is given
 };
 

@@ -43,18 +43,22 @@ std::vector<Request> some_requests(int count) {
 
 class SimulationTest : public ::testing::Test {
  protected:
-  [[nodiscard]] SimulationOptions options() {
-    return {.limits = model_.limits(),
-            .coverage = model_.executor().coverage(),
-            .num_pages = model_.num_pages(),
-            .page_size = model_.page_size()};
+  [[nodiscard]] static SimulationOptions options_of(loader::LoadedModel& model) {
+    return {.limits = model.limits(),
+            .coverage = model.executor().coverage(),
+            .num_pages = model.num_pages(),
+            .page_size = model.page_size(),
+            .window_rule = model.window_rule(),
+            .num_window_pages = model.num_window_pages()};
   }
+  [[nodiscard]] SimulationOptions options() { return options_of(model_); }
 
   // Serves the requests on a real engine, all submitted before its first step, and returns its
   // statistics.
-  engine::GeneratorStatistics serve(const std::vector<Request>& requests,
-                                    const engine::EngineOptions& options) {
-    engine::ServingLoop loop(model_, {.engine = options});
+  static engine::GeneratorStatistics serve(loader::LoadedModel& model,
+                                           const std::vector<Request>& requests,
+                                           const engine::EngineOptions& options) {
+    engine::ServingLoop loop(model, {.engine = options});
     std::vector<engine::Submission> submissions;
     for (const Request& request : requests) {
       submissions.push_back({request.asked, [](const engine::Update&) {}});
@@ -65,35 +69,65 @@ class SimulationTest : public ::testing::Test {
     return loop.statistics();
   }
 
+  // Expects a simulation to form the steps that the engine forms. Returns what it gave.
+  static ReplayRecord expect_steps_of_the_engine(loader::LoadedModel& model,
+                                                 const engine::EngineOptions& how) {
+    const std::vector<Request> requests = some_requests(40);
+    const engine::GeneratorStatistics served = serve(model, requests, how);
+    SimulationOptions simulated = options_of(model);
+    simulated.engine = how;
+    ReplayRecord record = simulate(requests, simulated, kASecond);
+    EXPECT_EQ(record.num_preemptions, served.num_preemptions);
+    EXPECT_EQ(record.prefix_cache.value_or(kv::PrefixCacheStats{}).hit_tokens,
+              served.prefix_cache.hit_tokens);
+    EXPECT_EQ(record.steps.size(), served.steps.size());
+    for (size_t i = 0; i < std::min(record.steps.size(), served.steps.size()); ++i) {
+      EXPECT_EQ(record.steps[i].mode, served.steps[i].mode);
+      EXPECT_EQ(record.steps[i].key, served.steps[i].key);
+      EXPECT_EQ(record.steps[i].steps, served.steps[i].steps);
+      EXPECT_EQ(record.steps[i].tokens, served.steps[i].tokens);
+      EXPECT_EQ(record.steps[i].padding, served.steps[i].padding);
+    }
+    return record;
+  }
+
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 2});
   loader::LoadedModel model_{*device_, engine::testing::tiny_model(engine::testing::Tiny::kLlama),
                              load_options()};
 };
 
 TEST_F(SimulationTest, FormsTheStepsOfTheEngine) {
-  const std::vector<Request> requests = some_requests(40);
   for (const bool overlap : {false, true}) {
     for (const bool prefix_cache : {false, true}) {
-      engine::EngineOptions engine_options{
+      engine::EngineOptions how{
           .overlap = overlap, .prompt_share = 0.25, .preempts_by_priority = overlap};
-      if (prefix_cache) engine_options.prefix_cache.emplace();
-      const engine::GeneratorStatistics served = serve(requests, engine_options);
-      SimulationOptions simulated = options();
-      simulated.engine = engine_options;
-      const ReplayRecord record = simulate(requests, simulated, kASecond);
-      EXPECT_GT(served.num_preemptions, 0);
-      EXPECT_EQ(record.num_preemptions, served.num_preemptions);
-      ASSERT_EQ(record.steps.size(), served.steps.size());
-      for (size_t i = 0; i < served.steps.size(); ++i) {
-        EXPECT_EQ(record.steps[i].mode, served.steps[i].mode);
-        EXPECT_EQ(record.steps[i].key, served.steps[i].key);
-        EXPECT_EQ(record.steps[i].steps, served.steps[i].steps);
-        EXPECT_EQ(record.steps[i].tokens, served.steps[i].tokens);
-        EXPECT_EQ(record.steps[i].padding, served.steps[i].padding);
-      }
+      if (prefix_cache) how.prefix_cache.emplace();
+      const ReplayRecord record = expect_steps_of_the_engine(model_, how);
+      EXPECT_GT(record.num_preemptions, 0);
       EXPECT_EQ(record.prefix_cache.value_or(kv::PrefixCacheStats{}).hit_tokens > 0, prefix_cache);
     }
   }
+}
+
+// Pages of windows are fewer than sequences want, so they say who is admitted.
+TEST_F(SimulationTest, FormsTheStepsOfTheEngineWhereLayersKeepTheirWindowAlone) {
+  model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
+  source.config.layers.at(0).window = 30;
+  loader::LoadOptions options = load_options();
+  options.page_size = 16;
+  options.kv_tokens = 1024;
+  options.window_pages = true;
+  loader::LoadedModel model(*device_, source, options);
+  ASSERT_TRUE(model.window_rule().has_value());
+  loader::LoadOptions without = options;
+  without.window_pages = false;
+  loader::LoadedModel one_group(*device_, source, without);
+  engine::EngineOptions how{.overlap = true};
+  how.prefix_cache.emplace();
+  const ReplayRecord record = expect_steps_of_the_engine(model, how);
+  EXPECT_GT(record.prefix_cache.value().hit_tokens, 0);
+  const ReplayRecord other = expect_steps_of_the_engine(one_group, how);
+  EXPECT_NE(record.wall_s, other.wall_s) << "steps are those of one group";
 }
 
 TEST_F(SimulationTest, GivesEveryRequestItsTokens) {
