@@ -1,5 +1,6 @@
 // Layers with a window that have pages of their own: requests get what they get where all layers have the
 // same pages, with every feature that pages have to do with.
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -115,12 +116,40 @@ TEST_P(WindowPagesEngineTest, ChangeNoTokenWithDrafts) {
   expect_alike(*device_, some);
 }
 
-TEST_P(WindowPagesEngineTest, ChangeNoTokenWithADraftModelWhichKeepsAllTokens) {
-  if (testing::common_feature() == "ranks=2") GTEST_SKIP() << "ranks have no draft model";
+TEST_P(WindowPagesEngineTest, ChangeNoTokenWithADraftModelThatSharesThem) {
   LoadOptions some = options();
   some.limits.num_drafts = 3;
   some.draft = source();
   expect_alike(*device_, some);
+}
+
+TEST_P(WindowPagesEngineTest, ChangeNoTokenWithADraftModelWhoseWindowsAreLonger) {
+  LoadOptions some = options();
+  some.limits.num_drafts = 3;
+  some.draft = source();
+  for (model::LayerKind& layer : some.draft->config.layers)
+    layer.window = kWindow + 20;
+  expect_alike(*device_, some);
+}
+
+// Drafts that are wrong change no token, so the tokens that were guessed are counted.
+TEST_P(WindowPagesEngineTest, LetADraftModelGuessWhatItGuessesWithoutThem) {
+  LoadOptions some = options();
+  some.limits.num_drafts = 3;
+  some.draft = source();
+  std::vector<std::vector<bool>> drafted;
+  for (const bool window_pages : {false, true}) {
+    some.window_pages = window_pages;
+    LoadedModel model(*device_, source(), some);
+    Engine engine(model, {});
+    ASSERT_TRUE(std::holds_alternative<SequenceId>(
+        engine.add({.prompt = std::vector<int32_t>(50, 5), .max_tokens = 100})));
+    std::vector<bool>& was_drafted = drafted.emplace_back();
+    while (engine.step([&](const Generated& token) { was_drafted.push_back(token.was_drafted); })) {
+    }
+  }
+  EXPECT_GT(std::ranges::count(drafted[0], true), 50) << "the draft model is the model";
+  EXPECT_EQ(drafted[0], drafted[1]);
 }
 
 TEST_P(WindowPagesEngineTest, ChangeNoTokenInBursts) {

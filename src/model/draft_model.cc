@@ -1,5 +1,7 @@
 #include "model/draft_model.h"
 
+#include <algorithm>
+
 #include "model/decoder.h"
 
 namespace encore::model {
@@ -21,12 +23,17 @@ GraphOptions options_of_draft(const GraphOptions& options) {
 // Passes of the draft model over rows of a step, one after the other on the same caches.
 class DraftPasses {
  public:
-  DraftPasses(Builder& b, const GraphOptions& options, ValueId page_table, ValueId fill)
-      : options_(options_of_draft(options)),
-        trace_{b, options.draft->config, options.draft->config, options_},
+  DraftPasses(const Trace& model, ValueId page_table, ValueId fill)
+      : options_(options_of_draft(model.options)),
+        trace_{model.b, model.options.draft->config, model.options.draft->config, options_},
         page_table_(page_table),
         fill_(fill) {
     trace_.model_prefix = kDraftPrefix;
+    trace_.window = model.window;
+    if (std::ranges::none_of(trace_.config.layers, [this](const LayerKind& layer) {
+          return trace_.group_of(layer) == kWindowGroup;
+        }))
+      trace_.window.reset();
     add_memory(trace_);
     embedding_ = trace_embedding(trace_);
   }
@@ -38,7 +45,10 @@ class DraftPasses {
     ValueId slots;
     ValueId kv_lens;
     ValueId query_starts;
+    std::optional<ValueId> window_slots;  // where there are pages of windows
   };
+  // The pages of layers with a window, where some of the draft model's have their own.
+  [[nodiscard]] const std::optional<Trace::WindowPages>& window() const { return trace_.window; }
   // Reads tokens for their K and V. The rest of the last layer is dead code.
   void read(const Rows& rows) { (void)run(rows); }
   // The logits behind each token.
@@ -52,6 +62,7 @@ class DraftPasses {
     trace_.positions = rows.positions;
     trace_.slots = rows.slots;
     trace_.batch = {page_table_, rows.kv_lens, rows.query_starts};
+    if (trace_.window) trace_.window->slots = rows.window_slots.value();
     return trace_layers(trace_, embed(trace_, rows.ids, embedding_, fill_));
   }
 
@@ -61,6 +72,12 @@ class DraftPasses {
   ValueId fill_;
   ValueId embedding_;
 };
+
+// An output that an op gives in some graphs only.
+std::optional<ValueId> found(const Values& outputs, std::string_view name) {
+  const ValueId* const value = outputs.find(name);
+  return value == nullptr ? std::nullopt : std::optional(*value);
+}
 
 // Chooses drafts by their logits: with the noise of the model's own choice, or, where drafts are accepted by
 // rejection sampling, with noise of its own, keeping what they were drawn from.
@@ -113,12 +130,16 @@ class DraftSampling {
 
 }  // namespace
 
-Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& options) {
-  DraftPasses draft(b, options, step["page_table"], step["fill"]);
+Values trace_draft_model(const Trace& model, const Values& step) {
+  Builder& b = model.b;
+  const GraphOptions& options = model.options;
+  DraftPasses draft(model, step["page_table"], step["fill"]);
+  const std::optional<Trace::WindowPages> window = draft.window();
   const Values begun = b.call("begin_drafts",
                               {{"ids", step["ids"]},
                                {"positions", step["positions"]},
                                {"slots", step["slots"]},
+                               {"window_slots", window ? &window->slots : nullptr},
                                {"kv_lens", step["kv_lens"]},
                                {"last_rows", step["last_rows"]},
                                {"sampling", step["sampling"]},
@@ -126,26 +147,30 @@ Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& opt
                               {}, "draft");
   ValueId ids = begun["ids"];
   DraftSampling sampling(b, options, step["sampling"]);
-  DraftPasses::Rows rows{begun["last_ids"], begun["last_positions"], begun["last_slots"],
-                         begun["last_lens"], begun["starts"]};
+  DraftPasses::Rows rows{begun["last_ids"],   begun["last_positions"],
+                         begun["last_slots"], begun["last_lens"],
+                         begun["starts"],     found(begun, "last_window_slots")};
   for (int64_t place = 1; place <= options.num_drafts; ++place) {
     const ValueId next = sampling.next(draft.logits(rows), rows.kv_lens, place);
     const Values extended = b.call("extend_drafts",
                                    {{"next", next},
                                     {"positions", rows.positions},
+                                    {"window_slots", rows.window_slots},
                                     {"lens", rows.kv_lens},
                                     {"page_table", step["page_table"]},
+                                    {"window_table", window ? &window->table : nullptr},
                                     {"logits_rows", begun["logits_rows"]},
                                     {"lengths", begun["lengths"]},
                                     {"ids", ids}},
                                    {{"place", place}, {"page_size", options.page_size}}, "draft");
     ids = extended["ids"];
-    rows = {extended["next_ids"], extended["next_positions"], extended["next_slots"],
-            extended["next_lens"], rows.query_starts};
+    rows = {extended["next_ids"],   extended["next_positions"],
+            extended["next_slots"], extended["next_lens"],
+            rows.query_starts,      found(extended, "next_window_slots")};
   }
   draft.read(rows);
   draft.read({begun["read_ids"], begun["read_positions"], begun["read_slots"], begun["read_lens"],
-              step["query_starts"]});
+              step["query_starts"], found(begun, "read_window_slots")});
   return {{"ids", ids},
           {"logits_rows", begun["logits_rows"]},
           {"lengths", begun["lengths"]},

@@ -19,19 +19,20 @@
 // states, as EAGLE's, would be traced likewise, with a persistent buffer of those as one input more.
 #pragma once
 
-#include "model/builder.h"
-#include "model/graph.h"
+#include "model/trace.h"
 
 namespace encore::model {
 
 // The names of a draft model's weights, tensors and states begin so.
 inline constexpr std::string_view kDraftPrefix = "draft.";
 
-// Traces the draft model of the options. `step`: the values that a step begins with, by the names that ops
+// Traces the draft model of the options, in front of the model's own layers, whose trace it is given. Its
+// layers have the model's pages: layers with a window those of the model's, as far as these hold what they see.
+// `step`: the values that a step begins with, by the names that ops
 // have for them: ids, positions, slots, kv_lens, query_starts, last_rows, sampling, page_table,
 // last_tokens and fill. Returns ids with drafts in their places, logits_rows and lengths, as of
 // `begin_drafts` in ops.cc; and where drafts are accepted by rejection sampling, draft_probs.
 // REQUIRES: num_drafts above 0.
-Values trace_draft_model(Builder& b, const Values& step, const GraphOptions& options);
+Values trace_draft_model(const Trace& model, const Values& step);
 
 }  // namespace encore::model

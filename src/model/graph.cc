@@ -39,9 +39,10 @@ Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOpti
 
 // The ids of a step that may have drafts, and the rows that have logits: by the draft model where there is one,
 // else looked up in the sequences. `step`: as of trace_draft_model().
-Values trace_drafts(Builder& b, const Values& step, const GraphOptions& options) {
-  if (options.draft) return trace_draft_model(b, step, options);
-  return b.call(
+Values trace_drafts(const Trace& trace, const Values& step) {
+  const GraphOptions& options = trace.options;
+  if (options.draft) return trace_draft_model(trace, step);
+  return trace.b.call(
       "lookup_drafts",
       {{"ids", step["ids"]},
        {"slots", step["slots"]},
@@ -50,8 +51,8 @@ Values trace_drafts(Builder& b, const Values& step, const GraphOptions& options)
        {"sampling", step["sampling"]},
        {"page_table", step["page_table"]},
        {"last_tokens", step["last_tokens"]},
-       {"token_cache",
-        b.graph().add_state("token_cache", {DType::kI32, {options.num_pages, options.page_size}})}},
+       {"token_cache", trace.b.graph().add_state(
+                           "token_cache", {DType::kI32, {options.num_pages, options.page_size}})}},
       {{"max_match", options.max_match}}, "drafts");
 }
 
@@ -114,10 +115,12 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   const ValueId fill = step_input::kFill.add_to(graph);
 
   Trace trace{b, config, whole, options, positions, slots, batch};
-  if (options.num_window_pages && kept_window(config, options.max_seq_len)) {
+  const auto num_kept = kept_window(config, options.max_seq_len);
+  if (options.num_window_pages && num_kept) {
     trace.window = {.table = graph.add_value(ValueKind::kPersistent, "window_table",
                                              {DType::kI32, {options.max_batch_size, max_pages}}),
-                    .slots = step_input::kWindowSlots.add_to(graph)};
+                    .slots = step_input::kWindowSlots.add_to(graph),
+                    .num_kept = *num_kept};
   }
   if (options.lora) trace.token_adapters = step_input::kTokenAdapters.add_to(graph);
   add_memory(trace);
@@ -133,18 +136,16 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   std::optional<Values> drafts;
   if (samples && options.num_drafts > 0) {
     sampling = add_sampling(graph, config, options);
-    drafts = trace_drafts(b,
-                          {{"ids", ids},
-                           {"positions", positions},
-                           {"slots", slots},
-                           {"kv_lens", batch.kv_lens},
-                           {"query_starts", batch.query_starts},
-                           {"last_rows", step_input::kLastRows.add_to(graph)},
-                           {"sampling", (*sampling)["sampling"]},
-                           {"page_table", batch.page_table},
-                           {"last_tokens", *last_tokens},
-                           {"fill", fill}},
-                          options);
+    drafts = trace_drafts(trace, {{"ids", ids},
+                                  {"positions", positions},
+                                  {"slots", slots},
+                                  {"kv_lens", batch.kv_lens},
+                                  {"query_starts", batch.query_starts},
+                                  {"last_rows", step_input::kLastRows.add_to(graph)},
+                                  {"sampling", (*sampling)["sampling"]},
+                                  {"page_table", batch.page_table},
+                                  {"last_tokens", *last_tokens},
+                                  {"fill", fill}});
     ids = (*drafts)["ids"];
   }
   const ValueId x = embed(trace, ids, embedding, fill, last_tokens);

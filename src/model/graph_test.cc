@@ -107,6 +107,37 @@ std::vector<const ir::Node*> nodes_of(const ir::Graph& graph, std::string_view o
   return found;
 }
 
+// The model's window hides more than the first layer of the draft model sees, and less than the second.
+TEST(BuildGraph, ADraftModelsLayersHaveThePagesOfWindowsThatHoldWhatTheySee) {
+  GraphOptions options = kOptions;
+  options.num_drafts = 2;
+  options.num_window_pages = 4;
+  ModelConfig config = small_config("LlamaForCausalLM", 2);
+  config.layers[0].window = 20;
+  ModelConfig draft = small_config("LlamaForCausalLM", 3);
+  draft.layers[0].window = 20;
+  draft.layers[1].window = 21;
+  options.draft = DraftModel{draft};
+  const ir::Graph graph = build_graph(config, options);
+  EXPECT_NO_THROW(ir::verify(graph));
+  std::map<std::string, int> groups;
+  for (const ir::ValueId state : graph.values_of_kind(ir::ValueKind::kState))
+    groups[graph.value(state).name] = graph.value(state).group;
+  const std::map<std::string, int> expected = {{"k_cache.0", 1},       {"v_cache.0", 1},
+                                               {"k_cache.1", 0},       {"v_cache.1", 0},
+                                               {"draft.k_cache.0", 1}, {"draft.v_cache.0", 1},
+                                               {"draft.k_cache.1", 0}, {"draft.v_cache.1", 0},
+                                               {"draft.k_cache.2", 0}, {"draft.v_cache.2", 0}};
+  EXPECT_EQ(groups, expected);
+  for (const ir::Node* node : nodes_of(graph, "extend_drafts"))
+    EXPECT_NE(node->inputs.find("window_table"), nullptr);
+
+  options.draft->config.layers[0].window = 21;
+  const ir::Graph whole = build_graph(config, options);
+  for (const ir::Node* node : nodes_of(whole, "extend_drafts"))
+    EXPECT_EQ(node->inputs.find("window_table"), nullptr);
+}
+
 TEST(BuildGraph, GivesEachLayerItsWindowAndItsRotation) {
   ModelConfig config = small_config("LlamaForCausalLM", 4);
   config.ropes.push_back({.theta = 5});

@@ -241,7 +241,9 @@ ValueId Trace::attend(const Layer& layer, Heads heads) {
 }
 
 int Trace::group_of(const LayerKind& layer) const {
-  return window && has_window(layer, options.max_seq_len) ? kWindowGroup : kWholeGroup;
+  const bool is_kept =
+      window && has_window(layer, options.max_seq_len) && *layer.window <= window->num_kept;
+  return is_kept ? kWindowGroup : kWholeGroup;
 }
 
 ValueId Trace::output(ValueId o, const Layer& layer) {

@@ -47,6 +47,7 @@ struct Trace {
   struct WindowPages {
     ValueId table;
     ValueId slots;
+    int64_t num_kept = 0;  // tokens of a sequence that they hold, its last: layers may see as many
   };
   std::optional<WindowPages> window = {};
   std::vector<ValueId> inv_freqs = {};      // one of each of ModelConfig::ropes
@@ -137,7 +138,7 @@ struct Attended {
 };
 
 // An architecture: its name in config.json, and its decoder layer in two halves. The table is in
-// graph.cc.
+// decoder.cc.
 struct Architecture {
   std::string_view name;
   // Traces the layer up to attention: x [T,D] -> [T,H*C].

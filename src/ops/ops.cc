@@ -240,7 +240,12 @@ void infer_lookup_drafts(const Types&, const Attrs& attrs, Types& out) {
 }
 
 // The rows of a step with drafts and those of one without (ir::Symbol): no input says how many there are.
-void infer_begin_drafts(const Types&, const Attrs&, Types& out) {
+void require_window_pair(const Types& in) {
+  require((in.find("window_table") == nullptr) == (in.find("window_slots") == nullptr),
+          "window_table and window_slots together");
+}
+
+void infer_begin_drafts(const Types& in, const Attrs&, Types& out) {
   for (const char* name : {"logits_rows", "lengths"})
     out[name].dims = {ir::Dim::logits()};
   for (const char* name : {"last_ids", "last_positions", "last_slots", "last_lens"})
@@ -248,9 +253,13 @@ void infer_begin_drafts(const Types&, const Attrs&, Types& out) {
   out["starts"].dims = {ir::Dim::guessing(1)};
   for (const char* name : {"read_ids", "read_positions", "read_slots"})
     out[name].dims = {ir::Dim::unguessed()};
+  if (in.find("window_slots") == nullptr) return;
+  out["last_window_slots"].dims = {ir::Dim::guessing()};
+  out["read_window_slots"].dims = {ir::Dim::unguessed()};
 }
 
-void infer_extend_drafts(const Types&, const Attrs& attrs, Types&) {
+void infer_extend_drafts(const Types& in, const Attrs& attrs, Types&) {
+  require_window_pair(in);
   require(attrs.get_int("place") > 0, "a place above 0");
   require(attrs.get_int("page_size") > 0, "a page_size above 0");
 }
@@ -262,8 +271,7 @@ void infer_sample_draft(const Types& in, const Attrs& attrs, Types&) {
 
 void infer_advance(const Types& in, const Attrs& attrs, Types&) {
   require_ring(in, "token_ring");
-  require((in.find("window_table") == nullptr) == (in.find("window_slots") == nullptr),
-          "window_table and window_slots together");
+  require_window_pair(in);
   require(attrs.get_int("page_size") > 0, "a page_size above 0");
 }
 
@@ -580,24 +588,30 @@ std::vector<Op> rows() {
       // read_ids [U], read_positions, read_slots and read_lens are the step's own, without the tokens that
       // the draft model reads as such, and those that it does not need: -1, 0, -1 and 0 for the rows of
       // sequences that guess, and of those that take no drafts and have one row. A step without rows
-      // of one kind has no outputs of it; read_lens is 0 there.
+      // of one kind has no outputs of it; read_lens is 0 there. Where layers of the draft model have pages of
+      // their own, last_window_slots and read_window_slots come from window_slots as last_slots and
+      // read_slots come from slots.
       {.name = "begin_drafts",
-       .inputs = "ids i32[T], positions i32[T], slots i32[T], kv_lens i32[B], last_rows i32[B], "
-                 "sampling i32[B,W], last_tokens i32[M]",
+       .inputs =
+           "ids i32[T], positions i32[T], slots i32[T], window_slots? i32[T], kv_lens i32[B], "
+           "last_rows i32[B], sampling i32[B,W], last_tokens i32[M]",
        .outputs =
            "ids, logits_rows i32[1], lengths i32[1], last_ids i32[1], last_positions i32[1], "
-           "last_slots i32[1], last_lens i32[1], starts i32[1], read_ids i32[1], "
-           "read_positions i32[1], read_slots i32[1], read_lens = kv_lens",
+           "last_slots i32[1], last_window_slots? = window_slots, last_lens i32[1], starts i32[1], "
+           "read_ids i32[1], read_positions i32[1], read_slots i32[1], "
+           "read_window_slots? = window_slots, read_lens = kv_lens",
        .infer = infer_begin_drafts},
       // One draft more of each of G sequences: where lens[g] > 0, next[g] is the token behind the one at
       // positions[g]. With l = g L/G + place, it becomes the id in row logits_rows[l], if lengths[l] > 0, and
       // next_ids[g], at the next position, in the slot that page_table has there, in a sequence of one
-      // token more. Other rows stay as begin_drafts leaves those of sequences that take no drafts.
+      // token more. Other rows stay as begin_drafts leaves those of sequences that take no drafts. Where
+      // window_slots are those of the tokens before, next_window_slots are the slots that window_table has.
       {.name = "extend_drafts",
-       .inputs = "next i32[R], positions i32[R], lens i32[R], page_table i32[M,N], "
-                 "logits_rows i32[L], lengths i32[L], ids i32[T]",
+       .inputs = "next i32[R], positions i32[R], window_slots? i32[R], lens i32[R], "
+                 "page_table i32[M,N], window_table? i32[M,N], logits_rows i32[L], lengths i32[L], "
+                 "ids i32[T]",
        .outputs = "ids, next_ids = next, next_positions = positions, next_slots = positions, "
-                  "next_lens = lens",
+                  "next_window_slots? = window_slots, next_lens = lens",
        .attrs = {{"place", int64_t{1}}, {"page_size", int64_t{1}}},
        .infer = infer_extend_drafts},
       // Publishes a step's tokens and makes its inputs those of the next step. Of the L/B tokens of

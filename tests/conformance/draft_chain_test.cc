@@ -186,6 +186,47 @@ TEST_P(OnDevice, BeginDraftsGivesTheTokensOfSequencesThatGuessNothingToRead) {
   }
 }
 
+// Slots in pages of windows, unlike any of the others.
+double window_slot(double slot) {
+  return slot < 0 ? -1 : 2 * slot + 1;
+}
+std::vector<double> window_slots(std::vector<double> slots) {
+  for (double& slot : slots)
+    slot = window_slot(slot);
+  return slots;
+}
+
+TEST_P(OnDevice, BeginDraftsGivesSlotsOfWindowsWhereItGivesSlots) {
+  for (const auto& [step, counts] : {std::pair{StepKey::uniform(9, 3), std::vector<int64_t>(9, 3)},
+                                     {StepKey::uniform(7), std::vector<int64_t>(7, 1)},
+                                     {StepKey::mixed(90, 8), {4, 30, 20, 4, 3, 1, 1, 1}}}) {
+    Chain chain(random_, step, counts);
+    if (!step.is_uniform()) {
+      for (const int64_t first : {1, 55})  // of the sequences of four tokens
+        std::fill_n(chain.inputs["ids"].values.begin() + first, 3, -1);
+    }
+    HostTensor of_windows = chain.inputs["slots"];
+    of_windows.values = window_slots(of_windows.values);
+    HostTensors inputs = chain.inputs;
+    inputs["window_slots"] = of_windows;
+    const auto run_on = [&](const HostTensors& operands) {
+      return run(device(),
+                 {.op = "begin_drafts", .inputs = operands, .step = step, .num_drafts = 3});
+    };
+    const auto without = run_on(chain.inputs);
+    const auto with = run_on(inputs);
+    ASSERT_EQ(with.size(), 14U);
+    constexpr size_t kLastSlots = 5;
+    constexpr size_t kReadSlots = 10;
+    for (size_t i = 0; i < without.size(); ++i) {
+      const size_t place = i + (i > kLastSlots ? 1 : 0) + (i > kReadSlots ? 1 : 0);
+      EXPECT_EQ(with[place].tensor.values, without[i].tensor.values) << "output " << i;
+    }
+    EXPECT_EQ(with[kLastSlots + 1].tensor.values, window_slots(without[kLastSlots].tensor.values));
+    EXPECT_EQ(with[kReadSlots + 2].tensor.values, window_slots(without[kReadSlots].tensor.values));
+  }
+}
+
 // In a mixed step a sequence may have fewer drafts than places, and its rows lie anywhere.
 TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
   constexpr int64_t kRows = 10;
@@ -238,6 +279,26 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
       EXPECT_EQ(actual[0].tensor.values, ids);
       for (size_t i = 0; i < moved.size(); ++i)
         EXPECT_EQ(actual[i + 1].tensor.values, moved[i]) << "output " << i + 1;
+
+      constexpr double kPagesOfWindows = 100;  // behind those of the page table
+      inputs["window_slots"] = of_sequences();
+      inputs["window_table"] = chain.page_table;
+      for (double& page : inputs["window_table"].values)
+        page += kPagesOfWindows;
+      const auto with_windows = run(device(), {.op = "extend_drafts",
+                                               .inputs = inputs,
+                                               .attrs = attrs,
+                                               .step = step,
+                                               .num_drafts = q - 1});
+      ASSERT_EQ(with_windows.size(), 6U);
+      for (const auto& [place, of_window] : {std::pair{3, false}, {4, true}}) {
+        std::vector<double> expected = moved[2];
+        for (double& slot : expected) {
+          if (slot >= 0 && of_window) slot += kPagesOfWindows * kChainPageSize;
+        }
+        EXPECT_EQ(with_windows[static_cast<size_t>(place)].tensor.values, expected);
+      }
+      EXPECT_EQ(with_windows[5].tensor.values, moved[3]);
     }
   }
 }

@@ -43,6 +43,10 @@ struct BeginDrafts {
                                         {"read_slots", &read_slots},
                                         {"read_lens", &read_lens}})
       *operand = integers(args.outputs, name);
+    if (args.inputs.find("window_slots") == nullptr) return;
+    window_slots = integers(args.inputs, "window_slots");
+    last_window_slots = integers(args.outputs, "last_window_slots");
+    read_window_slots = integers(args.outputs, "read_window_slots");
   }
 
   [[nodiscard]] DraftPlaces places(int64_t b) const {
@@ -63,6 +67,7 @@ struct BeginDrafts {
     last_ids[b] = guesses ? ids[row] : -1;
     last_positions[b] = guesses ? positions[row] : 0;
     last_slots[b] = guesses ? slots[row] : -1;
+    if (window_slots != nullptr) last_window_slots[b] = guesses ? window_slots[row] : -1;
     last_lens[b] = guesses ? kv_lens[b] - places.num_drafts : 0;
   }
   // The draft model reads none of the rows from `first` to `last` as a part of a prompt.
@@ -70,6 +75,8 @@ struct BeginDrafts {
     std::fill(read_ids + first, read_ids + last + 1, -1);
     std::fill(read_positions + first, read_positions + last + 1, 0);
     std::fill(read_slots + first, read_slots + last + 1, -1);
+    if (window_slots != nullptr)
+      std::fill(read_window_slots + first, read_window_slots + last + 1, -1);
     read_lens[b] = 0;
   }
   void run() const {
@@ -77,6 +84,7 @@ struct BeginDrafts {
       std::copy_n(ids, num_tokens, read_ids);
       std::copy_n(positions, num_tokens, read_positions);
       std::copy_n(slots, num_tokens, read_slots);
+      if (window_slots != nullptr) std::copy_n(window_slots, num_tokens, read_window_slots);
     }
     for (int64_t b = 0; b < num_sequences; ++b) {
       const DraftPlaces places = kv_lens[b] > 0 || is_uniform ? this->places(b) : DraftPlaces{};
@@ -114,6 +122,10 @@ struct BeginDrafts {
   int32_t* read_positions = nullptr;
   int32_t* read_slots = nullptr;
   int32_t* read_lens = nullptr;
+  // Null, unless the draft model has pages of windows.
+  int32_t* window_slots = nullptr;
+  int32_t* last_window_slots = nullptr;
+  int32_t* read_window_slots = nullptr;
 };
 
 void begin_drafts(Pool& /*pool*/, const KernelArgs& args) {
@@ -133,7 +145,6 @@ void extend_drafts(Pool& /*pool*/, const KernelArgs& args) {
   const int32_t* const lens = integers(args.inputs, "lens");
   const int32_t* const logits_rows = integers(args.inputs, "logits_rows");
   const int32_t* const lengths = integers(args.inputs, "lengths");
-  const TensorView& page_table = args.inputs["page_table"];
   int32_t* const ids = integers(args.outputs, "ids");
   const int64_t num_sequences = args.inputs["next"].shape[0];
   const int64_t num_logits = args.inputs["lengths"].shape[0] / num_sequences;
@@ -143,12 +154,16 @@ void extend_drafts(Pool& /*pool*/, const KernelArgs& args) {
     const int64_t l = g * num_logits + place;
     const bool goes_on = lens[g] > 0 && lengths[l] > 0;
     const int32_t position = goes_on ? positions[g] + 1 : 0;
-    const int32_t page = goes_on ? page_table.row<int32_t>(g)[position / page_size] : -1;
+    const auto slot_in = [&](std::string_view table) {
+      const int32_t page = goes_on ? args.inputs[table].row<int32_t>(g)[position / page_size] : -1;
+      return page < 0 ? -1 : static_cast<int32_t>(page * page_size + position % page_size);
+    };
     if (goes_on) ids[logits_rows[l]] = next[g];
     integers(args.outputs, "next_ids")[g] = goes_on ? next[g] : -1;
     integers(args.outputs, "next_positions")[g] = position;
-    integers(args.outputs, "next_slots")[g] =
-        page < 0 ? -1 : static_cast<int32_t>(page * page_size + position % page_size);
+    integers(args.outputs, "next_slots")[g] = slot_in("page_table");
+    if (args.inputs.find("window_table") != nullptr)
+      integers(args.outputs, "next_window_slots")[g] = slot_in("window_table");
     integers(args.outputs, "next_lens")[g] = goes_on ? lens[g] + 1 : 0;
   }
 }
@@ -157,8 +172,8 @@ void extend_drafts(Pool& /*pool*/, const KernelArgs& args) {
 
 std::span<const Kernel> draft_chain_kernels() {
   static constexpr std::array kRows = {
-      row<"begin_drafts.cpu", begin_drafts>("begin_drafts"),
-      row<"extend_drafts.cpu", extend_drafts>("extend_drafts"),
+      row<"begin_drafts.cpu", begin_drafts>("begin_drafts", {"window_slots"}),
+      row<"extend_drafts.cpu", extend_drafts>("extend_drafts", {"window_slots", "window_table"}),
   };
   return kRows;
 }

@@ -25,6 +25,7 @@ struct DraftsBegin {
   int32_t* ids;
   const int32_t* positions;
   const int32_t* slots;
+  const int32_t* window_slots;  // null: the draft model has no pages of windows
   const int32_t* kv_lens;
   const int32_t* last_rows;
   const SamplingRow* sampling;
@@ -34,11 +35,13 @@ struct DraftsBegin {
   int32_t* last_ids;
   int32_t* last_positions;
   int32_t* last_slots;
+  int32_t* last_window_slots;
   int32_t* last_lens;
   int32_t* starts;
   int32_t* read_ids;
   int32_t* read_positions;
   int32_t* read_slots;
+  int32_t* read_window_slots;
   int32_t* read_lens;
   int num_tokens;
   int num_sequences;
@@ -66,6 +69,8 @@ __device__ void give_last(const DraftsBegin& begin, int b, const DraftPlaces& pl
   begin.last_ids[b] = guesses ? begin.ids[row] : -1;
   begin.last_positions[b] = guesses ? begin.positions[row] : 0;
   begin.last_slots[b] = guesses ? begin.slots[row] : -1;
+  if (begin.window_slots != nullptr)
+    begin.last_window_slots[b] = guesses ? begin.window_slots[row] : -1;
   begin.last_lens[b] = guesses ? begin.kv_lens[b] - places.num_drafts : 0;
 }
 
@@ -73,6 +78,8 @@ __device__ void read_token(const DraftsBegin& begin, int row, bool is_read) {
   begin.read_ids[row] = is_read ? begin.ids[row] : -1;
   begin.read_positions[row] = is_read ? begin.positions[row] : 0;
   begin.read_slots[row] = is_read ? begin.slots[row] : -1;
+  if (begin.window_slots != nullptr)
+    begin.read_window_slots[row] = is_read ? begin.window_slots[row] : -1;
 }
 
 // A step of a token a sequence, which guesses nothing: a thread a sequence.
@@ -147,12 +154,14 @@ struct DraftsExtend {
   const int32_t* positions;
   const int32_t* lens;
   const int32_t* page_table;
+  const int32_t* window_table;  // null: the draft model has no pages of windows
   const int32_t* logits_rows;
   const int32_t* lengths;
   int32_t* ids;
   int32_t* next_ids;
   int32_t* next_positions;
   int32_t* next_slots;
+  int32_t* next_window_slots;
   int32_t* next_lens;
   int num_sequences;
   int num_logits;
@@ -160,6 +169,15 @@ struct DraftsExtend {
   int max_pages;
   int page_size;
 };
+
+// The slot of a sequence's token at that position; -1: it has no page.
+__device__ __forceinline__ int32_t slot_in(const int32_t* table, const DraftsExtend& extend, int g,
+                                           int32_t position) {
+  const int place = position / extend.page_size;
+  if (place >= extend.max_pages) return -1;
+  const int32_t page = table[static_cast<int64_t>(g) * extend.max_pages + place];
+  return page < 0 ? -1 : page * extend.page_size + position % extend.page_size;
+}
 
 // A thread a sequence.
 __global__ void __launch_bounds__(kChainThreads)
@@ -170,15 +188,13 @@ __global__ void __launch_bounds__(kChainThreads)
   const int l = g * extend.num_logits + extend.place;
   const bool goes_on = len > 0 && extend.lengths[l] > 0;
   const int32_t position = goes_on ? extend.positions[g] + 1 : 0;
-  const int place = position / extend.page_size;
-  const int32_t page = goes_on && place < extend.max_pages
-                           ? extend.page_table[static_cast<int64_t>(g) * extend.max_pages + place]
-                           : -1;
   const int32_t token = extend.next[g];
   if (goes_on) extend.ids[extend.logits_rows[l]] = token;
   extend.next_ids[g] = goes_on ? token : -1;
   extend.next_positions[g] = position;
-  extend.next_slots[g] = page < 0 ? -1 : page * extend.page_size + position % extend.page_size;
+  extend.next_slots[g] = goes_on ? slot_in(extend.page_table, extend, g, position) : -1;
+  if (extend.window_table != nullptr)
+    extend.next_window_slots[g] = goes_on ? slot_in(extend.window_table, extend, g, position) : -1;
   extend.next_lens[g] = goes_on ? len + 1 : 0;
   __threadfence();
 }
@@ -188,6 +204,12 @@ Grid chain_grid(int64_t num_threads) {
               dim3(static_cast<unsigned>(std::max<int64_t>(1, div_up(num_threads, kChainThreads)))),
           .threads = kChainThreads,
           .overlap = false};
+}
+
+// The memory of an operand that is there in some graphs only, or null.
+int32_t* found(const Views& views, std::string_view name) {
+  const TensorView* const view = views.find(name);
+  return view == nullptr ? nullptr : view->as<int32_t>();
 }
 
 BoundLaunch bind_begin(Device& /*device*/, const KernelArgs& args) {
@@ -200,6 +222,7 @@ BoundLaunch bind_begin(Device& /*device*/, const KernelArgs& args) {
   const DraftsBegin begin{.ids = out("ids"),
                           .positions = in("positions"),
                           .slots = in("slots"),
+                          .window_slots = found(args.inputs, "window_slots"),
                           .kv_lens = in("kv_lens"),
                           .last_rows = in("last_rows"),
                           .sampling = args.inputs["sampling"].as<const SamplingRow>(),
@@ -209,11 +232,13 @@ BoundLaunch bind_begin(Device& /*device*/, const KernelArgs& args) {
                           .last_ids = out("last_ids"),
                           .last_positions = out("last_positions"),
                           .last_slots = out("last_slots"),
+                          .last_window_slots = found(args.outputs, "last_window_slots"),
                           .last_lens = out("last_lens"),
                           .starts = out("starts"),
                           .read_ids = out("read_ids"),
                           .read_positions = out("read_positions"),
                           .read_slots = out("read_slots"),
+                          .read_window_slots = found(args.outputs, "read_window_slots"),
                           .read_lens = out("read_lens"),
                           .num_tokens = static_cast<int>(num_tokens),
                           .num_sequences = static_cast<int>(num_sequences),
@@ -237,12 +262,14 @@ BoundLaunch bind_extend(Device& /*device*/, const KernelArgs& args) {
                             .positions = in("positions"),
                             .lens = in("lens"),
                             .page_table = in("page_table"),
+                            .window_table = found(args.inputs, "window_table"),
                             .logits_rows = in("logits_rows"),
                             .lengths = in("lengths"),
                             .ids = out("ids"),
                             .next_ids = out("next_ids"),
                             .next_positions = out("next_positions"),
                             .next_slots = out("next_slots"),
+                            .next_window_slots = found(args.outputs, "next_window_slots"),
                             .next_lens = out("next_lens"),
                             .num_sequences = static_cast<int>(num_sequences),
                             .num_logits = static_cast<int>(args.inputs["lengths"].shape[0] /
@@ -260,8 +287,13 @@ BoundLaunch bind_extend(Device& /*device*/, const KernelArgs& args) {
 
 std::span<const Kernel> draft_chain_kernels() {
   static constexpr std::array<Kernel, 2> kRows = {
-      {{"begin_drafts", "begin_drafts.thread", nullptr, nullptr, bind_begin},
-       {"extend_drafts", "extend_drafts.thread", nullptr, nullptr, bind_extend}}};
+      {{"begin_drafts", "begin_drafts.thread", nullptr, nullptr, bind_begin, {"window_slots"}},
+       {"extend_drafts",
+        "extend_drafts.thread",
+        nullptr,
+        nullptr,
+        bind_extend,
+        {"window_slots", "window_table"}}}};
   return kRows;
 }
 
