@@ -160,6 +160,27 @@ TEST_P(Conformance, AttentionWithWindowsCapsAndSinksAgrees) {
   }
 }
 
+// At a context of 8,192 tokens, the pages of a window of 1,024 hold at most 1.1 times as many. K and V of all others
+// are NaN, which no sum may have met.
+TEST_P(Conformance, AttentionOfALongContextReadsThePagesOfItsWindowAlone) {
+  const Batch batches[] = {
+      {.sequences = {{1, 8192}, {1, 8191}}, .uniform_q = 1},
+      {.sequences = {{2, 8192}, {1, 8100}}},
+  };
+  for (const Heads& heads : with_fp8({{4, 1, 64, 32}})) {
+    for (const Batch& batch : batches) {
+      SCOPED_TRACE(describe(heads, batch));
+      OpCase c = attention_case(random_, dtype(), heads, batch);
+      add_extras(random_, c, batch, {.window = 1024});
+      std::vector<double>& pages = c.inputs["page_table"].values;
+      std::ranges::replace(pages, -1, 0);  // a page of NaN
+      const auto num_seen = std::ranges::count_if(pages, [](double page) { return page > 0; });
+      EXPECT_LE(static_cast<double>(num_seen * heads.page_size), 1.1 * 2 * 1024);
+      expect_attention(device(), c);
+    }
+  }
+}
+
 // A row's bits do not depend on where its chunk begins.
 TEST_P(Conformance, AttentionOfAChunkIsThatOfTheWhole) {
   for (const Heads& heads : with_fp8({{4, 2, 128, 32}, {2, 1, 64, 16}})) {
