@@ -7,7 +7,8 @@ Part `logits`: RMS error of Encore's bf16 logits over all positions against tran
 1.25 times that of transformers' own bf16 run. Part `decode`: the same of the path that serves, one token a step through full
 recordings, alone and in a batch of uneven lengths; the error with KV in FP8 is printed beside it. Part `tokens`: 64
 greedy tokens in float32 are equal. Part `families`: float32 logits of tiny models of every family, by prefill and by decode
-steps, are those of transformers to within 2e-4 of their size (parity_families.py). Part `gguf`: float32 logits of files that
+steps, are those of transformers to within 2e-4 of their size (parity_families.py); part `widths`: the same of two layers of
+published widths. Part `gguf`: float32 logits of files that
 the package gguf writes, in blocks of every kind, are bit for bit those of a directory with the same numbers. Part `quantized`:
 checkpoints in FP8 that compressed-tensors writes, against float32 of the numbers that they stand for: in 16-bit activations at most 1.05
 times the error of Encore's bf16 run of those numbers, in FP8 activations at most 1.02 times the error of float32 with
@@ -42,7 +43,7 @@ MAX_RATIO_OF_WEIGHTS = 1.05  # in FP8, to weights in bf16
 MAX_RATIO_OF_ACTIVATIONS = 1.02  # in FP8, to the same in float32
 NUM_GREEDY = 64
 MAX_FAMILY_ERROR = 2e-4  # of the logits' size
-PARTS = ("logits", "decode", "tokens", "families", "gguf", "quantized", "lora", "tokenizers")
+PARTS = ("logits", "decode", "tokens", "families", "widths", "gguf", "quantized", "lora", "tokenizers")
 PROMPTS = {"cpu": (1, 17, 63, 256), "cuda": (1, 17, 512, 3000)}
 GREEDY_PROMPTS = {"cpu": (1, 17, 200), "cuda": (1, 17, 512, 3000)}
 DECODED = {"cpu": (90, 40, 17, 5, 1), "cuda": (1500, 700, 333, 200, 130, 100, 64, 33, 17, 5, 2, 1)}
@@ -242,7 +243,7 @@ def compare_family(name, number, encore, options, work):
     import parity_models as models
     import parity_quantized
 
-    family = parity_families.families()[name]
+    family = (parity_families.families() | parity_families.widths())[name]
     model = models.random_model(family.config, torch.float32, "cpu", seed=200 + number)
     checkpoint = models.save(model, work / "f32", sharded=False, classic=False)
     if family.nested:
@@ -425,8 +426,11 @@ def print_results(results):
                     [[row["model"], str(row["prompt"]), str(row["equal_tokens"]), str(row["distinct_tokens"]),
                       f"{row['smallest_gap']:.1e}",
                       verdict(row) if row["passed"] else f"FAILED (gap there {row['gap_at_difference']})"] for row in rows])
-    if rows := results.get("families"):
-        print_table("Logits of tiny models in float32: RMS error over RMS of logits",
+    for part, what in (("families", "tiny models"), ("widths", "models of published widths")):
+        rows = results.get(part, [])
+        if not rows:
+            continue
+        print_table(f"Logits of {what} in float32: RMS error over RMS of logits",
                     ["model", "steps", "error", "RMS of logits", ""],
                     [[row["model"], row["steps"], f"{row['relative_error']:.1e}", f"{row['rms_logits']:.3f}", verdict(row)]
                      for row in rows])
@@ -475,6 +479,7 @@ def compare(options, work):
     results = {part: [] for part in options.parts} | {"failures": []}
     compared = {"logits": (compare_logits, models.FULL), "decode": (compare_decode, models.DECODED[options.device]),
                 "tokens": (compare_tokens, models.FULL), "families": (compare_family, parity_families.families()),
+                "widths": (compare_family, parity_families.widths()),
                 "gguf": (compare_gguf, ("Llama-3.1-8B", "Qwen2.5-0.5B", "Qwen3-14B")),
                 "quantized": (compare_quantized, ("Llama-3.1-8B", "Qwen3-0.6B")),
                 "lora": (compare_lora, ("Llama-3.1-8B", "Qwen2.5-0.5B"))}
@@ -515,7 +520,8 @@ def main():
     parser.add_argument("device_name", metavar="cpu|cuda", nargs="?", choices=("cpu", "cuda"), help="default: cpu")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="the same as an option")
     parser.add_argument("--encore", required=True, type=pathlib.Path, help="the encore binary")
-    parser.add_argument("--part", dest="parts", action="append", choices=PARTS, help="default: all but tokenizers")
+    parser.add_argument("--part", dest="parts", action="append", choices=PARTS,
+                        help="default: logits, decode, tokens, families and gguf; on CUDA, widths too")
     parser.add_argument("--model", action="append", help="only this model, such as Qwen3-0.6B")
     parser.add_argument("--lines", type=int, default=100_000, help="lines of the part tokenizers")
     parser.add_argument("--work-dir", type=pathlib.Path, help="where checkpoints are written for a while")
@@ -523,7 +529,8 @@ def main():
     parser.add_argument("--skip-without-oracle", action="store_true", help="exit with 77 where transformers is missing")
     options = parser.parse_args()
     options.device = options.device or options.device_name or "cpu"
-    options.parts = options.parts or ["logits", "decode", "tokens", "families", "gguf"]
+    usual = ["logits", "decode", "tokens", "families", "gguf"] + (["widths"] if options.device == "cuda" else [])
+    options.parts = options.parts or usual
     options.encore = options.encore.resolve()
     find_oracle(options)
 

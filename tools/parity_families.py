@@ -110,6 +110,40 @@ def families():
     }
 
 
+def wide(kind, hidden, inner, heads, kv_heads, head_dim, **own):
+    """The first two layers of a published model, with a small vocabulary."""
+    return tiny(kind, hidden_size=hidden, intermediate_size=inner, num_attention_heads=heads, num_key_value_heads=kv_heads,
+                head_dim=head_dim, num_hidden_layers=2, initializer_range=0.02 * (4096 / hidden) ** 0.5, **own)
+
+
+def widths():
+    """Published widths: the kernels, tiles and merged weights that are served. Windows are short, so that prompts outgrow them."""
+    t = transformers
+    half = ["sliding_attention", "full_attention"]
+    widths = {
+        "Llama-3.1-8B, yarn": wide(t.LlamaConfig, 4096, 14336, 32, 8, 128, rope_parameters=rope(
+            "yarn", 5e5, factor=4.0, original_max_position_embeddings=64)),
+        "Mistral-7B-v0.1": wide(t.MistralConfig, 4096, 14336, 32, 8, 128, sliding_window=64),
+        "Ministral-8B": wide(t.MinistralConfig, 4096, 12288, 32, 8, 128, sliding_window=64, layer_types=half),
+        "Gemma-2-9B": wide(t.Gemma2Config, 3584, 14336, 16, 8, 256, sliding_window=64, query_pre_attn_scalar=256,
+                           attn_logit_softcapping=2.0, final_logit_softcapping=3.0, tie_word_embeddings=True),
+        "Gemma-3-27B": wide(t.Gemma3TextConfig, 5376, 21504, 32, 16, 128, sliding_window=64, query_pre_attn_scalar=168,
+                            layer_types=half, rope_parameters=gemma3_ropes(), tie_word_embeddings=True),
+        "Phi-3.5-mini": wide(t.Phi3Config, 3072, 8192, 32, 32, None, original_max_position_embeddings=64,
+                             rope_parameters=longrope(48, 8.0)),
+        "Phi-4-mini": wide(t.Phi3Config, 3072, 8192, 24, 8, None, original_max_position_embeddings=64,
+                           rope_parameters=longrope(48, 8.0) | {"partial_rotary_factor": 0.75}),
+        "SmolLM3-3B": wide(t.SmolLM3Config, 2048, 11008, 16, 4, None, no_rope_layers=[1, 0], tie_word_embeddings=True),
+        "OLMo-2-7B": wide(t.Olmo2Config, 4096, 11008, 32, 32, None),
+        "GLM-4-9B-0414": wide(t.Glm4Config, 4096, 13696, 32, 2, 128, attention_bias=True,
+                              rope_parameters=rope("default", partial_rotary_factor=0.5)),
+        "Granite-3.3-8B": wide(t.GraniteConfig, 4096, 12800, 32, 8, None, attention_multiplier=0.0078125,
+                               embedding_multiplier=12.0, residual_multiplier=0.22, logits_scaling=16.0),
+        "Seed-OSS-36B": wide(t.SeedOssConfig, 5120, 27648, 80, 8, 128, attention_bias=True),
+    }
+    return {name: Family(config, lengths=(65, 140)) for name, config in widths.items()}
+
+
 def nest(directory, kind):
     """Turns the checkpoint of a text model into that of a model of several kinds of input, as far as its text goes."""
     import safetensors.torch
