@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "cli/bench.h"
+#include "measure/adapter_loads.h"
 
 namespace encore::cli {
 
@@ -15,11 +16,14 @@ struct BenchAdapterOptions {
   int64_t num_adapters = 0;
   int64_t rank = 16;
   std::string targets = "all";
+  int64_t num_loads = 0;  // of adapters, beside steps of sequences that have others
 };
 
 // Adds --adapters, --rank and --targets. `compared`: what the verb times beside steps with adapters.
 void add_bench_adapter_options(Command& verb, BenchAdapterOptions& options,
                                std::string_view compared);
+// Adds --loads.
+void add_loads_option(Command& verb, BenchAdapterOptions& options);
 // The help of a benchmark says with this text what it times beside steps with adapters.
 inline constexpr std::string_view kWithRoomAndWithout =
     "; beside them, the same is timed with room for as many and none in use (as --max-loras alone "
@@ -37,5 +41,7 @@ struct AdapterTimes {
 };
 json::object to_json(const AdapterTimes& times);
 std::string to_text(const AdapterTimes& times);
+json::object to_json(const measure::AdapterLoads& loads);
+std::string to_text(const measure::AdapterLoads& loads);
 
 }  // namespace encore::cli

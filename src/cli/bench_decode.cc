@@ -380,6 +380,13 @@ void bench_decode(const BenchDecodeOptions& options) {
     idle.decoding.has_adapters = false;
     adapter_times->idle_ms = step_ms(bench, idle, modes.back());
   }
+  std::optional<measure::AdapterLoads> adapter_loads;
+  if (options.adapters.num_loads > 0) {
+    bench.model->executor().set_graphs(modes.back());
+    engine::Engine engine(*bench.model, bench.step_by_step());
+    adapter_loads = measure::time_adapter_loads(engine, plan.decoding, options.adapters.num_loads,
+                                                options.adapters.rank);
+  }
   if (bench.step_log) bench.step_log->flush();
   std::string no_tracer;
   measure::FilledKv kv(*bench.model);
@@ -414,6 +421,8 @@ void bench_decode(const BenchDecodeOptions& options) {
           result_json(result, speed_of(result, results, bench, options.bench.batch, cost)));
     out["modes"] = std::move(rows);
     out["adapters"] = adapter_times ? json::value(to_json(*adapter_times)) : json::value(nullptr);
+    out["adapter_loads"] =
+        adapter_loads ? json::value(to_json(*adapter_loads)) : json::value(nullptr);
     out["no_tracer"] = no_tracer.empty() ? json::value(nullptr) : json::value(no_tracer);
     return print(json::to_text(out) + "\n");
   }
@@ -428,6 +437,7 @@ void bench_decode(const BenchDecodeOptions& options) {
                       *counted, *options.expert_counts));
   }
   if (adapter_times) print(to_text(*adapter_times));
+  if (adapter_loads) print(to_text(*adapter_loads));
   if (results.back().tokens_per_s) {
     print(fmt::format("  {} drafts a row of a step, {:.0f} % of them right\n",
                       bench.model->limits().num_drafts, results.back().share_right * 100));
@@ -461,9 +471,10 @@ void add_bench_decode(Command& bench) {
           "Counting takes a launch a layer")
       ->type_name("FILE");
   add_bench_adapter_options(*verb, options->adapters, kWithRoomAndWithout);
+  add_loads_option(*verb, options->adapters);
   verb->group("Measurement: what is timed, and how often",
               {"--runs", "--warmup-tokens", "--routing", "--expert-counts", "--adapters", "--rank",
-               "--targets"});
+               "--targets", "--loads"});
   verb->footer(kBenchDecodeFooter);
   verb->callback([options] { bench_decode(*options); });
 }

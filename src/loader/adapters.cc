@@ -68,7 +68,7 @@ Adapters::Adapters(std::vector<std::shared_ptr<AdapterShare>> shares, Device& de
 }
 
 void Adapters::write(const Adapter& adapter, int32_t slot) {
-  if (options_.fills_slots) {
+  if (adapter.path.empty()) {  // one of those that fill the slots
     for (const auto& share : shares_)
       share->write_random(slot);
     return;

@@ -89,6 +89,14 @@ class LoraTest(CliTest):
         # without adapters.
         self.assertEqual(kernels("--adapters", 2, "--rank", 4), kernels() + 7 * CONFIG["num_hidden_layers"])
 
+    def test_bench_loads_adapters_beside_steps(self):
+        done = self.run_encore("bench", "decode", "--device", "cpu", "--model", "stories", "--graphs", "full", "--batch", 2,
+                               "--context", 8, "--steps", 8, "--runs", 1, "--json", "--adapters", 2, "--rank", 4, "--loads", 2)
+        loads = json.loads(done.stdout)["adapter_loads"]
+        self.assertEqual(len(loads["loads"]), 2)
+        self.assertGreater(min(load["longest_step_ms"] for load in loads["loads"]), 0)
+        self.assertGreaterEqual(loads["longest_step_ms"], loads["step_ms"])
+
     def test_serve_lists_them_and_answers_by_them(self):
         def text(*arguments):
             return json.loads(self.generate(*arguments).stdout)["text"]
