@@ -92,7 +92,7 @@ class MetricsTest(CliTest):
         self.assertIn(f'commit="{version["commit"]}"', info)
 
     def test_metrics_have_the_names_that_other_systems_give_them(self):
-        with Server("--max-batch-size", 1, "--metric-aliases", "vllm,trtllm") as server:
+        with Server("--max-batch-size", 1, "--max-loras", 1, "--metric-aliases", "vllm,trtllm") as server:
             server.complete(max_tokens=3)
             metrics = server.metrics()
         for own, alias in (("encore_generated_tokens_total", "vllm:generation_tokens_total"),
@@ -101,7 +101,7 @@ class MetricsTest(CliTest):
             self.assertGreater(metrics[own], 0)
         # Every row of the tables names a metric that there is.
         self.assertEqual(len({re.sub(r"_(bucket|sum|count)?(\{.*)?$", "", name) for name in metrics
-                              if name.startswith(("vllm:", "trtllm_"))}), 17)
+                              if name.startswith(("vllm:", "trtllm_"))}), 18)
         self.assertIn("--metric-aliases vlm: there are those of vllm and trtllm",
                       self.error_line("serve", "--metric-aliases", "vlm", code=2))
 
