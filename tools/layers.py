@@ -29,9 +29,9 @@ MAY_INCLUDE = {
     "sample": "backend",
     "sched": "kv",
     "engine": "sample sched kv loader model runtime backend ir",
-    "replay": "engine planning sample sched kv runtime backend",
+    "traffic": "engine planning sample sched kv runtime backend",
     "diagnose": "engine planning sched sample loader model runtime backend listing passes ops ir",
-    "measure": "diagnose replay engine planning sched sample loader model runtime backend passes ops ir",
+    "measure": "diagnose traffic engine planning sched sample loader model runtime backend passes ops ir",
     "text": "",
     "grammar": "sample text",
     "server": "engine grammar text sample sched",
@@ -39,7 +39,7 @@ MAY_INCLUDE = {
     "hub": "",
     "setup": "hub config engine text planning loader model runtime backend",
     "library": "setup config diagnose engine grammar text sample",
-    "cli": "setup hub server text measure diagnose replay engine sample sched kv loader model config planning runtime backend listing passes ops ir",
+    "cli": "setup hub server text measure diagnose traffic engine sample sched kv loader model config planning runtime backend listing passes ops ir",
 }
 # What the tests of a module may include besides.
 TESTS_MAY_INCLUDE = {

@@ -11,9 +11,9 @@
 #include "loader/memory_plan.h"
 #include "measure/alone.h"
 #include "measure/forced_acceptance.h"
-#include "measure/replay_report.h"
 #include "measure/report.h"
-#include "measure/serving_replay.h"
+#include "measure/served_traffic.h"
+#include "measure/traffic_report.h"
 #include "setup/logged_step.h"
 #include "setup/open.h"
 #include "setup/serving.h"
@@ -22,18 +22,18 @@ namespace encore::cli {
 namespace {
 
 constexpr const char* kBenchServeFooter =
-    R"(Replays requests on the engine as `encore serve` runs it: the same loop, limits and defaults. The clients are
+    R"(Serves requests on the engine as `encore serve` runs it: the same loop, limits and defaults. The clients are
 simulated in this process, so HTTP, text and sockets are left out; they submit on a thread of their own, each request at
 its time. Prompts are random tokens of the given length, equal where a Mooncake trace has equal block ids; sampling is
 greedy, and every request generates exactly its number of tokens, but for those of --mixed-seconds.
 
 A delivery is what a client gets together: the tokens of one step, or of a burst since the last look. Times count from
-when a request should arrive; the time between deliveries is just that, not divided by tokens. Ctrl-C ends the replay
+when a request should arrive; the time between deliveries is just that, not divided by tokens. Ctrl-C ends it
 and reports what there was until then.
 
   encore bench serve --requests 64 --input-tokens 512 --output-tokens 128
   encore bench serve --trace azure.csv --limit 1000 --max-input-tokens 14000 --max-output-tokens 2000
-  encore bench serve --trace azure.csv --arrivals trace --speed 2 --ttft-ms 500 --tbt-ms 50 --html replay.html
+  encore bench serve --trace azure.csv --arrivals trace --speed 2 --ttft-ms 500 --tbt-ms 50 --html traffic.html
   encore bench serve --trace mooncake.jsonl --rate 4 --step-log steps.jsonl; encore sim --fit steps.jsonl ...
   encore bench serve --trace azure.csv --draft-model DRAFT --speculative-tokens 2 --synthetic-acceptance-rates 0.7,0.49
   encore bench serve --mixed-seconds 480 --rate 16 --batch-invariant on --compare-alone 200 --html mixed.html
@@ -45,7 +45,7 @@ whether memory grew after the first minute.)";
 struct BenchServeOptions {
   config::Settings settings;
   WorkloadOptions workload;
-  ReplayOutputOptions output;
+  TrafficOutputOptions output;
   AcceptanceOptions acceptance;
   std::string step_times = "on";
   std::string idle_times = "off";
@@ -90,7 +90,7 @@ bool measures_steps(const BenchServeOptions& options) {
 }
 
 // Throws if requests failed or were answered differently, which the report shows.
-void check_answers(const measure::ReplayReport& report, bool are_equal_alone) {
+void check_answers(const measure::TrafficReport& report, bool are_equal_alone) {
   if (const int64_t num_failed = report.figures.num_failed(); num_failed > 0)
     fail(ErrorKind::kDevice, "{} requests failed; see above", num_failed);
   if (!are_equal_alone || !report.record.alone || report.record.alone->different.empty()) return;
@@ -125,7 +125,7 @@ void bench_serve(const BenchServeOptions& options) {
   if (options.token_masks == "on") {
     const auto grammar =
         measure::half_of_vocabulary(source.config.vocab_size, options.workload.seed);
-    for (replay::Request& request : workload.requests)
+    for (traffic::Request& request : workload.requests)
       request.asked.grammar = grammar;
   }
   if (load.kv_tokens) check_fits_kv(workload, *load.kv_tokens);
@@ -155,11 +155,11 @@ void bench_serve(const BenchServeOptions& options) {
   }
   engine::ServingLoop loop(model, serving);
   const InterruptScope interrupt;
-  measure::ReplayReport report;
+  measure::TrafficReport report;
   measure::SampledAnswers answers(workload.requests, options.compare_alone, options.workload.seed);
   {
-    log::Progress progress("replayed", static_cast<double>(num_requests), "requests");
-    report.record = measure::replay_on(
+    log::Progress progress("served", static_cast<double>(num_requests), "requests");
+    report.record = measure::serve_on(
         loop, workload.requests,
         {.on_progress =
              [&](int64_t num_ended, double) {
@@ -169,7 +169,7 @@ void bench_serve(const BenchServeOptions& options) {
          .device_bytes = [&] { return device->used_bytes(); },
          .on_tokens = [&](size_t request,
                           std::span<const int32_t> tokens) { answers.add(request, tokens); }});
-    progress.update(static_cast<double>(replay::figures(report.record).num_complete));
+    progress.update(static_cast<double>(traffic::figures(report.record).num_complete));
   }
   if (tracer) {
     model.executor().hooks().before = nullptr;
@@ -195,8 +195,8 @@ void bench_serve(const BenchServeOptions& options) {
   report.limits = options.output.limits();
   report.busy =
       is_cpu ? "time in which the CPU computes steps" : "time in which the GPU runs steps";
-  report.figures = replay::figures(report.record, report.limits);
-  print_replay(report, options.output, head_json(options, workload, *device, model));
+  report.figures = traffic::figures(report.record, report.limits);
+  print_traffic(report, options.output, head_json(options, workload, *device, model));
   if (interrupt.interrupted()) throw Interrupted();
   check_answers(report, is_cpu || load.compile.batch_invariant);
 }
@@ -214,7 +214,7 @@ void add_bench_serve(Command& bench) {
                    "parameter, shared beginnings, and clients that leave")
       ->range(1e-3, 1e6)
       ->type_name("S");
-  add_replay_output_options(*verb, options->output);
+  add_traffic_output_options(*verb, options->output);
   add_acceptance_options(*verb, options->acceptance);
   verb->add_option("--step-times", options->step_times,
                    "Measure the device's time of each step, at the cost of two events a step")
@@ -233,7 +233,7 @@ void add_bench_serve(Command& bench) {
       ->capture_default_str();
   verb->add_option(
           "--compare-alone", options->compare_alone,
-          "After the replay, answer so many of its requests again, chosen by the seed, each "
+          "After the traffic, answer so many of its requests again, chosen by the seed, each "
           "with the engine to itself, and say which got other tokens: none on a CPU and with "
           "--batch-invariant on")
       ->range(int64_t{0}, int64_t{10'000'000})

@@ -14,10 +14,10 @@
 #include "model/shard.h"
 #include "planning/coverage_report.h"
 #include "planning/step_log_reader.h"
-#include "replay/simulation.h"
-#include "replay/step_cost.h"
 #include "setup/open.h"
 #include "setup/serving.h"
+#include "traffic/simulation.h"
+#include "traffic/step_cost.h"
 
 namespace encore::cli {
 namespace {
@@ -48,7 +48,7 @@ longest.
 struct SimOptions {
   config::Settings settings;
   WorkloadOptions workload;
-  ReplayOutputOptions output;
+  TrafficOutputOptions output;
   std::string fit;
   std::string cost;
   std::string save_cost;
@@ -56,9 +56,9 @@ struct SimOptions {
 };
 
 struct Cost {
-  replay::StepCost cost;
+  traffic::StepCost cost;
   std::string what;
-  std::optional<replay::FitQuality> quality;
+  std::optional<traffic::FitQuality> quality;
 };
 
 Cost open_cost(const SimOptions& options, const model::ModelConfig& model) {
@@ -68,11 +68,11 @@ Cost open_cost(const SimOptions& options, const model::ModelConfig& model) {
          "FILE");
   }
   if (!options.cost.empty())
-    return {replay::read_step_cost(options.cost), "steps cost what " + options.cost + " says", {}};
-  replay::ExpertChoice experts;
+    return {traffic::read_step_cost(options.cost), "steps cost what " + options.cost + " says", {}};
+  traffic::ExpertChoice experts;
   if (model.experts) experts = {model.experts->num_experts, model.experts->num_experts_per_tok};
   const auto [cost, quality] =
-      replay::fit_step_cost(planning::read_step_log(options.fit), options.fit, experts);
+      traffic::fit_step_cost(planning::read_step_log(options.fit), options.fit, experts);
   return {cost,
           fmt::format("steps cost what {} of {} took: off by {} in the median, by {} in all",
                       quality.num_steps, options.fit, percent(quality.median_error),
@@ -81,8 +81,8 @@ Cost open_cost(const SimOptions& options, const model::ModelConfig& model) {
 }
 
 // The step's sums: two in each layer and that of the embedding; the gathering of the logits counts as one.
-replay::StepExchanges exchanges_of(const model::ModelConfig& model,
-                                   const loader::LoadOptions& load) {
+traffic::StepExchanges exchanges_of(const model::ModelConfig& model,
+                                    const loader::LoadOptions& load) {
   const int64_t size = size_of(load.dtype.value_or(model.dtype));
   return {.count = 2 * model.num_layers() + 2, .bytes_per_token = model.hidden_size * size};
 }
@@ -92,25 +92,25 @@ void share_cost(const SimOptions& options, const model::ModelConfig& model,
                 const loader::LoadOptions& load, Cost& cost) {
   (void)model::share_of(model, load.rank);
   if (options.collectives.empty()) return;
-  const replay::ExchangeCost exchange = replay::read_exchange_cost(options.collectives);
+  const traffic::ExchangeCost exchange = traffic::read_exchange_cost(options.collectives);
   if (exchange.ranks != load.rank.size) {
     fail(ErrorKind::kUsage,
          "--collectives {}: was measured between {} ranks, and --tensor-parallel is {}",
          options.collectives, exchange.ranks, load.rank.size);
   }
-  cost.cost = replay::shared_cost(cost.cost, exchange, exchanges_of(model, load));
+  cost.cost = traffic::shared_cost(cost.cost, exchange, exchanges_of(model, load));
   cost.what += fmt::format(", shared by {} ranks, whose sums cost what {} says", exchange.ranks,
                            options.collectives);
 }
 
-replay::SimulationOptions simulation_options(const SimOptions& options,
-                                             const model::ModelConfig& model,
-                                             const loader::LoadOptions& load) {
+traffic::SimulationOptions simulation_options(const SimOptions& options,
+                                              const model::ModelConfig& model,
+                                              const loader::LoadOptions& load) {
   const planning::PlannedCoverage planned = planning::plan_coverage(load);
-  replay::SimulationOptions simulation{.limits = planned.limits,
-                                       .coverage = planned.coverage,
-                                       .page_size = load.page_size,
-                                       .engine = options.settings.serving.engine};
+  traffic::SimulationOptions simulation{.limits = planned.limits,
+                                        .coverage = planned.coverage,
+                                        .page_size = load.page_size,
+                                        .engine = options.settings.serving.engine};
   const int64_t kv_tokens =
       load.kv_tokens.value_or(planned.limits.max_batch_size * planned.limits.max_seq_len);
   simulation.num_pages = div_up(kv_tokens, load.page_size);
@@ -123,7 +123,7 @@ replay::SimulationOptions simulation_options(const SimOptions& options,
 }
 
 json::object head_json(const SimOptions& options, const Workload& workload,
-                       const replay::SimulationOptions& simulation, const Cost& cost) {
+                       const traffic::SimulationOptions& simulation, const Cost& cost) {
   json::object out{{"verb", "sim"},
                    {"model", model_text(options.settings)},
                    {"workload", workload.what},
@@ -133,7 +133,7 @@ json::object head_json(const SimOptions& options, const Workload& workload,
                    {"max_num_tokens", simulation.limits.max_num_tokens},
                    {"target_step_ms", options.settings.serving.engine.target_step_ms.value_or(0)},
                    {"kv_tokens", simulation.num_pages * simulation.page_size},
-                   {"cost", replay::cost_json(cost.cost)},
+                   {"cost", traffic::cost_json(cost.cost)},
                    {"fit", nullptr}};
   if (cost.quality) {
     out["fit"] = {{"steps", cost.quality->num_steps},
@@ -152,15 +152,15 @@ void simulate(const SimOptions& options) {
   const loader::LoadOptions load = setup::serving_load_options(options.settings, source.config);
   share_cost(options, source.config, load, cost);
   if (!options.save_cost.empty())
-    write_file(options.save_cost, json::to_text(replay::cost_json(cost.cost)) + "\n");
+    write_file(options.save_cost, json::to_text(traffic::cost_json(cost.cost)) + "\n");
   const Workload workload =
       make_workload(options.workload, load.limits.max_seq_len, source.config.vocab_size);
-  const replay::SimulationOptions simulation = simulation_options(options, source.config, load);
+  const traffic::SimulationOptions simulation = simulation_options(options, source.config, load);
   check_fits_kv(workload, simulation.num_pages * simulation.page_size);
 
   const double start = measure::now_seconds();
-  measure::ReplayReport report{
-      .title = "sim", .record = replay::simulate(workload.requests, simulation, cost.cost)};
+  measure::TrafficReport report{
+      .title = "sim", .record = traffic::simulate(workload.requests, simulation, cost.cost)};
   const double took_s = measure::now_seconds() - start;
   log::info("simulated {:.1f} s in {:.3f} s, {:.0f} times as fast", report.record.wall_s, took_s,
             report.record.wall_s / std::max(took_s, 1e-9));
@@ -170,8 +170,8 @@ void simulate(const SimOptions& options) {
                  cost.what};
   report.limits = options.output.limits();
   report.busy = "time in which the device runs steps";
-  report.figures = replay::figures(report.record, report.limits);
-  print_replay(report, options.output, head_json(options, workload, simulation, cost));
+  report.figures = traffic::figures(report.record, report.limits);
+  print_traffic(report, options.output, head_json(options, workload, simulation, cost));
 }
 
 }  // namespace
@@ -186,7 +186,7 @@ void add_sim(Command& app) {
   verb->add_option("--save-cost", options->save_cost, "Write the cost to a file for --cost")
       ->type_name("FILE");
   add_workload_options(*verb, options->workload);
-  add_replay_output_options(*verb, options->output);
+  add_traffic_output_options(*verb, options->output);
   using config::Group;
   take_options(
       *verb, options->settings,

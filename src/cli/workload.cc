@@ -11,11 +11,11 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "measure/report_page.h"
-#include "measure/serving_replay.h"
-#include "replay/arrivals.h"
-#include "replay/mixed.h"
-#include "replay/prompts.h"
-#include "replay/trace.h"
+#include "measure/served_traffic.h"
+#include "traffic/arrivals.h"
+#include "traffic/mixed.h"
+#include "traffic/prompts.h"
+#include "traffic/trace.h"
 
 namespace encore::cli {
 namespace {
@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kMaxRequests = 10'000'000;
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
-std::vector<replay::TracedRequest> read_requests(const WorkloadOptions& options) {
+std::vector<traffic::TracedRequest> read_requests(const WorkloadOptions& options) {
   if (options.trace.empty()) {
     if (!options.num_requests || !options.input_tokens || !options.output_tokens) {
       fail(ErrorKind::kUsage,
@@ -37,43 +37,43 @@ std::vector<replay::TracedRequest> read_requests(const WorkloadOptions& options)
          "--requests, --input-tokens and --output-tokens make requests of one length, and --trace "
          "has requests: take --limit, --max-input-tokens and --max-output-tokens");
   }
-  auto requests = replay::read_trace(options.trace);
+  auto requests = traffic::read_trace(options.trace);
   if (options.limit && *options.limit < std::ssize(requests)) requests.resize(*options.limit);
   return requests;
 }
 
 // Every request has a token to begin with and one to generate.
-void cap_lengths(std::vector<replay::TracedRequest>& requests, const WorkloadOptions& options) {
+void cap_lengths(std::vector<traffic::TracedRequest>& requests, const WorkloadOptions& options) {
   int64_t num_raised = 0;
-  for (replay::TracedRequest& request : requests) {
+  for (traffic::TracedRequest& request : requests) {
     num_raised += request.input_tokens < 1 || request.output_tokens < 1 ? 1 : 0;
     request.input_tokens =
         std::clamp<int64_t>(request.input_tokens, 1, options.max_input_tokens.value_or(kMaxTokens));
     request.output_tokens = std::clamp<int64_t>(request.output_tokens, 1,
                                                 options.max_output_tokens.value_or(kMaxTokens));
-    const int64_t blocks = div_up(request.input_tokens, replay::kBlockTokens);
+    const int64_t blocks = div_up(request.input_tokens, traffic::kBlockTokens);
     if (std::ssize(request.blocks) > blocks) request.blocks.resize(blocks);
   }
   if (num_raised > 0) log::info("{} requests without tokens in or out get one", num_raised);
 }
 
-std::vector<double> arrivals_of(const std::vector<replay::TracedRequest>& requests,
+std::vector<double> arrivals_of(const std::vector<traffic::TracedRequest>& requests,
                                 const WorkloadOptions& options) {
   const auto count = std::ssize(requests);
   if (options.rate > 0) {
     if (options.arrivals != "at-once")
       fail(ErrorKind::kUsage, "--rate and --arrivals both say when requests come: give one");
-    return replay::poisson_arrivals(count, options.rate, options.seed);
+    return traffic::poisson_arrivals(count, options.rate, options.seed);
   }
   if (options.arrivals == "at-once") return std::vector<double>(count, 0.0);
   std::vector<double> arrivals;
   if (options.arrivals == "trace") {
     if (options.trace.empty())
       fail(ErrorKind::kUsage, "--arrivals trace: there is none; give --trace FILE");
-    for (const replay::TracedRequest& request : requests)
+    for (const traffic::TracedRequest& request : requests)
       arrivals.push_back(request.arrival_s);
   } else {
-    arrivals = replay::read_arrivals(options.arrivals);
+    arrivals = traffic::read_arrivals(options.arrivals);
     if (std::ssize(arrivals) < count) {
       fail(ErrorKind::kUsage, "--arrivals {}: has {} times for {} requests; take --limit {}",
            options.arrivals, arrivals.size(), count, arrivals.size());
@@ -93,7 +93,7 @@ std::string arrivals_text(const WorkloadOptions& options) {
                             : fmt::format("{:g} times as fast as {} says", options.speed, times);
 }
 
-std::string request_name(const WorkloadOptions& options, const replay::TracedRequest& request) {
+std::string request_name(const WorkloadOptions& options, const traffic::TracedRequest& request) {
   return request.line > 0 ? fmt::format("{}:{}", options.trace, request.line) : "every request";
 }
 
@@ -113,13 +113,13 @@ Workload mixed_workload(const WorkloadOptions& options, int64_t max_seq_len, int
       std::min(options.max_input_tokens.value_or(kLongestInput), max_seq_len - max_output);
   Workload workload;
   workload.requests =
-      replay::mixed_requests({.seconds = options.mixed_seconds,
-                              .requests_per_s = options.rate,
-                              .max_input_tokens = max_input,
-                              .max_output_tokens = max_output,
-                              .vocab_size = vocab_size,
-                              .grammar = measure::half_of_vocabulary(vocab_size, options.seed),
-                              .seed = options.seed});
+      traffic::mixed_requests({.seconds = options.mixed_seconds,
+                               .requests_per_s = options.rate,
+                               .max_input_tokens = max_input,
+                               .max_output_tokens = max_output,
+                               .vocab_size = vocab_size,
+                               .grammar = measure::half_of_vocabulary(vocab_size, options.seed),
+                               .seed = options.seed});
   workload.names.resize(workload.requests.size(), "a mixed request");
   workload.what = fmt::format("{} requests of every kind in {:g} s, {}", workload.requests.size(),
                               options.mixed_seconds, arrivals_text(options));
@@ -175,12 +175,12 @@ void add_workload_options(Command& verb, WorkloadOptions& options) {
 
 Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int64_t vocab_size) {
   if (options.mixed_seconds > 0) return mixed_workload(options, max_seq_len, vocab_size);
-  std::vector<replay::TracedRequest> traced = read_requests(options);
+  std::vector<traffic::TracedRequest> traced = read_requests(options);
   cap_lengths(traced, options);
   const std::vector<double> arrivals = arrivals_of(traced, options);
   Workload workload;
   for (size_t i = 0; i < traced.size(); ++i) {
-    const replay::TracedRequest& request = traced[i];
+    const traffic::TracedRequest& request = traced[i];
     workload.names.push_back(request_name(options, request));
     if (request.input_tokens + request.output_tokens > max_seq_len) {
       fail(ErrorKind::kUsage,
@@ -190,8 +190,8 @@ Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int6
     }
     workload.requests.push_back(
         {.arrival_s = arrivals[i],
-         .asked = {.prompt = replay::prompt_tokens(request, static_cast<int64_t>(i), vocab_size,
-                                                   options.seed),
+         .asked = {.prompt = traffic::prompt_tokens(request, static_cast<int64_t>(i), vocab_size,
+                                                    options.seed),
                    .max_tokens = request.output_tokens}});
   }
   workload.what = fmt::format(
@@ -216,14 +216,14 @@ void check_fits_kv(const Workload& workload, int64_t kv_tokens) {
   }
 }
 
-replay::LatencyLimits ReplayOutputOptions::limits() const {
-  replay::LatencyLimits limits;
+traffic::LatencyLimits TrafficOutputOptions::limits() const {
+  traffic::LatencyLimits limits;
   if (ttft_ms > 0) limits.first_token_ms = ttft_ms;
   if (tbt_ms > 0) limits.between_deliveries_ms = tbt_ms;
   return limits;
 }
 
-void add_replay_output_options(Command& verb, ReplayOutputOptions& options) {
+void add_traffic_output_options(Command& verb, TrafficOutputOptions& options) {
   verb.add_option("--ttft-ms", options.ttft_ms,
                   "Goodput counts requests whose first token came within so many milliseconds")
       ->range(1e-3, 1e9)
@@ -241,17 +241,17 @@ void add_replay_output_options(Command& verb, ReplayOutputOptions& options) {
              {"--ttft-ms", "--tbt-ms", "--html"});
 }
 
-void print_replay(const measure::ReplayReport& report, const ReplayOutputOptions& options,
-                  json::object head) {
-  for (auto& [key, value] : measure::replay_json(report))
+void print_traffic(const measure::TrafficReport& report, const TrafficOutputOptions& options,
+                   json::object head) {
+  for (auto& [key, value] : measure::traffic_json(report))
     head[key] = std::move(value);
   if (!options.html.empty()) {
     json::object drawn = head;
-    drawn["curves"] = measure::replay_curves(report);
+    drawn["curves"] = measure::traffic_curves(report);
     const std::string what = fmt::format("{}", fmt::join(report.what, "; "));
     write_file(options.html, measure::report_page(report.title, what, drawn));
   }
-  if (!options.json) return print(measure::replay_text(report));
+  if (!options.json) return print(measure::traffic_text(report));
   print(json::to_text(head) + "\n");
 }
 

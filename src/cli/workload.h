@@ -1,4 +1,4 @@
-// The requests that `encore bench serve` and `encore sim` replay: which, how long, and when.
+// The requests that `encore bench serve` and `encore sim` serve: which, how long, and when.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "measure/replay_report.h"
-#include "replay/record.h"
+#include "measure/traffic_report.h"
 #include "runtime/limits.h"
+#include "traffic/record.h"
 
 namespace encore::cli {
 
@@ -32,9 +32,9 @@ inline constexpr const char* kTraceFlag = "--trace";
 void add_workload_options(Command& verb, WorkloadOptions& options);
 
 struct Workload {
-  std::vector<replay::Request> requests;  // in the order of their arrival
-  std::string what;                       // a line that says it
-  std::vector<std::string> names;         // of requests, for messages
+  std::vector<traffic::Request> requests;  // in the order of their arrival
+  std::string what;                        // a line that says it
+  std::vector<std::string> names;          // of requests, for messages
 };
 
 // Reads and makes the requests. Errors: those of the readers; kUsage for options that do not go
@@ -44,17 +44,17 @@ Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int6
 void check_fits_kv(const Workload& workload, int64_t kv_tokens);
 
 // Says how results are shown.
-struct ReplayOutputOptions {
+struct TrafficOutputOptions {
   double ttft_ms = 0;  // 0: no limit
   double tbt_ms = 0;
   std::string html;
   bool json = false;
 
-  [[nodiscard]] replay::LatencyLimits limits() const;
+  [[nodiscard]] traffic::LatencyLimits limits() const;
 };
-void add_replay_output_options(Command& verb, ReplayOutputOptions& options);
+void add_traffic_output_options(Command& verb, TrafficOutputOptions& options);
 // Writes the page if asked to, and prints the text, or the JSON behind what `head` has.
-void print_replay(const measure::ReplayReport& report, const ReplayOutputOptions& options,
-                  json::object head);
+void print_traffic(const measure::TrafficReport& report, const TrafficOutputOptions& options,
+                   json::object head);
 
 }  // namespace encore::cli

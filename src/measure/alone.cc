@@ -4,11 +4,11 @@
 #include <iterator>
 #include <random>
 
-#include "measure/serving_replay.h"
+#include "measure/served_traffic.h"
 
 namespace encore::measure {
 
-SampledAnswers::SampledAnswers(std::span<const replay::Request> requests, int64_t num_samples,
+SampledAnswers::SampledAnswers(std::span<const traffic::Request> requests, int64_t num_samples,
                                uint64_t seed)
     : requests_(requests) {
   std::vector<size_t> staying;
@@ -27,22 +27,21 @@ void SampledAnswers::add(size_t request, std::span<const int32_t> tokens) {
     found->second.insert(found->second.end(), tokens.begin(), tokens.end());
 }
 
-replay::AloneComparison SampledAnswers::compare(
+traffic::AloneComparison SampledAnswers::compare(
     loader::LoadedModel& model, const engine::ServingOptions& options,
-    const replay::ReplayRecord& record,
+    const traffic::TrafficRecord& record,
     const std::function<bool(int64_t num_compared)>& on_progress) const {
-  replay::AloneComparison result;
+  traffic::AloneComparison result;
   for (const auto& [index, answer] : answers_) {
     if (on_progress(result.num_compared)) break;
     if (!record.requests[index].is_complete()) continue;
-    replay::Request request = requests_[index];
+    traffic::Request request = requests_[index];
     request.arrival_s = 0;
     std::vector<int32_t> alone;
     engine::ServingLoop loop(model, options);
-    (void)replay_on(loop, {&request, 1},
-                    {.on_tokens = [&](size_t, std::span<const int32_t> tokens) {
-                      alone.insert(alone.end(), tokens.begin(), tokens.end());
-                    }});
+    (void)serve_on(loop, {&request, 1}, {.on_tokens = [&](size_t, std::span<const int32_t> tokens) {
+                     alone.insert(alone.end(), tokens.begin(), tokens.end());
+                   }});
     ++result.num_compared;
     if (alone != answer) result.different.push_back(static_cast<int64_t>(index));
   }

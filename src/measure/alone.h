@@ -1,4 +1,4 @@
-// Tells whether requests of a replay get the same tokens when each has the engine to itself.
+// Tells whether requests of some traffic get the same tokens when each has the engine to itself.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "engine/serving_loop.h"
-#include "replay/record.h"
+#include "traffic/record.h"
 
 namespace encore::measure {
 
-// The answers of some requests of a replay, chosen by chance.
+// The answers of some requests of the traffic, chosen by chance.
 class SampledAnswers {
  public:
   // Chooses at most `num_samples` of the requests whose clients stay. Lifetime: refers to them.
-  SampledAnswers(std::span<const replay::Request> requests, int64_t num_samples, uint64_t seed);
+  SampledAnswers(std::span<const traffic::Request> requests, int64_t num_samples, uint64_t seed);
 
   // Keeps the tokens that a request got; ignored unless the request was chosen. Threads: one at a
   // time.
@@ -24,16 +24,16 @@ class SampledAnswers {
 
   // Runs each chosen request again, on a loop of its own, and compares the tokens. Requests without
   // a whole answer in `record` are left out. `on_progress` is called before each with the number
-  // compared so far, and ends the comparison by returning true. Errors: those of replay_on().
-  [[nodiscard]] replay::AloneComparison compare(
+  // compared so far, and ends the comparison by returning true. Errors: those of serve_on().
+  [[nodiscard]] traffic::AloneComparison compare(
       loader::LoadedModel& model, const engine::ServingOptions& options,
-      const replay::ReplayRecord& record,
+      const traffic::TrafficRecord& record,
       const std::function<bool(int64_t num_compared)>& on_progress) const;
 
   [[nodiscard]] int64_t size() const { return std::ssize(answers_); }
 
  private:
-  std::span<const replay::Request> requests_;
+  std::span<const traffic::Request> requests_;
   std::map<size_t, std::vector<int32_t>> answers_;  // by request
 };
 

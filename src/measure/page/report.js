@@ -379,7 +379,7 @@ function stepGroups() {
   return [...groups.values()];
 }
 
-function drawReplay() {
+function drawTraffic() {
   const {curves: drawn, wall_s: wall} = report;
   const overTime = (above, lines) => curves({above, below: "seconds since the start", x: new Axis(0, Math.max(wall, 1e-6)),
     y: new Axis(0, most(lines.flat().map((point) => point[1])) * 1.05 || 1),
@@ -390,7 +390,7 @@ function drawReplay() {
       x: new Axis(least, longest, longest > 20 * least ? "decades" : "linear"), lines: [{style: "first", points}],
       limits: limit === null ? [] : [limit]});
   };
-  return ["A replay of requests",
+  return ["Requests as they were served",
     tiles(tile(grouped(report.output_tokens_per_s), "output tokens/s"), tile(report.requests_per_s.toFixed(2), "requests/s"),
       tile(`${report.ttft_ms.p50.toFixed(1)} ms`, "time to first token, the median"),
       tile(`${report.between_deliveries_ms.p99.toFixed(1)} ms`, "between deliveries, 99 % of them"),
@@ -441,7 +441,7 @@ function drawEval() {
 
 // ------------------------------------------------------------------------------------------------
 
-const DRAWN = {"graphs": drawGraphs, "bench ladder": drawLadder, "profile": drawProfile, "bench serve": drawReplay, "sim": drawReplay,
+const DRAWN = {"graphs": drawGraphs, "bench ladder": drawLadder, "profile": drawProfile, "bench serve": drawTraffic, "sim": drawTraffic,
   "eval": drawEval};
 const main = document.querySelector("main");
 document.title = `encore ${verb}`;

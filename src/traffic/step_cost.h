@@ -1,0 +1,109 @@
+// Computes how long a step takes from its shape; this stands for the device in a simulation.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "planning/step_log.h"
+
+namespace encore::traffic {
+
+// The shape of a step: everything that its time depends on.
+struct StepShape {
+  bool is_decode = false;  // every sequence generates
+  int64_t tokens = 0;      // padded
+  int64_t sequences = 0;
+  int64_t kv_tokens = 0;  // of the sequences, after the step
+  double experts = 0;     // distinct ones of a layer, that its tokens are expected to choose
+};
+
+// The experts of a layer, and how many of them a token has. None: the model has none.
+struct ExpertChoice {
+  int64_t num_experts = 0;
+  int64_t per_token = 0;
+
+  // Returns how many distinct ones so many tokens are expected to choose, where each chooses its own at
+  // random; padding chooses none.
+  [[nodiscard]] double distinct(int64_t tokens) const;
+  friend bool operator==(const ExpertChoice&, const ExpertChoice&) = default;
+};
+
+// A sum of terms, none of which is negative: a constant; tokens, whose price rises at some sizes, as
+// a device is limited by memory first and by arithmetic later; sequences; KV tokens; distinct experts,
+// whose weights are read once. Units: microseconds.
+struct CostTerms {
+  double constant_us = 0;
+  std::vector<std::pair<int64_t, double>> us_per_token_above;  // size, price of a token above it
+  double us_per_sequence = 0;
+  double us_per_kv_token = 0;
+  double us_per_expert = 0;
+
+  [[nodiscard]] double operator()(const StepShape& step) const;
+  friend bool operator==(const CostTerms&, const CostTerms&) = default;
+};
+
+// Attention of a prompt to its own tokens counts as tokens and KV: with chunks of one size it is
+// about linear.
+struct StepCost {
+  CostTerms decode;
+  CostTerms mixed;
+  double host_us = 0;  // to plan and launch a step
+  ExpertChoice experts;
+
+  // The device's time for a step. Units: microseconds.
+  [[nodiscard]] double operator()(const StepShape& step) const;
+  friend bool operator==(const StepCost&, const StepCost&) = default;
+};
+
+// Tells how well a cost explains the steps that it was fitted to.
+struct FitQuality {
+  int64_t num_steps = 0;
+  double median_error = 0;  // of a step's time, as a share of it
+  double total_error = 0;   // of the sum of all times: 0.01 is one percent too long
+};
+
+// Fits the terms by least squares of relative errors over the steps that have tokens, sequences,
+// kv_tokens and gpu_us. Where a log has too few steps of a kind, both kinds share their terms.
+// `where` names the log in messages; `experts`: of the model whose steps they are. Errors: kUsage when
+// there are too few steps.
+std::pair<StepCost, FitQuality> fit_step_cost(std::span<const planning::LoggedStep> steps,
+                                              const std::string& where,
+                                              const ExpertChoice& experts = {});
+
+// Writes a cost as JSON:
+//  {"decode": {"us": 310.0, "us_per_token_above": {"0": 1.5, "64": 2.5}, "us_per_sequence": 0.5,
+//   "us_per_kv_token": 0.004, "us_per_expert": 0}, "mixed": {...}, "host_us": 12.0,
+//   "experts": {"num_experts": 128, "per_token": 8}}
+json::object cost_json(const StepCost& cost);
+// Reads a cost from such JSON. Terms that a file leaves out are 0. Errors: kUsage, naming the file
+// and the key.
+StepCost read_step_cost(const std::filesystem::path& path);
+StepCost parse_step_cost(std::string_view text, const std::string& where);
+
+// How long the ranks of a model take for a sum, with the norm behind it, by the bytes that each has of it.
+struct ExchangeCost {
+  int64_t ranks = 1;
+  double constant_us = 0;
+  double us_per_byte = 0;
+};
+// Draws a line through the cases of `encore bench collectives --json`, by least squares of relative
+// errors. Errors: kUsage, naming the file and what it lacks.
+ExchangeCost read_exchange_cost(const std::filesystem::path& path);
+ExchangeCost parse_exchange_cost(std::string_view text, const std::string& where);
+
+// The sums of a step.
+struct StepExchanges {
+  int64_t count = 0;
+  int64_t bytes_per_token = 0;  // of each
+};
+// Makes the cost of one device that of ranks: each has an equal part of all that a step costs it, and all
+// of them the sums besides.
+StepCost shared_cost(StepCost cost, const ExchangeCost& exchange, const StepExchanges& sums);
+
+}  // namespace encore::traffic
