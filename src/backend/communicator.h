@@ -71,7 +71,7 @@ class Communicator {
 
   // Waits, with the mutex held, until all ranks have come to the meeting of that number.
   void wait_for_all(std::unique_lock<std::mutex>& lock, uint64_t meeting, const std::string& what);
-  // The first rank that has not; -1: all have.
+  // The first rank that has not come to the meeting; -1: all have.
   [[nodiscard]] int missing(uint64_t meeting) const;
   [[nodiscard]] uint64_t beats_of_missing(uint64_t meeting) const;
   void fail_locked(int rank, ErrorKind kind, std::string_view why);

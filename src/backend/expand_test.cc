@@ -135,7 +135,8 @@ TEST_F(AdaptersExpandTest, AreAddedByAKernelThatKnowsThem) {
   }
 }
 
-// The kernel that takes the whole without adapters takes it with them, too, up to silu_mul.
+// A kernel that takes the whole fused op without adapters also takes its product with them; silu_mul is then a
+// launch of its own.
 TEST_F(AdaptersExpandTest, StandAroundAKernelThatDoesNotKnowThem) {
   device_->kernels().add_first(
       {"fused_linear", "whole.test", nullptr, nullptr, bind_nothing, {"norm"}});
@@ -151,7 +152,7 @@ TEST_F(AdaptersExpandTest, ReadWhatTheNormGivesWhereThatIsALaunchOfItsOwn) {
   EXPECT_EQ(launches[3].args.outputs["y"].row_elements(), kColumns);
 }
 
-// So kernels, and tiles by the tuner's key, do not depend on whether there is room for adapters.
+// Kernels, and tiles by the tuner's key, do not depend on whether there is room for adapters.
 TEST_F(AdaptersExpandTest, AProductBesideThemIsChosenAsTheOneWithSiluMulFusedToIt) {
   device_->kernels().add_first(
       {"fused_linear", "whole.test", nullptr, nullptr, bind_nothing, {"norm"}});

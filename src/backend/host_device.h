@@ -1,4 +1,4 @@
-// What code that host and kernels share is declared with.
+// Words with which code is declared that the host and kernels share.
 //
 //   ENCORE_HOST_DEVICE     a function of either
 //   ENCORE_DEVICE_OR_TWIN  a function of kernels, which tests compile for threads that stand for a device's

@@ -34,7 +34,7 @@ namespace encore::push {
 inline constexpr uint32_t kEmpty = 0x80000000U;
 inline constexpr int kMostRanks = 8;
 
-// What one access moves.
+// The 16 bytes that one access moves.
 struct alignas(16) Vector {
   uint32_t word[4];
 };

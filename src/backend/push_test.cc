@@ -125,7 +125,7 @@ struct TwinPort {
 
 enum class Form { kOneShot, kTwoShots, kGather };
 
-// What a call is given: all ranks know all inputs, to check the sums.
+// One collective call of a test. All ranks know all inputs, to check the sums.
 struct Call {
   Form form = Form::kOneShot;
   bool halves = false;

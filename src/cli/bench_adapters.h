@@ -1,4 +1,4 @@
-// What benchmarks share that compare steps with adapters (LoRA), with room for some, and without.
+// Options of the benchmarks that compare steps with adapters (LoRA), with room for adapters, and without.
 #pragma once
 
 #include <functional>

@@ -157,7 +157,7 @@ void bench_collectives(BenchCollectivesOptions options) {
     options.rows = on_cpu ? std::vector<int64_t>{1, 8}
                           : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
   }
-  // So that a replay's first buffer follows its last.
+  // An even number of calls, so that a replay's first buffer follows its last.
   const int64_t calls = round_up(options.calls.value_or(kCalls.on(device->kind())), 2);
   const int runs = measure::num_replays(options.runs, *device);
   Table table({"rows", "KB", "all_reduce us", "then norm us", "fused us"});

@@ -103,7 +103,7 @@ measure::DecodingOptions traced(measure::DecodingOptions options) {
   return options;
 }
 
-// One run; see the footer.
+// Times the steps of one run, as the footer of --help describes.
 Run run_once(engine::Engine& engine, const measure::DecodingOptions& options) {
   measure::Decoding decoding(engine, options);
   Run run;

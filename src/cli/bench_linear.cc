@@ -85,7 +85,7 @@ std::vector<Chain> find_products(const ir::Graph& graph) {
   return products;
 }
 
-// Sums of some thousand products with it are about 1.
+// The standard deviation of random weights, with which sums of some thousand products are about 1.
 constexpr float kWeightStddev = 0.02F;
 
 // Times chains in memory of its own.
@@ -166,7 +166,7 @@ class ChainTimer {
     if (!is_weight) activations_.emplace(id.index, view);
     return view;
   }
-  // Launches follow each other, so they share it.
+  // Launches run one after the other, so all share one workspace.
   void set_workspace(const Workspace& workspace, KernelArgs& args) {
     if (workspace.scratch_bytes > scratch_.bytes()) {
       memory_.push_back(std::move(scratch_));  // in use by earlier launches

@@ -132,7 +132,7 @@ class Steps {
     engine_.emplace(*bench.model, loop);
     decoding_.emplace(*engine_, options);
   }
-  // Runs one, or those that come together. Returns how many.
+  // Runs a step, or in bursts all the steps that come together. Returns how many it ran.
   int64_t run() {
     if (decoding_) return decoding_->step();
     repeated_->step();

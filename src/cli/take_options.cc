@@ -53,7 +53,7 @@ class Flags {
     verb.group("Configuration: what --config names", {"--dialect"});
   }
 
-  // Errors: as take_options() has them.
+  // The settings of the options that were given. Errors: those of take_options().
   [[nodiscard]] config::Settings settings() const {
     if (path_.empty() && !dialect_.empty())
       fail(ErrorKind::kUsage, "--dialect says whose keys --config has: give both");

@@ -15,7 +15,7 @@ using loader::DebugOptions;
 std::unique_ptr<loader::LoadedModel> load_model(Device& device, const model::ModelSource& source,
                                                 loader::LoadOptions options,
                                                 const DebugOptions& debug);
-// That, as Settings::load_for_debugging has it.
+// A function that loads a model so, in the form of Settings::load_for_debugging.
 inline auto loading(const DebugOptions& debug) {
   return [debug](Device& device, const model::ModelSource& source,
                  const loader::LoadOptions& options) {

@@ -32,7 +32,7 @@ class DraftChoice {
 
   // A row of a step with drafts was collected, of which the first `num_right` were right.
   void add_row(int64_t num_drafts, int64_t num_right);
-  // A row of a step with drafts was collected that takes none.
+  // A row was collected that took no drafts, although its step had some.
   void add_row_without_drafts();
   // A mixed step was collected. What is known of drafts grows old by it, also where it had none, so that
   // they are tried again.
@@ -53,7 +53,7 @@ class DraftChoice {
 
     [[nodiscard]] bool is_known() const;
   };
-  // Steps that follow each other, of a group and with as many drafts.
+  // A run of steps, one behind the other, that are of one group and have the same number of drafts.
   struct Run {
     size_t group = 0;
     size_t place = 0;  // in counts_

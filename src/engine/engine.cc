@@ -506,7 +506,7 @@ void Engine::collect_step(InFlightStep& step) {
   for (const size_t b : rows_by_grammar_time(plan_, step.is_masked)) {
     const sched::ScheduledTokens& row = plan_.rows[b];
     sched::Sequence* const sequence = sched::Scheduler::find(row);
-    // It may have ended while this step ran.
+    // The sequence may have ended while this step ran.
     if (sequence == nullptr) continue;
     RequestState& request = state_of(*sequence);
     if (request.matcher && row.end() == sequence->known() && !grammar_time_.is_left()) {

@@ -125,12 +125,12 @@ struct EngineOptions {
   // Where steps choose their numbers of drafts: how much longer than a step without drafts one may be that
   // has sequences which take none.
   double most_draft_slowdown = DraftChoice::kMostSlowdown;
-  // As sched::SchedulerLimits has them.
+  // Options of the scheduler (sched::SchedulerLimits).
   double prompt_share = 0.5;
   bool preempts_by_priority = false;
 };
 
-// What the loop tells its scheduler: the limits of a step, and the sizes of mixed ones.
+// The limits of a step and the sizes of mixed steps, as the scheduler takes them.
 sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits,
                                         const runtime::Ladder& tokens,
                                         const EngineOptions& options);

@@ -273,7 +273,7 @@ TEST_F(TensorParallelAdapters, GiveEachRequestWhatItGetsOnOneRank) {
   }
 }
 
-// Merged projections, in an order of their own, and a factor behind each sum.
+// These families keep projections merged and in an order of their own, and multiply what a layer adds by a factor.
 TEST_F(TensorParallelAdapters, FollowTheRowsAndFactorsOfOtherFamilies) {
   for (const Family& family : {kPhi3, kGranite, kGlm4}) {
     SCOPED_TRACE(family.name);

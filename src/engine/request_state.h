@@ -1,4 +1,4 @@
-// What the engine keeps of a request while it lives, beside its tokens and pages (sched/sequence.h).
+// The state of a request in the engine, beside its tokens and pages, which are the scheduler's (sched/sequence.h).
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ struct SentPages {
   friend bool operator==(const SentPages&, const SentPages&) = default;
 };
 
-// What the device has of a sequence from the steps before.
+// The rows of page tables and of token state that earlier steps left on the device for a sequence.
 struct DeviceRows {
   int64_t num_preemptions = 0;         // of the sequence by then: one more, and nothing here holds
   SentPages sent;                      // that the device's page tables have in the sequence's row

@@ -88,7 +88,7 @@ class ServingLoop final : public Generator {
   // Calls `done`, once.
   static void answer(SleepOrWake& change, const std::optional<Refusal>& failure);
   void post(SleepOrWake change);
-  // Why it fails, if it does.
+  // Changes the adapters, and returns the reason where that fails.
   std::optional<Refusal> change_adapters(const std::function<void(loader::Adapters&)>& change);
   // Engine::page_chain() of each; copies of a prompt in a row are hashed once.
   [[nodiscard]] std::vector<kv::PageChain> page_chains(

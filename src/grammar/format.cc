@@ -31,7 +31,7 @@ std::string ipv4() {
   return fmt::format(R"({0}(\.{0}){{3}})", kOctet);
 }
 
-// Eight groups, or fewer around one ::.
+// An IPv6 address has eight groups of hexadecimal digits, or fewer around one "::".
 std::string ipv6() {
   constexpr std::string_view kGroup = "[0-9A-Fa-f]{1,4}";
   std::string pattern = fmt::format("(({0}:){{7}}{0}", kGroup);

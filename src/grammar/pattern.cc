@@ -607,7 +607,7 @@ class Determinizer {
     return found->second;
   }
 
-  // Can it be fulfilled by no text at all?
+  // Does the automaton accept every text from the state on?
   static bool takes_all(const Automaton& automaton, int32_t state) {
     const Automaton::State& at = automaton.states()[state];
     const CodeSet all = any_code();

@@ -10,7 +10,8 @@ namespace {
 
 // Several, so that files on a slow disk do not keep those from coming that are in memory.
 constexpr int kLoaders = 4;
-// Of all slots, those that take no more users while somebody waits. The others keep what is in demand.
+// While a request waits for a slot, one slot in so many takes no new users, so that it becomes free. The others
+// keep adapters that are in demand.
 constexpr int64_t kClosingShare = 4;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Which adapters are on the device: slots are handed out, filled in the background, and taken back from
-// those whose use is the longest ago.
+// The slots on the device that hold adapters: they are handed out, filled in the background, and taken back from
+// the adapters whose use is the longest ago.
 #pragma once
 
 #include <atomic>
@@ -33,9 +33,9 @@ class ResidentAdapter {
 
   [[nodiscard]] State state() const { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] const std::shared_ptr<const Adapter>& adapter() const { return adapter_; }
-  // REQUIRES: kThere, or it was.
+  // REQUIRES: the state is kThere, or was.
   [[nodiscard]] int32_t slot() const { return slot_; }
-  // The reason. REQUIRES: kFailed.
+  // Says why the load failed. REQUIRES: kFailed.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
  private:

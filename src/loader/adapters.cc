@@ -8,7 +8,7 @@
 namespace encore::loader {
 namespace {
 
-// Of a load that somebody waits for; between two looks whether a slot has become free.
+// A load that waits for a slot looks so often whether one has become free.
 constexpr std::chrono::milliseconds kBetweenLooks(10);
 
 // The projections that adapters to come may change, where nothing else is said of them.

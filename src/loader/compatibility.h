@@ -1,5 +1,5 @@
-// Which features go together. encore graphs --compatibility prints how steps with a feature are recorded, and the
-// test that shows it.
+// The features that go together and those that do not. `encore graphs --compatibility` prints how steps with a
+// feature are recorded, and the test that shows it.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What of a model shall be looked at as it runs: diagnose/debug.h loads it so.
+// Options that have a model looked at as it runs; diagnose/debug.h loads it so.
 #pragma once
 
 #include <filesystem>

@@ -165,7 +165,7 @@ class LoadedModel {
       adapter_share_;                 // shared with rank 0's adapters; null: no room for any
   std::optional<Adapters> adapters_;  // of rank 0
   std::unique_ptr<Stream> stream_;    // of all programs: their steps run in order
-  // Of rank 0 of several. They outlive the programs, whose last steps all ranks take part in.
+  // The threads of the other ranks, in rank 0 of several. They outlive the programs, whose last steps all take part in.
   std::unique_ptr<RankThreads> followers_;
   std::unique_ptr<runtime::Executor> executor_;
   std::optional<passes::Program> score_program_;

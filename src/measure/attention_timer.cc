@@ -81,7 +81,8 @@ int64_t AttentionTimer::num_copies(const AttentionCase& c) const {
 double AttentionTimer::kv_bytes(const AttentionCase& c) const {
   int64_t tokens = 0;
   for (const int64_t length : c.lengths) {
-    // The windows of a sequence's new tokens, which lie one behind the other.
+    // New tokens stand one behind the other, so their windows together reach from the first one's start to the
+    // last one's end.
     const int64_t seen = shape_.window ? *shape_.window + shape_.query_tokens - 1 : length;
     tokens += std::min(length, seen);
   }

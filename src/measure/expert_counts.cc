@@ -40,7 +40,7 @@ void count_experts(passes::Program& program, const ir::OpSet& ops) {
   rewrite.commit();
 }
 
-// The two buffers of a program that counts.
+// The buffers in which a program counts the experts that were chosen.
 std::pair<TensorView, TensorView> buffers_of(const runtime::LoadedProgram& loaded) {
   const TensorView counts = loaded.persistent.find(kCounts);
   if (counts.data == nullptr)

@@ -21,7 +21,7 @@ struct ByDevice {
   [[nodiscard]] constexpr int64_t on(DeviceKind device) const {
     return device == DeviceKind::kCpu ? cpu : gpu;
   }
-  // As the help says it: "5, on the CPU 3", or "3" where both are the same.
+  // The words of the help: "5, on the CPU 3", or "3" where both are the same.
   [[nodiscard]] std::string text() const;
 };
 

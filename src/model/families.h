@@ -26,7 +26,7 @@ struct Family {
   bool ties_embeddings = false;
   std::optional<int32_t> bos_token_id = {};
   std::optional<int32_t> eos_token_id = {};
-  // The window of layers that slide. None: absence means that no layer does.
+  // The window of the layers that have one, where config.json names none. Absent: then no layer has a window.
   std::optional<int64_t> sliding_window = {};
   // Tells whether a layer slides where the config has no list of layer types. Null: none ever does.
   bool (*slides)(const json::Object& config, int64_t layer) = nullptr;

@@ -215,7 +215,9 @@ std::vector<double> inverses(std::vector<double> factors) {
   return factors;
 }
 
-// Heads of K and of the queries that read them; heads share no norm that could take it.
+// Multiplies each head of K by its share, and the queries that read it by the inverse: in the rows of the
+// projections, as a norm that is one for all heads cannot hold a share of each. Does nothing where there is such a
+// norm.
 void share_keys(ir::Graph& graph, const std::string& prefix, const std::vector<double>& shares) {
   const std::string k = prefix + "k_proj";
   const std::string q = prefix + "q_proj";

@@ -42,7 +42,7 @@ struct Piece {
   [[nodiscard]] int64_t num_rows() const { return rows.last - rows.first; }
   [[nodiscard]] int64_t num_columns() const { return columns.last - columns.first; }
   [[nodiscard]] int64_t count() const { return num_rows() * num_columns(); }
-  // Does it lie in the file, element behind element?
+  // Do the elements of the piece lie one behind the other in the file?
   [[nodiscard]] bool is_contiguous() const {
     return transform == nullptr && tensor.is_plain() && num_columns() == row_elements();
   }
@@ -187,8 +187,8 @@ Range cut(const std::optional<Range>& wanted, int64_t size, const std::string& t
        range.first, range.last);
 }
 
-// `prefix`: in front of the tensor's name, which the checkpoint does not have there. Lifetime: refers to
-// `wanted`.
+// Finds the tensor of a piece in the checkpoint. `prefix` stands in front of the tensor's name in the recipe, but
+// not in the checkpoint. Lifetime: refers to `wanted`.
 Piece resolve(const ir::WeightPiece& wanted, const Checkpoint& checkpoint,
               std::string_view prefix) {
   Piece piece;

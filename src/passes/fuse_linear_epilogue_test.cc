@@ -92,7 +92,7 @@ TEST(FuseLinearEpilogue, LeavesAProductThatIsAnOutput) {
 )");
 }
 
-// The halves of an addition's sum, which is the other output.
+// Here silu_mul takes the halves of the other output, the sum of the addition in front of the norm.
 TEST(FuseLinearEpilogue, LeavesTheSumOfAPrologue) {
   expect_unchanged(fuse_linear_epilogue, R"(
   input %x: bf16[T,64]

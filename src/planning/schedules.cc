@@ -107,7 +107,7 @@ std::string names() {
   return text.append(kLru).append("N");
 }
 
-// The N of lru:N; nothing for what is no such thing. Errors: kUsage for an N out of range.
+// Reads the N of "lru:N". Returns nothing for a text that does not begin so. Errors: kUsage for an N out of range.
 std::optional<int> find_lru(std::string_view text) {
   if (!text.starts_with(kLru)) return std::nullopt;
   int count = 0;

@@ -41,8 +41,8 @@ inline ir::Sizes sizes_of(const passes::Program& program, const StepKey& step) {
   return step.sizes(program.num_drafts());
 }
 
-// The step as a node of the program sees it; nothing where the node has no rows there, or is of no use, and is
-// not launched. Rows that are sequences which guess are a token each.
+// The sizes of the step for which a node's kernel is chosen; nothing where the node has no rows in such a step, or is of no
+// use there, and is not launched. Sequences that guess are rows of a token each.
 std::optional<StepKey> step_of(const passes::Program& program, const ir::Node& node,
                                const StepKey& step);
 

@@ -129,7 +129,7 @@ class Recorder {
     reach(StartPoint::kLoaded);
     for (const auto* steps : {&uniform_, &mixed_, &above_}) {
       if (steps->empty()) continue;
-      // The worst step, so that nothing is set up later.
+      // The step that takes the most, so that nothing is set up later.
       loaded_.send_padding(steps->front());
       loaded_.enqueue({steps->front(), {}}, Mode::kEager);
       loaded_.stream.synchronize();
@@ -146,7 +146,8 @@ class Recorder {
 
   void warm_up(const std::vector<StepKey>& steps) {
     const bool runs_whole = makes_lengths();
-    // Smallest first: launches that many sizes share have least to do there.
+    // From the smallest size on: a launch that is the same at many sizes is warmed up where it takes the least
+    // time.
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
       bool is_begun = false;
       for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {

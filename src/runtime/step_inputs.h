@@ -70,7 +70,7 @@ class StepInputs {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
   [[nodiscard]] bool has(std::string_view name) const { return find(name).has_value(); }
-  // Those of a row of the table, which is of i32; none where the program has no such input.
+  // The host's entries of an input of the table, whose entries are i32; empty where the program has no such input.
   [[nodiscard]] std::span<int32_t> host(const StepInput& input);
   // The host's entries of all inputs of the step, as they are packed.
   [[nodiscard]] std::span<std::byte> packed() const {

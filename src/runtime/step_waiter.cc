@@ -22,7 +22,7 @@ constexpr Duration kShortestSleep = microseconds(5);
 // ahead loses nothing when it is late. Where the device waits for it, more looks pay.
 constexpr int kLooksAStepAhead = 64;
 constexpr int kLooksAStepBehind = 512;
-// A host that is behind begins to look so many of those pauses before the expected end.
+// A host that the device waits for begins to look before the expected end, by so many pauses between looks.
 constexpr int kPausesBeforeEnd = 4;
 // Where ends scatter, looks are as far apart as this part of the scatter; behind the expected end, as
 // this part of the delay: a step that stalls costs few looks.

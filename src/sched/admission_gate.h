@@ -1,4 +1,4 @@
-// What a sequence may need to start besides a row of a step and pages: an adapter that lies in a slot.
+// Lets sequences start that need more than a row of a step and pages: an adapter must lie in a slot.
 #pragma once
 
 namespace encore::sched {

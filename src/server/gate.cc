@@ -33,7 +33,7 @@ bool is_bearer(std::string_view header) {
          equal_ignoring_case(header.substr(0, kBearer.size()), kBearer);
 }
 
-// What `find` says of the first of the keys that the request brings which it knows; null: of none.
+// Calls `find` with each key that the request brings, and returns the first answer that is not null.
 template <typename Find>
 auto find_key(const HttpRequest& request, const Find& find) {
   const std::string* header = request.header("authorization");

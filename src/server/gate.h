@@ -45,7 +45,7 @@ class Gate {
   // Checks whether the request's key lets it load and unload adapters: an API key may be allowed to, and
   // operators are.
   [[nodiscard]] std::optional<ApiError> check_adapter_key(const HttpRequest& request) const;
-  // What the API key of a request may; null: no key is asked for, and everything is allowed.
+  // The permissions of the request's API key; null: no key is asked for, and everything is allowed.
   [[nodiscard]] std::shared_ptr<const KeyPermissions> permissions(const HttpRequest& request) const;
   // The headers that let a page of an allowed origin see the answer.
   [[nodiscard]] Headers cors_headers(const HttpRequest& request) const;

@@ -132,7 +132,7 @@ void write_drafts(const engine::DraftCounts& drafts, Metrics& metrics) {
   }
 }
 
-// What a router reads that sends requests where their adapter is: in the labels and with the value that vLLM
+// Routers that send requests where their adapter is read this: it is in the labels and with the value that vLLM
 // has for it, whose name is an alias.
 void write_adapters_in_use(const engine::AdaptersInUse& in_use, int64_t num_slots,
                            Metrics& metrics) {

@@ -26,7 +26,7 @@ struct HttpRequest {
   std::string id = {};      // X-Request-Id, or a fresh one
   std::string client = {};  // "127.0.0.1:40412"
   std::string key = {};     // the name of the key that it brings; empty: none is known
-  // What that key may; null: everything. The server sets it.
+  // The permissions of that key; null: it may do everything. The server sets them.
   std::shared_ptr<const KeyPermissions> permissions = {};
   bool is_url = false;  // it asked for a URL, http://HOST/PATH, in the place of a path
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();

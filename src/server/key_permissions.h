@@ -1,4 +1,4 @@
-// What whoever brings an API key may do with adapters (LoRA).
+// The permissions of an API key concerning adapters (LoRA).
 #pragma once
 
 #include <optional>

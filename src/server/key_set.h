@@ -28,7 +28,7 @@ class KeySet {
   // The name of the key; null: it is none of these. In a time that depends on the length of `key`
   // and the number of keys alone. Lifetime: this object's, until another is added.
   [[nodiscard]] const std::string* find(std::string_view key) const;
-  // What the key may; null: it is none of these.
+  // The permissions of the key; null: it is none of these.
   [[nodiscard]] std::shared_ptr<const KeyPermissions> permissions(std::string_view key) const;
   [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
   [[nodiscard]] bool is_empty() const { return keys_.empty(); }

@@ -14,7 +14,7 @@ namespace encore::server {
 // is asked for, as nothing else is told. Threads: the server's, but for enter().
 class Loading {
  public:
-  // `gate`: without keys.
+  // `gate` has no keys: none is asked for while the model loads.
   explicit Loading(GateOptions gate) : gate_(std::move(gate)) {}
 
   // From now on the load is at `phase`, such as "loading weights 640 of 16060 MB". Threads: any.

@@ -10,7 +10,7 @@ Prepared show_model(const HttpRequest& request, const ApiContext& context);
 Prepared show_version(const HttpRequest& request, const ApiContext& context);
 // May the key of the request use the adapter?
 bool may_use_adapter(const HttpRequest& request, std::string_view adapter);
-// Where it may not, and a parameter of that name asks for it.
+// The error for a key that may not use the adapter that the parameter `param` asks for.
 ApiError not_allowed(std::string_view adapter, std::string_view param);
 // Loads an adapter while the server serves, or takes its name away: as vLLM and SGLang do. Threads: any but
 // the server's and the generator's, as files are read; one call at a time, as each changes what context.model lists.

@@ -14,9 +14,9 @@ struct SequenceStep {
   std::string type;
 };
 
-// The steps in order, sequences in sequences included; none of null. `list`: the key under which a
-// sequence has them. `where`: for messages. Lifetime: points into `json`. Errors: kModel for what
-// is no step.
+// Lists the steps of a part of tokenizer.json in order, also those of sequences within sequences; null has no
+// steps. `list` is the key under which a sequence has its steps. `where`: for messages. Lifetime: points into
+// `json`. Errors: kModel for what is no step.
 std::vector<SequenceStep> steps_of(const json::value& json, std::string_view list,
                                    const std::string& where);
 

@@ -104,7 +104,7 @@ class Simulation : private sched::StepDevice<SimulatedStep> {
     }
   }
 
-  // As Engine::launch_time() has it.
+  // When the next step is planned, by the rule of Engine::launch_time().
   [[nodiscard]] double launch_s(const SimulatedStep& step) const {
     const auto duration = [](double seconds) {
       return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
@@ -145,7 +145,7 @@ class Simulation : private sched::StepDevice<SimulatedStep> {
     counts_.add(step.choice);
     for (const ScheduledTokens& row : step.plan.rows) {
       sched::Sequence* const sequence = sched::Scheduler::find(row);
-      // It may have ended while this step ran.
+      // The sequence may have ended while this step ran.
       if (sequence == nullptr || !loop_.collect_row(row, *sequence, {&kSampled, 1})) continue;
       RequestRecord& request = record_.requests[static_cast<size_t>(row.sequence)];
       request.deliveries.push_back({now_s_, 1});

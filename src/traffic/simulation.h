@@ -19,7 +19,7 @@ struct SimulationOptions {
   runtime::Coverage coverage;  // ladders, and which steps are replayed
   int64_t num_pages = 0;
   int64_t page_size = 32;
-  // Of layers with a window, where those have pages of their own.
+  // The rule of pages of layers with a window, where those have pages of their own.
   std::optional<kv::WindowRule> window_rule = {};
   int64_t num_window_pages = 0;
   engine::EngineOptions engine;  // but for on_step and bursts; overlap is on unless it is given

@@ -47,7 +47,7 @@ class CpuEvent final : public Event {
   void set_now() { *time_ = std::chrono::steady_clock::now(); }
   // The work that sets the event's time when that queue comes to it.
   [[nodiscard]] std::function<void()> reached_in(const std::shared_ptr<ShuffledQueue>& queue);
-  // Runs what lies in front of it.
+  // Runs the work that lies in front of the event in its queue.
   void look() const;
 
  private:

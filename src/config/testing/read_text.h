@@ -1,4 +1,4 @@
-// A configuration from a text, as tests want it.
+// Reads a configuration from a text, for tests.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@ namespace encore::model::format {
 std::optional<Quantization> read_compressed_tensors(const json::Object& object);
 Quantization read_fp8(const json::Object& object);
 Quantization read_fbgemm(const json::Object& object);
-// `object`: that of config.json, or `quantization` of hf_quant_config.json.
+// `object` is quantization_config of config.json, or `quantization` of hf_quant_config.json.
 std::optional<Quantization> read_modelopt(const json::Object& object);
 
 // Throws kUnsupported, saying that the key's value is not supported, and what would be.

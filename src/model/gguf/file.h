@@ -85,7 +85,7 @@ class File {
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
-// Is it named like one?
+// Does the path end as those of GGUF files do?
 bool is_gguf(const std::filesystem::path& path);
 
 }  // namespace encore::model::gguf

@@ -81,7 +81,7 @@ constexpr std::string_view kKnownKeys[] = {"peft_type",
 // Initializations that leave the model's weights as they are.
 constexpr std::string_view kPlainInits[] = {"gaussian", "eva", "orthogonal", "default"};
 
-// As PEFT's get_pattern_key matches it.
+// Matches modules whose name ends as `key` says, as PEFT's get_pattern_key does.
 ModulePattern suffix_pattern(std::string_view key) {
   return {ModulePattern::Kind::kRegex, fmt::format("(?:.*\\.)?(?:{})$", key)};
 }

@@ -250,7 +250,7 @@ TEST(LoraAdapter, WaitsForNoPipeAndFollowsNoLoop) {
   }
 }
 
-// What was copied stays as it was, whatever happens to the file.
+// An adapter that was copied stays as it was, whatever happens to its file.
 TEST(LoraAdapter, IsACopyOfItsFilesWhereThatIsAskedFor) {
   const TempDir dir;
   const std::string path = good().write(dir, "a");

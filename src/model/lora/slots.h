@@ -18,7 +18,7 @@ struct LoraSize {
   int64_t num_in = 0;
   int64_t num_out = 0;
 };
-// By module, as adapters name it.
+// Sizes by the names that adapters have for modules.
 using LoraSizes = std::map<std::string, LoraSize, std::less<>>;
 // Returns the sizes of the projections that adapters may change, in a whole model's graph.
 LoraSizes lora_sizes(const ir::Graph& graph);

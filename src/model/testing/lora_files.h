@@ -45,7 +45,7 @@ struct LoraFiles {
     return files;
   }
 
-  // Into a directory of that name.
+  // Writes the adapter into a directory of that name, and returns its path.
   [[nodiscard]] std::string write(const TempDir& dir, const std::string& name) const {
     std::filesystem::create_directories(dir.path() / name);
     (void)dir.write(name + "/adapter_config.json", config);

@@ -31,7 +31,7 @@ inline ir::OpSet ops_with(std::string_view changed, ir::Signature inputs) {
   return ops;
 }
 
-// Verified before and after, as the pipeline does it.
+// Runs a pass over a graph in text, and verifies the graph before and after, as the pipeline does.
 inline Program run(PassFunction pass, std::string_view lines) {
   Program program(graph_of(lines));
   ir::verify(program.graph);

@@ -107,7 +107,7 @@ void Exchange::check(int rank) {
   try {
     communicator_->check();
   } catch (const Error&) {
-    // Nobody comes any more, so no GPU needs to wait until its deadline.
+    // The other ranks do not come any more, so no GPU needs to wait until its deadline.
     for (int other = 0; other < std::ssize(memories_); ++other) {
       uint32_t none = 0;
       std::atomic_ref(*failure(other)).compare_exchange_strong(none, push::kStopped);

@@ -160,7 +160,7 @@ class ExchangePort {
   bool gave_up_ = false;
 };
 
-// What a call of the kernel's op passes to its port; the part is still to be set.
+// The arguments that a launch passes to its port, but for the part of the data, which the caller sets.
 template <typename T>
 ExchangeArgs<T> exchange_args(CudaDevice& device, const KernelArgs& args, std::string_view op) {
   const TensorView& x = args.inputs["x"];

@@ -34,7 +34,7 @@ class Exchange {
   // which ends its waits where it is not 0.
   [[nodiscard]] uint32_t* failure(int rank) const;
 
-  // The number of a call that messages name so.
+  // Gives a call a number. Messages about it say `what`.
   uint32_t add_call(std::string what);
 
   // Ends all ranks where the rank's GPU has waited too long, and its waits where any has failed.

@@ -26,7 +26,7 @@ struct Candidate {
 // The one to use: that of the ordinal, or without one the first that can run Encore's kernels.
 // Errors: kDevice, with the remedy.
 int choose_device(std::span<const Candidate> candidates, std::optional<int> ordinal);
-// Those of that many ranks: that one and those behind it.
+// The GPUs of `num_ranks` ranks: the one that choose_device() gives, and those that follow it.
 // Errors: as choose_device(); kUnsupported where there are fewer, or they are of several kinds.
 std::vector<int> choose_devices(std::span<const Candidate> candidates, std::optional<int> ordinal,
                                 int num_ranks);
@@ -65,7 +65,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::span<const std::shared_ptr<Device>> peers() const override { return peers_; }
   // The device of the next rank, which takes this one's choices of kernels.
   void add_peer(const std::shared_ptr<CudaDevice>& peer);
-  // Null: it is alone.
+  // The memory that this rank's GPU exchanges with others; null: there are no others.
   [[nodiscard]] Exchange* exchange() const { return exchange_.get(); }
 
   [[nodiscard]] const Chip& chip() const { return chip_; }

@@ -69,7 +69,7 @@ class CudaStream final : public Stream {
   // Labels the nodes that were added since the last call. Returns false when there are none.
   bool label_new_nodes(std::string_view label);
 
-  // Other ranks wait on for this one.
+  // Tells the other ranks that this one is alive, so that they go on waiting for it.
   void beat() const;
   // Errors: what a rank has failed with.
   void check_ranks() const;

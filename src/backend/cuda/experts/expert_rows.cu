@@ -14,7 +14,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kLanes = 32;
 
-// What both launches are told of the rows. Strides count elements.
+// The rows of activations and the experts of each: arguments of both launches. Strides count elements.
 template <typename T>
 struct ExpertRows {
   const T* x;

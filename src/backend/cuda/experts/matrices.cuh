@@ -20,7 +20,7 @@ struct ExpertMatrices {
   int num_sets;
   int set_rows;
   int columns;
-  // Of codes. A scale is that of 1 << row_shift rows and 1 << column_shift columns of a matrix.
+  // The scales of weights in FP8, each of a block of 1 << row_shift rows and 1 << column_shift columns of a matrix.
   const float* scales;
   int row_shift;
   int column_shift;

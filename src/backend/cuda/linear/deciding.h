@@ -1,4 +1,4 @@
-// Which launch decides how a product is computed, where that is not the product itself.
+// Finds the launch by which the kernel of a product is chosen, where that is not the product itself.
 #pragma once
 
 #include "backend/kernel.h"

@@ -1,4 +1,4 @@
-// What kernels with a norm in them share: a block takes one group of a row.
+// Computes a norm within a block, for all kernels that have one in them: a block takes one group of a row.
 #pragma once
 
 #include <algorithm>
