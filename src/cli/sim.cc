@@ -133,6 +133,7 @@ json::object head_json(const SimOptions& options, const Workload& workload,
                    {"max_num_tokens", simulation.limits.max_num_tokens},
                    {"target_step_ms", options.settings.serving.engine.target_step_ms.value_or(0)},
                    {"kv_tokens", simulation.num_pages * simulation.page_size},
+                   {"window_kv_tokens", simulation.num_window_pages * simulation.page_size},
                    {"cost", traffic::cost_json(cost.cost)},
                    {"fit", nullptr}};
   if (cost.quality) {

@@ -195,6 +195,22 @@ class TrafficTest(CliTest):
         self.assertAlmostEqual(out["between_deliveries_ms"]["p50"], 1000)
         self.assertAlmostEqual(out["device_busy"]["share"], 1)
 
+    def test_a_simulation_has_pages_of_windows_where_a_server_has_them(self):
+        config = self.work / "windows" / "config.json"
+        config.parent.mkdir()
+        config.write_text(json.dumps({
+            "model_type": "mistral", "architectures": ["MistralForCausalLM"], "vocab_size": 256, "hidden_size": 64,
+            "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "max_position_embeddings": 4096, "sliding_window": 64}))
+        cost = self.work / "windows_cost.json"
+        cost.write_text(json.dumps({"decode": {"us": 1e6}, "mixed": {"us": 2e6}}))
+        asked = ["--cost", cost, "--requests", 4, "--output-tokens", 5, "--model", f"synthetic:{config}", "--input-tokens"]
+        out = self.sim_json(*asked, 500)
+        self.assertEqual(out["complete"], 4)
+        self.assertTrue(0 < out["window_kv_tokens"] < out["kv_tokens"] / 4, out)
+        self.assertEqual(self.sim_json(*asked, 500, "--window-pages", "off")["window_kv_tokens"], 0)
+        self.assertEqual(self.sim_json(*asked, 50, "--max-seq-len", 64)["window_kv_tokens"], 0)
+
     def test_a_simulation_of_ranks_shares_the_cost_and_adds_the_sums(self):
         cost = self.work / "alone.json"
         cost.write_text(json.dumps({"decode": {"us": 1e6}, "mixed": {"us": 2e6}}))
