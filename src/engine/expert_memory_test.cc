@@ -8,8 +8,8 @@
 namespace encore::engine {
 namespace {
 
-constexpr int64_t kManyRows = 8192;
-constexpr int64_t kRowsOfAPart = 4096;  // no device takes more at once
+constexpr int64_t kManyRows = 16384;
+constexpr int64_t kRowsOfAPart = 8192;  // no device takes more at once
 
 passes::Program program_of(const std::string& model, int64_t max_num_tokens) {
   LoadOptions options;

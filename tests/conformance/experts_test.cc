@@ -439,10 +439,30 @@ TEST_P(Conformance, ExpertMlpOfManyRowsAgrees) {
   }
 }
 
-// A GPU computes 4096 rows at a time.
+// One expert has all rows, others a few, a single one, or none; widths of several tiles of outputs, of parts of one
+// and of parts of a step.
+TEST_P(Conformance, ExpertMlpOfExpertsOfAllSizesAgrees) {
+  const ExpertSizes all[] = {{5, 2, 200, 136}, {4, 2, 328, 264}};
+  for (const ExpertSizes& sizes : cases(all, 2)) {
+    for (const int64_t rows : {500, 90}) {
+      SCOPED_TRACE(at(rows, sizes.width));
+      ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+      for (int64_t r = 0; r < rows; ++r) {
+        double* const ids = c.routed.experts.row(r);
+        ids[0] = 1;
+        ids[1] = r == 5 ? 3 : r % 7 == 0 ? 0 : -1;
+      }
+      c.op.inputs["experts"] = c.routed.experts;
+      expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), sizes));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// A GPU computes 8192 rows at a time.
 TEST_P(Conformance, ExpertMlpOfSeveralPartsOfTheRowsAgrees) {
   const ExpertSizes sizes{3, 1, 16, 8};
-  const ExpertCase c = expert_case(random_, dtype(), sizes, tokens(4500));
+  const ExpertCase c = expert_case(random_, dtype(), sizes, tokens(8600));
   const std::vector<Output> y = run(device(), c.op);
   expect_close(y[0].tensor, c.expected(), expert_tolerance(dtype(), sizes));
 }
@@ -472,6 +492,20 @@ TEST_P(Conformance, ExpertMlpOfFp8WeightsAgrees) {
       if (of.gate_up) store_in_fp8(c, random_, "gate_up", of.scales);
       if (of.down) store_in_fp8(c, random_, "down", of.scales);
       expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), of.sizes));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Conformance, ExpertMlpOfFp8WeightsWithManyRowsAgrees) {
+  const ExpertSizes sizes{3, 2, 272, 144};
+  for (const int64_t rows : {60, 200}) {
+    for (const ExpertScales scales : {ExpertScales::kByRow, ExpertScales::kByBlock}) {
+      SCOPED_TRACE(at(rows, scales == ExpertScales::kByBlock ? 1 : 0));
+      ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+      store_in_fp8(c, random_, "gate_up", scales);
+      if (rows > 100) store_in_fp8(c, random_, "down", scales);
+      expect_agrees(c.op, {c.expected()}, expert_tolerance(dtype(), sizes));
       if (HasFailure()) return;
     }
   }
@@ -534,31 +568,32 @@ TEST_P(Conformance, ExpertMlpReadsNoExpertThatNobodyChose) {
 // experts or the same, rows that repeat it, and padding, in any number.
 TEST_P(Conformance, AnyCompositionLeavesARowOfExpertMlpItsBits) {
   const ExpertSizes sizes{8, 2, 32, 24};
-  const int64_t rows = 24;
-  const int num_compositions = is_thorough() ? 500 : 40;
-  const ExpertCase first = expert_case(random_, dtype(), sizes, tokens(rows));
-  std::vector<std::byte> bits;
-  for (int i = 0; i < num_compositions; ++i) {
-    ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
-    for (const char* const name : {"gate_up", "down"})
-      c.op.inputs[name] = first.input(name);
-    const int64_t row = random_.integer(0, rows - 1);
-    const int64_t num_alike = random_.integer(0, 3);
-    HostTensor& x = c.op.inputs["x"];
-    for (int64_t r = 0; r < rows; ++r) {
-      const bool is_alike = r == row || random_.integer(0, rows) < num_alike;
-      if (is_alike) std::copy_n(first.input("x").row(0), sizes.width, x.row(r));
-      for (int64_t k = 0; k < sizes.top_k && is_alike; ++k) {
-        c.routed.experts.row(r)[k] = first.routed.experts.row(0)[k];
-        c.routed.weights.row(r)[k] = first.routed.weights.row(0)[k];
+  for (const int64_t rows : {24, 120}) {
+    const auto num_compositions = is_thorough() ? 500 : static_cast<int>(960 / rows);
+    const ExpertCase first = expert_case(random_, dtype(), sizes, tokens(rows));
+    std::vector<std::byte> bits;
+    for (int i = 0; i < num_compositions; ++i) {
+      ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+      for (const char* const name : {"gate_up", "down"})
+        c.op.inputs[name] = first.input(name);
+      const int64_t row = random_.integer(0, rows - 1);
+      const int64_t num_alike = random_.integer(0, 3);
+      HostTensor& x = c.op.inputs["x"];
+      for (int64_t r = 0; r < rows; ++r) {
+        const bool is_alike = r == row || random_.integer(0, rows) < num_alike;
+        if (is_alike) std::copy_n(first.input("x").row(0), sizes.width, x.row(r));
+        for (int64_t k = 0; k < sizes.top_k && is_alike; ++k) {
+          c.routed.experts.row(r)[k] = first.routed.experts.row(0)[k];
+          c.routed.weights.row(r)[k] = first.routed.weights.row(0)[k];
+        }
+        if (c.routed.experts.row(r)[0] < 0) std::fill_n(x.row(r), sizes.width, kNaN);
       }
-      if (c.routed.experts.row(r)[0] < 0) std::fill_n(x.row(r), sizes.width, kNaN);
+      c.op.inputs["experts"] = c.routed.experts;
+      c.op.inputs["weights"] = c.routed.weights;
+      const std::vector<std::byte> found = run(device(), c.op)[0].row_bits(row);
+      if (i == 0) bits = found;
+      ASSERT_TRUE(found == bits) << "composition " << i << ", row " << row << " of " << rows;
     }
-    c.op.inputs["experts"] = c.routed.experts;
-    c.op.inputs["weights"] = c.routed.weights;
-    const std::vector<std::byte> found = run(device(), c.op)[0].row_bits(row);
-    if (i == 0) bits = found;
-    ASSERT_TRUE(found == bits) << "composition " << i << ", row " << row;
   }
 }
 

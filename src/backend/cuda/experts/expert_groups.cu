@@ -1,18 +1,15 @@
-// expert_mlp of rows that are sorted by expert, so that an expert's weights are read once for every
-// tile of its rows. In four launches for each part of the rows:
+// expert_mlp of sorted pairs (sorted_pairs.h) by products of warps: an expert's weights are read once for every
+// tile of its rows.
 //
-//   sort       counts and sorts the pairs of a row and an expert, and lists the tiles of each expert
 //   gate_up    h = silu(gate x) * (up x) of each pair, of gathered rows of x
 //   down       the products of each pair, rounded
-//   combine    their sum by the weights of the row, in the order of its list
 //
-// Grids are those of the most tiles that there can be; blocks beyond the list end at once, so nothing
-// on the host depends on what rows choose. A product's sum runs over the columns 16 at a time, whatever
-// tile its row is in.
-#include <algorithm>
+// A product's sum runs over the columns 16 at a time, whatever tile its row is in.
+#include <type_traits>
 
 #include "backend/cuda/experts/experts.h"
 #include "backend/cuda/experts/matrices.cuh"
+#include "backend/cuda/experts/sorted_pairs.h"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/mma.cuh"
@@ -21,9 +18,7 @@
 namespace encore::cuda {
 namespace {
 
-constexpr int kSortThreads = 1024;
 constexpr int kLanes = 32;
-constexpr unsigned kAllLanes = 0xffffffffU;
 
 // A block of a product takes some rows of one expert, and kOutputs outputs of each of two sets.
 constexpr int kWarps = 4;
@@ -33,82 +28,6 @@ constexpr int kSets = 2;
 constexpr int kRowPieces = 8;  // of 16 bytes, of a row of weights in a stage of shared memory
 constexpr int kFewRows = 16;   // in a tile
 constexpr int kManyRows = 64;
-
-// The rows of a tile belong to one expert: they are `count` of the sorted pairs, from `first` on.
-struct RowTile {
-  int expert;
-  int first;
-  int count;
-};
-
-struct SortArgs {
-  const int32_t* experts;
-  int64_t experts_stride;
-  int num_pairs;
-  int top_k;
-  int num_experts;
-  int rows_per_tile;
-  int32_t* sorted;  // pairs by expert
-  RowTile* tiles;
-  int32_t* num_tiles;
-};
-
-// Sorts the pairs by expert, and cuts each expert's pairs into tiles. It runs as one block.
-__global__ void __launch_bounds__(kSortThreads)
-    sort_pairs_kernel(const __grid_constant__ SortArgs args) {
-  extern __shared__ int32_t next_place[];  // of each expert; before that, its pairs
-  begin_kernel();
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int e = thread; e < args.num_experts; e += kSortThreads)
-    next_place[e] = 0;
-  __syncthreads();
-  const auto expert_of = [&](int pair) {
-    return args.experts[pair / args.top_k * args.experts_stride + pair % args.top_k];
-  };
-  const auto is_expert = [&](int expert) { return expert >= 0 && expert < args.num_experts; };
-  for (int pair = thread; pair < args.num_pairs; pair += kSortThreads) {
-    const int expert = expert_of(pair);
-    if (is_expert(expert)) atomicAdd(&next_place[expert], 1);
-  }
-  __syncthreads();
-  if (thread < kLanes) {
-    int first = 0;
-    int num_tiles = 0;
-    for (int base = 0; base < args.num_experts; base += kLanes) {
-      const int expert = base + thread;
-      const int count = expert < args.num_experts ? next_place[expert] : 0;
-      const int tiles = (count + args.rows_per_tile - 1) / args.rows_per_tile;
-      int places_through = count;  // this expert's too
-      int tiles_through = tiles;
-#pragma unroll
-      for (int lanes = 1; lanes < kLanes; lanes *= 2) {
-        const int places = __shfl_up_sync(kAllLanes, places_through, lanes);
-        const int others = __shfl_up_sync(kAllLanes, tiles_through, lanes);
-        if (thread >= lanes) {
-          places_through += places;
-          tiles_through += others;
-        }
-      }
-      const int place = first + places_through - count;
-      const int tile = num_tiles + tiles_through - tiles;
-      if (expert < args.num_experts) next_place[expert] = place;
-      for (int i = 0; i < tiles; ++i) {
-        const int done = i * args.rows_per_tile;
-        args.tiles[tile + i] = {expert, place + done, min(args.rows_per_tile, count - done)};
-      }
-      first += __shfl_sync(kAllLanes, places_through, kLanes - 1);
-      num_tiles += __shfl_sync(kAllLanes, tiles_through, kLanes - 1);
-    }
-    if (thread == 0) *args.num_tiles = num_tiles;
-  }
-  __syncthreads();
-  // The order of an expert's rows shows in no bit of the result, so atomics may hand out their
-  // places.
-  for (int pair = thread; pair < args.num_pairs; pair += kSortThreads) {
-    const int expert = expert_of(pair);
-    if (is_expert(expert)) args.sorted[atomicAdd(&next_place[expert], 1)] = pair;
-  }
-}
 
 // Strides count elements.
 template <typename T, typename Stored>
@@ -373,166 +292,47 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   }
 }
 
-// Strides count elements.
-template <typename T>
-struct CombineArgs {
-  const T* products;  // [pairs,width]
-  const int32_t* experts;
-  int64_t experts_stride;
-  const float* weights;
-  int64_t weights_stride;
-  T* y;
-  int64_t y_stride;
-  int num_experts;
-  int top_k;
-  int width;
-};
-
-// Adds up the products of each row's experts by the row's weights. The grid is (rows, parts of a
-// row); a thread has one pack of a row.
-template <typename T>
-__global__ void combine_experts_kernel(const __grid_constant__ CombineArgs<T> args) {
-  constexpr int kSize = Pack<T>::kSize;
-  begin_kernel();
-  const int64_t row = blockIdx.x;
-  const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kSize;
-  if (column >= args.width) return;
-  float sums[kSize] = {};
-#pragma unroll 4
-  for (int k = 0; k < args.top_k; ++k) {
-    const int expert = args.experts[row * args.experts_stride + k];
-    if (expert < 0 || expert >= args.num_experts) continue;
-    const float weight = args.weights[row * args.weights_stride + k];
-    float products[kSize];
-    unpack(load_pack(args.products + (row * args.top_k + k) * args.width + column), products);
-#pragma unroll
-    for (int i = 0; i < kSize; ++i)
-      sums[i] = fmaf(weight, products[i], sums[i]);
-  }
-  store_pack(args.y + row * args.y_stride + column, to_pack<T>(sums));
-}
-
-// Lays out the scratch in which the launches of one part of the rows hand each other their results.
-struct Between {
-  int64_t pairs;
-  int64_t max_tiles;
-  int64_t sorted = 0;  // bytes in front of each
-  int64_t tiles = 0;
-  int64_t num_tiles = 0;
-  int64_t hidden = 0;
-  int64_t products = 0;
-  int64_t bytes = 0;
-
-  Between(const KernelArgs& args, int rows_per_tile) {
-    const TensorView& down = args.inputs["down"];
-    const int64_t size = size_of(args.inputs["x"].dtype);
-    const int64_t rows = std::min(args.inputs["x"].num_rows(), kExpertRowsPerPart);
-    pairs = rows * args.inputs["experts"].shape[1];
-    max_tiles = pairs / rows_per_tile + std::min(pairs, down.shape[0]);
-    const auto take = [&](int64_t num_bytes) {
-      constexpr int64_t kAlignment = 256;
-      const int64_t place = bytes;
-      bytes += round_up(num_bytes, kAlignment);
-      return place;
-    };
-    sorted = take(pairs * static_cast<int64_t>(sizeof(int32_t)));
-    tiles = take(max_tiles * static_cast<int64_t>(sizeof(RowTile)));
-    num_tiles = take(sizeof(int32_t));
-    hidden = take(pairs * down.shape[2] * size);
-    products = take(pairs * down.shape[1] * size);
-  }
-};
-
-// Returns the rows in a tile, which are few where experts get few rows each.
-int rows_per_tile(const KernelArgs& args) {
+// Tiles have few rows where experts get few rows each.
+Tiling tiling_of(const KernelArgs& args) {
   constexpr int64_t kRowsWorthATile = 24;
   const int64_t num_experts = args.inputs["down"].shape[0];
-  return num_pairs(args) <= kRowsWorthATile * num_experts ? kFewRows : kManyRows;
+  const bool has_few_rows = num_pairs(args) <= kRowsWorthATile * num_experts;
+  return {.max_rows = has_few_rows ? kFewRows : kManyRows, .granularity = 1, .by_place = false};
 }
 
 // Launches the product of all tiles with the matrices of a weight, of floats or of codes.
 template <typename T, int kRows, bool kGated>
-void launch_product(Stream& stream, const KernelArgs& args, const char* name, const T* rows,
-                    int64_t rows_stride, T* out, const SortArgs& sort, int64_t max_tiles) {
+void launch_product(Stream& stream, const KernelArgs& args, const ExpertPart& part) {
+  const char* const name = kGated ? "gate_up" : "down";
+  const TensorView& weight = args.inputs[name];
+  const TensorView& rows = kGated ? part.x : part.hidden;
+  const SortedPairs& sorted = part.sorted;
   const auto launch_stored = [&](auto tag) {
     using Stored = typename decltype(tag)::type;
     constexpr int kOutputsPerBlock = kGated ? kOutputs : kSets * kOutputs;
     const ProductArgs<T, Stored> product{
-        .rows = rows,
-        .rows_stride = rows_stride,
-        .pairs_per_row = kGated ? sort.top_k : 1,
+        .rows = rows.as<const T>(),
+        .rows_stride = rows.row_stride,
+        .pairs_per_row = kGated ? sorted.top_k : 1,
         .matrices = matrices_of<Stored>(args, name, kGated ? kSets : 1),
-        .out = out,
-        .num_outputs = static_cast<int>(args.inputs[name].shape[1]) / (kGated ? 2 : 1),
-        .sorted = sort.sorted,
-        .tiles = sort.tiles,
-        .num_tiles = sort.num_tiles};
+        .out = (kGated ? part.hidden : part.products).as<T>(),
+        .num_outputs = static_cast<int>(weight.shape[1]) / (kGated ? 2 : 1),
+        .sorted = sorted.pairs,
+        .tiles = sorted.tiles,
+        .num_tiles = sorted.num_tiles};
     launch(stream,
            {.blocks = dim3(static_cast<unsigned>(div_up(product.num_outputs, kOutputsPerBlock)),
-                           static_cast<unsigned>(max_tiles)),
+                           static_cast<unsigned>(sorted.max_tiles())),
             .threads = kWarps * kLanes,
             .shared_bytes =
                 static_cast<size_t>(Stage<Stored, kRows>::kCount * Stage<Stored, kRows>::kBytes)},
            expert_product_kernel<T, Stored, kRows, kGated>, product);
   };
-  if (args.inputs[name].dtype == DType::kFP8) {
+  if (weight.dtype == DType::kFP8) {
     launch_stored(TypeTag<Float8>{});
   } else {
     launch_stored(TypeTag<T>{});
   }
-}
-
-// Enqueues the launches of rows [first, first + count).
-template <typename T, int kRows>
-void launch_part(Stream& stream, const KernelArgs& args, int64_t first, int64_t count) {
-  const TensorView& x = args.inputs["x"];
-  const TensorView& experts = args.inputs["experts"];
-  const TensorView& weights = args.inputs["weights"];
-  const TensorView& down = args.inputs["down"];
-  const TensorView& y = args.outputs["y"];
-  const Between between(args, kRows);
-  auto* const scratch = static_cast<std::byte*>(args.scratch);
-  const auto top_k = static_cast<int>(experts.shape[1]);
-  const auto num_experts = static_cast<int>(down.shape[0]);
-  const auto width = static_cast<int>(x.shape[1]);
-  const auto inner = static_cast<int>(down.shape[2]);
-  const int32_t* const part_experts = experts.as<const int32_t>() + first * experts.row_stride;
-  const SortArgs sort{.experts = part_experts,
-                      .experts_stride = experts.row_stride,
-                      .num_pairs = static_cast<int>(count) * top_k,
-                      .top_k = top_k,
-                      .num_experts = num_experts,
-                      .rows_per_tile = kRows,
-                      .sorted = reinterpret_cast<int32_t*>(scratch + between.sorted),
-                      .tiles = reinterpret_cast<RowTile*>(scratch + between.tiles),
-                      .num_tiles = reinterpret_cast<int32_t*>(scratch + between.num_tiles)};
-  launch(stream,
-         {.blocks = 1, .threads = kSortThreads, .shared_bytes = sizeof(int32_t) * num_experts},
-         sort_pairs_kernel, sort);
-  const int64_t max_tiles = sort.num_pairs / kRows + std::min(sort.num_pairs, num_experts);
-  auto* const hidden = reinterpret_cast<T*>(scratch + between.hidden);
-  auto* const products = reinterpret_cast<T*>(scratch + between.products);
-  launch_product<T, kRows, true>(stream, args, "gate_up", x.as<const T>() + first * x.row_stride,
-                                 x.row_stride, hidden, sort, max_tiles);
-  launch_product<T, kRows, false>(stream, args, "down", hidden, inner, products, sort, max_tiles);
-  const CombineArgs<T> combine{.products = products,
-                               .experts = part_experts,
-                               .experts_stride = experts.row_stride,
-                               .weights = weights.as<const float>() + first * weights.row_stride,
-                               .weights_stride = weights.row_stride,
-                               .y = y.as<T>() + first * y.row_stride,
-                               .y_stride = y.row_stride,
-                               .num_experts = num_experts,
-                               .top_k = top_k,
-                               .width = width};
-  constexpr int64_t kMaxThreads = 256;
-  const int64_t packs = width / Pack<T>::kSize;
-  const int64_t threads = std::min(kMaxThreads, round_up(packs, kLanes));
-  launch(
-      stream,
-      {.blocks = dim3(static_cast<unsigned>(count), static_cast<unsigned>(div_up(packs, threads))),
-       .threads = static_cast<unsigned>(threads)},
-      combine_experts_kernel<T>, combine);
 }
 
 template <typename T, int kRows>
@@ -547,20 +347,21 @@ BoundLaunch bind_tiles(const KernelArgs& args) {
   allow(TypeTag<T>{});
   allow(TypeTag<Float8>{});
   return [args](Stream& stream, const StepLengths&) {
-    const int64_t num_rows = args.inputs["x"].num_rows();
-    for (int64_t first = 0; first < num_rows; first += kExpertRowsPerPart)
-      launch_part<T, kRows>(stream, args, first, std::min(kExpertRowsPerPart, num_rows - first));
+    launch_parts(stream, args, tiling_of(args), [&](const ExpertPart& part) {
+      launch_product<T, kRows, true>(stream, args, part);
+      launch_product<T, kRows, false>(stream, args, part);
+    });
   };
 }
 
 }  // namespace
 
 Workspace expert_groups_workspace(const KernelArgs& args) {
-  return {.scratch_bytes = Between(args, rows_per_tile(args)).bytes};
+  return expert_parts_workspace(args, tiling_of(args));
 }
 
 BoundLaunch bind_expert_groups(Device& /*device*/, const KernelArgs& args) {
-  const bool has_few_rows = rows_per_tile(args) == kFewRows;
+  const bool has_few_rows = tiling_of(args).max_rows == kFewRows;
   if (args.inputs["x"].dtype == DType::kF16) {
     return has_few_rows ? bind_tiles<__half, kFewRows>(args) : bind_tiles<__half, kManyRows>(args);
   }

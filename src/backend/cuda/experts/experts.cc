@@ -34,7 +34,7 @@ bool accepts_groups(const KernelArgs& args) {
 }
 
 // Sorting, two products and the sum of each part of the rows.
-int expert_groups_nodes(const KernelArgs& args) {
+int sorted_nodes(const KernelArgs& args) {
   constexpr int64_t kNodesOfAPart = 4;
   const int64_t parts = div_up(args.inputs["x"].num_rows(), kExpertRowsPerPart);
   return static_cast<int>(kNodesOfAPart * parts);
@@ -60,12 +60,19 @@ std::span<const Kernel> expert_kernels() {
              .optional = {"residual", "bias", "step_clock", "shares"}},
       Kernel{.op = "count_experts", .name = "count_experts.block", .bind = bind_count_experts},
       Kernel{.op = "expert_mlp",
+             .name = "expert_mlp.gemm",
+             .accepts = accepts_expert_gemm,
+             .workspace = expert_gemm_workspace,
+             .bind = bind_expert_gemm,
+             .optional = {"gate_up_scale", "down_scale"},
+             .num_nodes = sorted_nodes},
+      Kernel{.op = "expert_mlp",
              .name = "expert_mlp.groups",
              .accepts = accepts_groups,
              .workspace = expert_groups_workspace,
              .bind = bind_expert_groups,
              .optional = {"gate_up_scale", "down_scale"},
-             .num_nodes = expert_groups_nodes},
+             .num_nodes = sorted_nodes},
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.rows",
              .workspace = expert_rows_workspace,

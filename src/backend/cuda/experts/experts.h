@@ -28,12 +28,19 @@ BoundLaunch bind_count_experts(Device& device, const KernelArgs& args);
 Workspace expert_rows_workspace(const KernelArgs& args);
 BoundLaunch bind_expert_rows(Device& device, const KernelArgs& args);
 
+// Kernels that sort rows by expert take so many at once, which bounds the memory between their launches.
+inline constexpr int64_t kExpertRowsPerPart = 8192;
+
 // The kernels of expert_groups.cu sort rows by expert and use the tensor cores. They need elements
 // of 16 bits, and rows aligned to 16 bytes. A row's bits depend neither on how many rows there are
 // nor on what others choose.
-// Parts of so many rows bound the memory between the launches.
-inline constexpr int64_t kExpertRowsPerPart = 4096;
 Workspace expert_groups_workspace(const KernelArgs& args);
 BoundLaunch bind_expert_groups(Device& device, const KernelArgs& args);
+
+// The kernel of expert_gemm.cu takes sorted rows, of elements of 16 bits, from 8 rows on. A row's bits do not depend on
+// what others choose.
+bool accepts_expert_gemm(const KernelArgs& args);
+Workspace expert_gemm_workspace(const KernelArgs& args);
+BoundLaunch bind_expert_gemm(Device& device, const KernelArgs& args);
 
 }  // namespace encore::cuda

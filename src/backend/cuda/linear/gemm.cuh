@@ -102,16 +102,6 @@ struct Copies {
   }
 };
 
-// Stores two 8 x 8 matrices of 16-bit elements, of which each lane has two neighbours in a row of
-// each, with rows and columns exchanged. Lanes 0 to 7 say where each row of the first result goes,
-// the next 8 those of the second.
-__device__ __forceinline__ void store_two_transposed(uint32_t address, uint32_t first,
-                                                     uint32_t second) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
-               "r"(first), "r"(second)
-               : "memory");
-}
-
 // A warpgroup that multiplies: 64 outputs of the tile, all of its rows. In lane l of warp w,
 // sums[4 j + 2 h + i] is of output 16 w + 8 h + l / 4 and row 8 j + 2 (l % 4) + i.
 template <typename T, int kRows>

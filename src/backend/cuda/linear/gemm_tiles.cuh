@@ -80,14 +80,15 @@ struct Worker {
   }
 };
 
-// The barriers of a ring of stages, at `base` in shared memory. A stage is full when this block's copies and the
-// other's have come, and empty when the warps that multiply have left it in both blocks, as a copy of what
-// they share goes to both.
-template <int kStages>
+// The barriers of a ring of stages, at `base` in shared memory. A stage is full when kFillers threads of this block
+// have arrived and this block's copies and the other's have come, and empty when the warps that multiply have left it
+// in all blocks, as a copy of what they share goes to all.
+template <int kStages, int kFillers = 1>
 struct StageBarriers {
   static_assert(2 * kStages * 8 <= kBarrierBytes);
 
   uint32_t base;
+  int blocks = kBlocks;  // of a cluster
 
   [[nodiscard]] __device__ __forceinline__ uint32_t full(uint32_t stage) const {
     return base + stage * 8;
@@ -97,8 +98,8 @@ struct StageBarriers {
   }
   __device__ __forceinline__ void init() const {
     for (uint32_t i = 0; i < kStages; ++i) {
-      init_barrier(full(i), 1);
-      init_barrier(empty(i), kBlocks * kConsumerWarps);
+      init_barrier(full(i), kFillers);
+      init_barrier(empty(i), blocks * kConsumerWarps);
     }
     publish_barriers();
   }
@@ -106,11 +107,11 @@ struct StageBarriers {
   [[nodiscard]] __device__ __forceinline__ uint32_t other_empty(int rank) const {
     return address_at(empty(0), static_cast<uint32_t>(1 - rank));
   }
-  // Says in both blocks that this lane's warp has left the stage, if it is the lane to say so.
+  // Says in all blocks that this lane's warp has left the stage, if it is the lane to say so.
   __device__ __forceinline__ void leave(uint32_t stage, uint32_t other_empty, int lane) const {
     if (lane != 0) return;
     arrive(empty(stage));
-    arrive_remote_relaxed(other_empty + stage * 8);
+    if (blocks > 1) arrive_remote_relaxed(other_empty + stage * 8);
   }
 };
 
@@ -147,6 +148,16 @@ __device__ __forceinline__ void copy_pairs_to_cluster(uint32_t target, const CUt
       "l"(&map), "r"(column), "r"(0), "r"(output / kPairRows), "r"(barrier), "h"(kAll)
       : "memory");
 }
+// Stores two 8 x 8 matrices of 16-bit elements, of which each lane has two neighbours in a row of
+// each, with rows and columns exchanged. Lanes 0 to 7 say where each row of the first result goes,
+// the next 8 those of the second.
+__device__ __forceinline__ void store_two_transposed(uint32_t address, uint32_t first,
+                                                     uint32_t second) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
+               "r"(first), "r"(second)
+               : "memory");
+}
+
 // Stores a box; what lies outside of the tensor is not written.
 __device__ __forceinline__ void store_box(const CUtensorMap& map, int3 at, uint32_t source) {
   asm volatile(
@@ -200,12 +211,12 @@ __device__ __forceinline__ void meet_in_cluster() {
 }
 
 // Begins a kernel: all blocks of the cluster know the barriers once it returns.
-template <int kStages>
-__device__ __forceinline__ Worker begin_gemm(const StageBarriers<kStages>& barriers,
-                                             const CUtensorMap& out) {
+template <class Barriers>
+__device__ __forceinline__ Worker begin_gemm(const Barriers& barriers, const CUtensorMap& out) {
   allow_next_kernel();
-  const Worker worker{static_cast<int>(cluster_rank()), static_cast<int>(blockIdx.x) / kBlocks,
-                      static_cast<int>(gridDim.x) / kBlocks,
+  const Worker worker{static_cast<int>(cluster_rank()),
+                      static_cast<int>(blockIdx.x) / barriers.blocks,
+                      static_cast<int>(gridDim.x) / barriers.blocks,
                       __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0)};
   if (threadIdx.x == 0) {
     barriers.init();

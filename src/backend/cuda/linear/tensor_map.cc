@@ -5,6 +5,7 @@
 
 #include "backend/cuda/device/driver.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/linear/matrices_map.h"
 #include "backend/cuda/linear/output_map.h"
 
 namespace encore::cuda {
@@ -18,6 +19,17 @@ struct Dimension {
   int64_t stride;
 };
 
+// Appends a matrix's rows, which are three dimensions where they come in turns.
+void add_rows(std::vector<Dimension>& dimensions, const Dimension& rows, int64_t turn) {
+  if (turn == 0) {
+    dimensions.push_back(rows);
+    return;
+  }
+  dimensions.push_back({turn, turn, rows.stride});
+  dimensions.push_back({2, 2, rows.size / 2 * rows.stride});
+  dimensions.push_back({rows.size / 2 / turn, rows.box / 2 / turn, turn * rows.stride});
+}
+
 CUtensorMapDataType map_type(DType dtype) {
   switch (dtype) {
     case DType::kFP8:
@@ -30,7 +42,8 @@ CUtensorMapDataType map_type(DType dtype) {
 }
 
 CUtensorMap map_of(const TensorView& tensor, const std::vector<Dimension>& dimensions,
-                   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
+                   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
+                   CUtensorMapL2promotion fetched = CU_TENSOR_MAP_L2_PROMOTION_L2_128B) {
   constexpr size_t kMostDimensions = 5;
   cuuint64_t sizes[kMostDimensions];
   cuuint64_t strides[kMostDimensions];
@@ -45,8 +58,8 @@ CUtensorMap map_of(const TensorView& tensor, const std::vector<Dimension>& dimen
   CUtensorMap map;
   check(driver().tensor_map_encode_tiled(
             &map, map_type(tensor.dtype), static_cast<cuuint32_t>(dimensions.size()), tensor.data,
-            sizes, strides + 1, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+            sizes, strides + 1, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, fetched,
+            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "cuTensorMapEncodeTiled");
   return map;
 }
@@ -61,15 +74,21 @@ CUtensorMap map_of_boxes(const TensorView& matrix, const Boxes& boxes) {
   const int64_t stride = rows > 1 ? element * matrix.row_stride : round_up(element * columns, 16);
   const bool has_several = boxes.boxes > 0;
   std::vector<Dimension> dimensions{{has_several ? width : columns, width, element}};
-  if (const int64_t turn = boxes.in_turns; turn > 0) {
-    dimensions.push_back({turn, turn, stride});
-    dimensions.push_back({2, 2, rows / 2 * stride});
-    dimensions.push_back({rows / 2 / turn, boxes.rows / 2 / turn, turn * stride});
-  } else {
-    dimensions.push_back({rows, boxes.rows, stride});
-  }
+  add_rows(dimensions, {rows, boxes.rows, stride}, boxes.in_turns);
   dimensions.push_back({has_several ? columns / width : 1, std::max(1, boxes.boxes), kBoxRowBytes});
   return map_of(matrix, dimensions);
+}
+
+CUtensorMap map_of_matrices(const TensorView& matrices, int64_t box_rows, int64_t in_turns) {
+  const int64_t rows = matrices.shape[1];
+  const int64_t columns = matrices.shape[2];
+  const int64_t element = size_of(matrices.dtype);
+  std::vector<Dimension> dimensions{{columns, box_columns(matrices.dtype), element}};
+  add_rows(dimensions, {rows, box_rows, columns * element}, in_turns);
+  dimensions.push_back({matrices.shape[0], 1, rows * columns * element});
+  // The next copy takes what lies beside, and memory delivers both sooner together.
+  return map_of(matrices, dimensions, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 CUtensorMap map_of_half_boxes(const TensorView& matrix, int64_t box_rows) {

@@ -1,0 +1,131 @@
+// expert_mlp of sorted pairs (sorted_pairs.h) by products of warpgroups, from 8 rows on.
+//
+// The operands are swapped, as in gemm.cu: outputs are the rows of the tensor cores' products, and an expert's rows
+// of x their columns, of which a product has any multiple of 8. So however many rows an expert has, little is
+// computed in vain. A block gathers its rows, 16 bytes at a time, while the copy engine brings the weights of 256
+// outputs, tile after tile in one ring of stages, so that memory never rests. Where experts have more rows than a block
+// takes, the two blocks of a cluster take them in halves, and each copies half of the weights for both. Products with
+// gate and up leave as silu(gate) * up, in the order of places, and so do those with down, which combining finds by
+// the place of each pair.
+#include "backend/cuda/experts/expert_gemm.cuh"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "backend/cuda/experts/experts.h"
+#include "backend/cuda/experts/sorted_pairs.h"
+#include "backend/cuda/linear/matrices_map.h"
+
+namespace encore::cuda {
+namespace {
+
+using namespace expert_gemm;
+
+// The rows of a tile that a block takes. Both products go by one list of tiles, so a weight of codes decides for the
+// other one, too.
+int block_rows_of(const KernelArgs& args) {
+  const auto has_codes = [&](const char* name) { return args.inputs[name].dtype == DType::kFP8; };
+  return has_codes("gate_up") || has_codes("down") ? Step<Float8>::kBlockRows
+                                                   : Step<__nv_bfloat16>::kBlockRows;
+}
+// Returns the blocks of a cluster: two where many experts have more rows than one takes. Half of the weights of a stage
+// are the other block's then, so half as many bytes of memory are under way.
+int blocks_of(const KernelArgs& args) {
+  constexpr int kMostBlocks = 2;
+  // Some experts have an eighth more rows than the mean, or still more.
+  const int64_t mean_rows = num_pairs(args) / args.inputs["down"].shape[0];
+  return mean_rows + mean_rows / 8 > block_rows_of(args) ? kMostBlocks : 1;
+}
+Tiling tiling_of_gemm(const KernelArgs& args) {
+  return {.max_rows = blocks_of(args) * block_rows_of(args),
+          .granularity = kStoredRows,
+          .by_place = true};
+}
+
+// Launches one of the two products of a part. `pairs`: null where rows are those of places.
+using LaunchProduct = std::function<void(Stream& stream, const SortedPairs& sorted,
+                                         const TensorView& rows, const int32_t* pairs)>;
+
+// Binds the product with a weight, "gate_up" or "down".
+template <typename T, typename Stored>
+LaunchProduct bind_product(Device& device, const KernelArgs& args, const std::string& name,
+                           const TensorView& out) {
+  constexpr int64_t kPiece = 16 / sizeof(T);
+  const TensorView& weight = args.inputs[name];
+  GemmArgs<T, Stored> a{};
+  a.silu_mul = name == "gate_up";
+  a.columns = static_cast<int>(weight.shape[2]);
+  a.num_steps = static_cast<int>(div_up(weight.shape[2], Step<Stored>::kColumns));
+  a.of_outputs = static_cast<int>(div_up(weight.shape[1], kTileOutputs));
+  a.matrices = matrices_of<Stored>(args, name, a.silu_mul ? 2 : 1);
+  a.blocks = blocks_of(args);
+  a.weight = map_of_matrices(weight, kHalfOutputs, a.silu_mul ? kTurnRows : 0);
+  a.out = map_of_boxes(out, {.rows = kStoredRows});
+  allow_shared_memory(expert_gemm_kernel<T, Stored>, Layout<Stored>::kBytes);
+  const int64_t max_clusters = chip(device).num_multiprocessors / a.blocks;
+  return
+      [=](Stream& stream, const SortedPairs& sorted, const TensorView& rows, const int32_t* pairs) {
+        GemmArgs<T, Stored> of_part = a;
+        of_part.rows = rows.as<const T>();
+        of_part.row_pieces = static_cast<uint32_t>(rows.row_stride / kPiece);
+        of_part.pairs = pairs;
+        of_part.top_k = sorted.top_k;
+        of_part.tiles = sorted.tiles;
+        of_part.num_tiles = sorted.num_tiles;
+        const int64_t clusters = std::min(max_clusters, sorted.max_tiles() * a.of_outputs);
+        launch(stream,
+               {.blocks = static_cast<unsigned>(clusters * a.blocks),
+                .threads = kThreads,
+                .shared_bytes = Layout<Stored>::kBytes,
+                .cluster = static_cast<unsigned>(a.blocks)},
+               expert_gemm_kernel<T, Stored>, of_part);
+      };
+}
+
+template <typename T>
+BoundLaunch bind_typed_gemm(Device& device, const KernelArgs& args) {
+  const Tiling tiling = tiling_of_gemm(args);
+  const ExpertPart first = expert_part(args, tiling, 0);
+  const auto bind = [&](const std::string& name, const TensorView& out) {
+    return args.inputs[name].dtype == DType::kFP8 ? bind_product<T, Float8>(device, args, name, out)
+                                                  : bind_product<T, T>(device, args, name, out);
+  };
+  const LaunchProduct gate_up = bind("gate_up", first.hidden);
+  const LaunchProduct down = bind("down", first.products);
+  return [args, tiling, gate_up, down](Stream& stream, const StepLengths&) {
+    launch_parts(stream, args, tiling, [&](const ExpertPart& part) {
+      gate_up(stream, part.sorted, part.x, part.sorted.pairs);
+      down(stream, part.sorted, part.hidden, nullptr);
+    });
+  };
+}
+
+}  // namespace
+
+bool accepts_expert_gemm(const KernelArgs& args) {
+  // With fewer rows, or where most pairs have an expert of their own, other kernels are as fast.
+  constexpr int64_t kFewestRows = 8;
+  const TensorView& x = args.inputs["x"];
+  const TensorView& gate_up = args.inputs["gate_up"];
+  const TensorView& down = args.inputs["down"];
+  const auto is_packed = [](const TensorView& weight) {
+    return is_aligned(weight) && weight.shape[1] > 0 && weight.shape[2] > 0 &&
+           weight.shape[2] * size_of(weight.dtype) % 16 == 0;
+  };
+  return !args.batch_invariant && size_of(x.dtype) == 2 && is_packed(gate_up) && is_packed(down) &&
+         gate_up.shape[2] % 8 == 0 && down.shape[2] % 8 == 0 && is_aligned(x) &&
+         is_aligned(args.outputs["y"]) && x.num_rows() >= kFewestRows &&
+         2 * num_pairs(args) >= gate_up.shape[0];
+}
+
+Workspace expert_gemm_workspace(const KernelArgs& args) {
+  return expert_parts_workspace(args, tiling_of_gemm(args));
+}
+
+BoundLaunch bind_expert_gemm(Device& device, const KernelArgs& args) {
+  return args.inputs["x"].dtype == DType::kF16 ? bind_typed_gemm<__half>(device, args)
+                                               : bind_typed_gemm<__nv_bfloat16>(device, args);
+}
+
+}  // namespace encore::cuda
