@@ -13,6 +13,8 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kLanes = 32;
+// So many blocks of one row share a multiprocessor, so that all of them run at once.
+constexpr int kBlocksOfOneRow = 3;
 
 // The rows of activations and the experts of each: arguments of both launches. Strides count elements.
 template <typename T>
@@ -32,32 +34,36 @@ struct ExpertRows {
   int width;  // D
   int inner;  // F
 
-  // The row's k-th expert; below 0: none.
+  // The row's k-th expert; below 0: none. It comes from the L2 cache: a launch that reads before its inputs are there
+  // may find an earlier step's in its L1 cache.
   [[nodiscard]] __device__ __forceinline__ int expert_of(int64_t row, int k) const {
-    const int expert = experts[row * experts_stride + k];
+    const int expert = __ldcg(experts + row * experts_stride + k);
     return expert < num_experts ? expert : -1;
+  }
+  [[nodiscard]] __device__ __forceinline__ float weight_of(int64_t row, int k) const {
+    return __ldcg(weights + row * weights_stride + k);
   }
 };
 
 // Computes silu(gate x) * (up x). The grid is (pairs of a row and an expert, blocks of outputs); a
-// warp computes one output.
-template <typename T, typename Stored, bool kPacked>
-__global__ void __launch_bounds__(kWarps* kLanes)
+// warp computes kOutputs outputs.
+template <typename T, typename Stored, bool kPacked, int kOutputs>
+__global__ void __launch_bounds__(kWarps* kLanes, kOutputs == 1 ? 1 : kBlocksOfOneRow)
     expert_gate_up_kernel(const __grid_constant__ ExpertRows<T> args,
                           const __grid_constant__ ExpertMatrices<Stored> gate_up) {
-  using Chunks = Factors<T, Stored, kPacked, 2>;
-  allow_next_kernel();
+  using Chunks = Factors<T, Stored, kPacked, 2, kOutputs>;
   const int64_t pair = blockIdx.x;
-  const int output = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / kLanes);
+  const int output = static_cast<int>(blockIdx.y * kWarps + threadIdx.x / kLanes) * kOutputs;
   int row = static_cast<int>(blockIdx.x) / args.top_k;
   int k = static_cast<int>(blockIdx.x) % args.top_k;
   compute_now(row);
   compute_now(k);
   wait_for_inputs();
+  allow_next_kernel();  // which reads what rows chose before this launch has ended
   const int expert = args.expert_of(row, k);
   if (expert < 0 || output >= args.inner) return;
   const T* const x = args.x + row * args.x_stride;
-  float sums[2] = {};  // of gate and of up
+  float sums[kOutputs][2] = {};  // of gate and of up
   Chunks next;
   bool has_next = false;
   int column = static_cast<int>(threadIdx.x) % kLanes * Chunks::kSize;
@@ -66,22 +72,28 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     const Chunks chunks = next;
     const bool has_chunks = has_next;
     has_next = column < gate_up.columns;
-    if (has_next) next.fetch(x, gate_up, expert, output, column);
-    column += kLanes * Chunks::kSize;
-    if (has_chunks) {
-      sums[0] += chunks.product(0);
-      sums[1] += chunks.product(1);
+    if (has_next) {
+      next.fetch_x(x, gate_up, column);
+      next.fetch_weights(gate_up, expert, output, column);
     }
+    column += kLanes * Chunks::kSize;
+    if (has_chunks) chunks.add(sums);
   } while (has_next);
-  const float gate = warp_sum(sums[0]);
-  const float up = warp_sum(sums[1]);
-  if (threadIdx.x % kLanes == 0)
-    args.hidden[pair * args.inner + output] = from_float<T>(silu<T>(gate) * up);
+#pragma unroll
+  for (int o = 0; o < kOutputs; ++o) {
+    const float gate = warp_sum(sums[o][0]);
+    const float up = warp_sum(sums[o][1]);
+    if (threadIdx.x % kLanes == 0 && output + o < args.inner)
+      args.hidden[pair * args.inner + output + o] = from_float<T>(silu<T>(gate) * up);
+  }
 }
 
 // Adds up the products of each row's experts. The grid is (rows, blocks of outputs of down); a warp
 // computes one output. Its lanes go through the columns of all experts of the row as if they were one
 // row's. Shared memory: the row's experts and their weights.
+//
+// The launch before starts this one when the launch before that has ended, which is the latest that writes what rows
+// choose. So the first weights come while hidden values are still computed.
 template <typename T, typename Stored, bool kPacked, int kDownChunks>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_down_kernel(const __grid_constant__ ExpertRows<T> args,
@@ -89,14 +101,14 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   using Chunks = Factors<T, Stored, kPacked, 1>;
   extern __shared__ int32_t experts_of_row[];
   auto* const weights_of_row = reinterpret_cast<float*>(experts_of_row + args.top_k);
-  begin_kernel();
+  allow_next_kernel();
   const int64_t row = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   const int output = static_cast<int>(blockIdx.y) * kWarps + thread / kLanes;
 #pragma unroll 1
   for (int k = thread; k < args.top_k; k += kWarps * kLanes) {
     experts_of_row[k] = args.expert_of(row, k);
-    weights_of_row[k] = args.weights[row * args.weights_stride + k];
+    weights_of_row[k] = args.weight_of(row, k);
   }
   __syncthreads();
   if (output >= args.width) return;
@@ -106,7 +118,38 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   int column = thread % kLanes * Chunks::kSize;  // beyond the last, of a later expert
   Chunks next[kDownChunks];
   float next_weights[kDownChunks] = {};  // 0: there is no such chunk
-  float sum = 0;
+  // Goes on to the next chunk of weights, and calls `fetch(chunk, row of hidden)` where there is one.
+  const auto fetch_next = [&](int i, auto fetch) {
+    while (column >= args.inner) {
+      column -= args.inner;
+      ++k;
+    }
+    next_weights[i] = 0;
+    const bool has_next = k < args.top_k;
+    const int expert = has_next ? experts_of_row[k] : -1;
+    if (expert >= 0) {
+      next_weights[i] = weights_of_row[k];
+      fetch(hidden + static_cast<int64_t>(k) * args.inner, expert);
+    }
+    return has_next;
+  };
+  const T* first_rows[kDownChunks];
+  int first_columns[kDownChunks];
+#pragma unroll
+  for (int i = 0; i < kDownChunks; ++i) {
+    fetch_next(i, [&](const T* x, int expert) {
+      next[i].fetch_weights(down, expert, output, column);
+      first_rows[i] = x;
+    });
+    first_columns[i] = column;
+    column += kLanes * Chunks::kSize;
+  }
+  wait_for_inputs();
+#pragma unroll
+  for (int i = 0; i < kDownChunks; ++i) {
+    if (next_weights[i] != 0) next[i].fetch_x(first_rows[i], down, first_columns[i]);
+  }
+  float sum[1][1] = {};
   bool has_next;
 #pragma unroll 1
   do {
@@ -116,37 +159,38 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     for (int i = 0; i < kDownChunks; ++i) {
       chunks[i] = next[i];
       weights[i] = next_weights[i];
-      while (column >= args.inner) {
-        column -= args.inner;
-        ++k;
-      }
-      next_weights[i] = 0;
-      if (i == 0) has_next = k < args.top_k;
-      const int expert = k < args.top_k ? experts_of_row[k] : -1;
-      if (expert >= 0) {
-        next_weights[i] = weights_of_row[k];
-        next[i].fetch(hidden + static_cast<int64_t>(k) * args.inner, down, expert, output, column);
-      }
+      const bool has_chunk = fetch_next(i, [&](const T* x, int expert) {
+        next[i].fetch_x(x, down, column);
+        next[i].fetch_weights(down, expert, output, column);
+      });
+      if (i == 0) has_next = has_chunk;
       column += kLanes * Chunks::kSize;
     }
 #pragma unroll
     for (int i = 0; i < kDownChunks; ++i) {
-      if (weights[i] != 0) sum = fmaf(weights[i], chunks[i].product(0), sum);
+      if (weights[i] != 0) chunks[i].add(sum, weights[i]);
     }
   } while (has_next);
-  sum = warp_sum(sum);
-  if (thread % kLanes == 0) args.y[row * args.y_stride + output] = from_float<T>(sum);
+  const float total = warp_sum(sum[0][0]);
+  if (thread % kLanes == 0) args.y[row * args.y_stride + output] = from_float<T>(total);
 }
 
 // One of the two launches, of an operand that is stored so.
 template <typename T, typename Stored>
 BoundLaunch bind_gate_up(const ExpertRows<T>& rows, const ExpertMatrices<Stored>& gate_up,
                          bool is_packed) {
-  const auto kernel =
-      is_packed ? expert_gate_up_kernel<T, Stored, true> : expert_gate_up_kernel<T, Stored, false>;
+  // One row has few warps. With two outputs each they run at once, and have more under way; with codes they would take
+  // too many registers for that.
+  constexpr int kOutputsOfOneRow = ExpertMatrices<Stored>::kHasScales ? 1 : 2;
+  const bool has_one_row = is_packed && rows.num_rows == 1;
+  const int outputs = has_one_row ? kOutputsOfOneRow : 1;
+  auto kernel = is_packed ? expert_gate_up_kernel<T, Stored, true, 1>
+                          : expert_gate_up_kernel<T, Stored, false, 1>;
+  if (has_one_row) kernel = expert_gate_up_kernel<T, Stored, true, kOutputsOfOneRow>;
   const auto num_pairs = static_cast<unsigned>(int64_t{rows.num_rows} * rows.top_k);
-  const Grid grid{.blocks = dim3(num_pairs, static_cast<unsigned>(div_up(rows.inner, kWarps))),
-                  .threads = kWarps * kLanes};
+  const Grid grid{
+      .blocks = dim3(num_pairs, static_cast<unsigned>(div_up(rows.inner, kWarps * outputs))),
+      .threads = kWarps * kLanes};
   return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, rows, gate_up); };
 }
 template <typename T, typename Stored>

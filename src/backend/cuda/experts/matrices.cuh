@@ -38,9 +38,9 @@ struct ExpertMatrices {
   }
 };
 
-// A lane's chunks of a row of x and of the rows of the first kSets matrices of an expert that it is
-// multiplied with. They are fetched well before they are multiplied.
-template <typename T, typename Stored, bool kPacked, int kSets>
+// A lane's chunks of a row of x and of the rows that it is multiplied with: of each of the first kSets matrices of an
+// expert, kOutputs from an output on. They are fetched well before they are multiplied.
+template <typename T, typename Stored, bool kPacked, int kSets, int kOutputs = 1>
 class Factors {
   static constexpr bool kHasScales = ExpertMatrices<Stored>::kHasScales;
   using Elements = Chunk<T, kPacked>;
@@ -49,19 +49,27 @@ class Factors {
  public:
   static constexpr int kSize = Weights::kSize;  // columns
 
-  __device__ __forceinline__ void fetch(const T* x, const ExpertMatrices<Stored>& m, int expert,
-                                        int output, int column) {
+  __device__ __forceinline__ void fetch_x(const T* x, const ExpertMatrices<Stored>& m, int column) {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i)
       x_[i] = Elements::fetch(x, column + i * Elements::kSize, m.columns);
+  }
+  // The last output stands for those behind it.
+  __device__ __forceinline__ void fetch_weights(const ExpertMatrices<Stored>& m, int expert,
+                                                int output, int column) {
 #pragma unroll
-    for (int set = 0; set < kSets; ++set) {
-      weights_[set] = Weights::fetch(m.row(expert, set, output), column, m.columns);
-      if constexpr (kHasScales)
-        scales_[set] = m.scales_of(expert, set, output)[column >> m.column_shift];
+    for (int o = 0; o < kOutputs; ++o) {
+      const int row = o == 0 ? output : min(output + o, m.set_rows - 1);
+#pragma unroll
+      for (int set = 0; set < kSets; ++set) {
+        weights_[o][set] = Weights::fetch(m.row(expert, set, row), column, m.columns);
+        if constexpr (kHasScales)
+          scales_[o][set] = m.scales_of(expert, set, row)[column >> m.column_shift];
+      }
     }
   }
-  [[nodiscard]] __device__ __forceinline__ float product(int set) const {
+  // Adds the products with the chunk of x to `sums`.
+  __device__ __forceinline__ void add(float (&sums)[kOutputs][kSets], float factor = 1) const {
     float values[kSize];
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
@@ -71,20 +79,26 @@ class Factors {
       for (int j = 0; j < Elements::kSize; ++j)
         values[i * Elements::kSize + j] = some[j];
     }
-    float weights[kSize];
-    Weights::widen(weights_[set], weights);
-    float sum = 0;
-    add_products(values, weights, sum);
-    if constexpr (kHasScales) sum *= scales_[set];
-    return sum;
+#pragma unroll
+    for (int o = 0; o < kOutputs; ++o) {
+#pragma unroll
+      for (int set = 0; set < kSets; ++set) {
+        float weights[kSize];
+        Weights::widen(weights_[o][set], weights);
+        float sum = 0;
+        add_products(values, weights, sum);
+        if constexpr (kHasScales) sum *= scales_[o][set];
+        sums[o][set] = fmaf(factor, sum, sums[o][set]);
+      }
+    }
   }
 
  private:
   static constexpr int kChunks = kSize / Elements::kSize;
 
   typename Elements::Raw x_[kChunks];
-  typename Weights::Raw weights_[kSets];
-  float scales_[kSets];  // of codes
+  typename Weights::Raw weights_[kOutputs][kSets];
+  float scales_[kOutputs][kSets];  // of codes
 };
 
 // The operand `name`, "gate_up" or "down", of an expert_mlp, with its scales.
