@@ -398,7 +398,7 @@ void bench_decode(const BenchDecodeOptions& options) {
         measure::time_single_steps(kv, kv.step(plan.decoding.batch, plan.decoding.middle()));
     result.device_ms = single.device_us / 1e3;
     if (bench.device->kind() != DeviceKind::kCpu) result.enqueue_us = single.enqueue_us;
-    // Eager steps have no replays that a trace could show, so their kernels are traced.
+    // Without recordings it is the kernels that must be seen.
     const auto tracer = open_tracer(
         *bench.device, result.ran_as == "eager" ? TraceDetail::kLaunches : TraceDetail::kReplays,
         no_tracer);

@@ -18,8 +18,10 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
+#include "measure/drawn_experts.h"
 #include "measure/floor.h"
 #include "measure/op_cost.h"
+#include "measure/routers.h"
 #include "measure/timing.h"
 #include "model/format/quantization.h"
 #include "setup/open.h"
@@ -43,7 +45,8 @@ constexpr const char* kBenchLinearFooter =
     R"(The products of a decoder layer of the model, in the order of a step and with what passes fused to them (norm, addition, SiLU),
 recorded one after the other and replayed over several copies of the weights in turn, so that caches hold none of them. What a launch
 reads beside weights lies, as in a step, where the launch before has just written it; attention is left out. Beside them the product
-that makes the logits. ROWS: tokens of the step. x floor: over the sum of each product's bytes at the rate of reading memory measured
+that makes the logits; and, of a model with experts, a layer's router with the norm in front of it, alone and with the experts: each
+row draws its experts at random. ROWS: tokens of the step. x floor: over the sum of each product's bytes at the rate of reading memory measured
 in the same run, or its operations at what the device computes at best, whichever takes longer.
 Without fuse_linear_prologue the products are alone, without the norms in front of them.
 --formats all times each product by itself instead, with its weight in every format that is served, and shows each format's time
@@ -60,6 +63,18 @@ bool is_product(const ir::Node& node) {
   return node.op->name == "linear" || node.op->name == "fused_linear";
 }
 
+// The first router, by itself and with the experts behind it; nothing in a model without.
+std::vector<Chain> find_experts(const ir::Graph& graph) {
+  Chain router{"router", {}};
+  for (int i = 0; i < graph.num_nodes(); ++i) {
+    const ir::Node& node = graph.nodes()[i];
+    if (router.nodes.empty() && measure::is_router(node)) router.nodes.push_back(i);
+    if (!router.nodes.empty() && node.op->name == "expert_mlp")
+      return {router, {"router, experts", {router.nodes.front(), i}}};
+  }
+  return {};
+}
+
 // The first layer ends where its first product's shape comes again; the last product makes logits.
 std::vector<Chain> find_chains(const ir::Graph& graph) {
   const std::vector<measure::NodeFloor> floors = measure::node_floors(graph, {1, 1}, {}, {});
@@ -71,7 +86,11 @@ std::vector<Chain> find_chains(const ir::Graph& graph) {
   const auto again = std::find_if(products.begin() + 1, products.end() - 1, [&](int i) {
     return floors[i].group == floors[products.front()].group;
   });
-  return {{"layer", {products.begin(), again}}, {"logits", {products.back()}}};
+  std::vector<Chain> chains{{"layer", {products.begin(), again}}};
+  for (Chain& chain : find_experts(graph))
+    chains.push_back(std::move(chain));
+  chains.push_back({"logits", {products.back()}});
+  return chains;
 }
 
 // Each product of the first layer by itself, named by its weight's shape.
@@ -162,7 +181,11 @@ class ChainTimer {
     TensorView view(nullptr, value.type.dtype, value.type.resolve(step.sizes()));
     memory_.push_back(device_.allocate(view.num_bytes()));
     view.data = memory_.back().data();
-    device_.fill_random(*stream_, view, memory_.size(), is_weight ? kWeightStddev : 1.0F);
+    if (view.dtype == DType::kI32) {
+      stream_->fill(view.data, 1, view.num_bytes());  // no row is padding
+    } else {
+      device_.fill_random(*stream_, view, memory_.size(), is_weight ? kWeightStddev : 1.0F);
+    }
     if (!is_weight) activations_.emplace(id.index, view);
     return view;
   }
@@ -311,8 +334,9 @@ void bench_linear(BenchLinearOptions options) {
     return;
   }
   const measure::Rates limits = measure::rates(*device, device->read_bandwidth(), std::nullopt);
-  const passes::Program program =
-      loader::compile_model(source, setup::load_options(options.settings), /*num_pages=*/1);
+  loader::LoadOptions load = setup::load_options(options.settings);
+  load.compile.add_pass(measure::drawn_experts_pass());
+  const passes::Program program = loader::compile_model(source, load, /*num_pages=*/1);
   const ir::Graph& graph = program.graph;
   ChainTimer timer(*device, graph, options);
 

@@ -514,7 +514,7 @@ class GrammarWriter {
 
   [[nodiscard]] bool has_value(int32_t id) const { return id < 0 || nodes_[id].has_value; }
 
-  // The states of a row of items from which its end can be reached.
+  // States from which a row may come to its end.
   [[nodiscard]] std::vector<bool> ending_states(const Row& row) const {
     std::vector<bool> ends(row.states.size());
     for (bool has_changed = true; has_changed;) {

@@ -963,7 +963,7 @@ std::vector<Shape> Shapes::negative(const json::value& schema) {
                             pattern_automaton(pattern->get_string(), Extent::kSearch).complement());
                       })}});
   }
-  // Readers may take `format` for a remark, so no text is known to break it.
+  // Whether a format is more than a remark is up to who reads it, so no text is known not to have it.
   if (given("format") != nullptr) left_out.emplace_back(JsonType::kString, "format");
   if (const auto rule = key_rule(schema)) {
     for (const auto& [key, value] : rule->properties) {
