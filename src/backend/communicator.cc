@@ -73,13 +73,29 @@ void Communicator::give_up(int rank, const std::string& what,
 
 void Communicator::fail_locked(int rank, ErrorKind kind, std::string_view why) {
   if (failure_) return;
-  failure_ = {kind, fmt::format("rank {} of {} failed: {}", rank, size(), why)};
+  failure_ = {rank, kind, fmt::format("rank {} of {} failed: {}", rank, size(), why)};
   changed_.notify_all();
 }
 
 void Communicator::check() const {
   const std::lock_guard lock(mutex_);
   if (failure_) throw_failure();
+}
+
+std::optional<int> Communicator::failed_rank() const {
+  const std::lock_guard lock(mutex_);
+  return failure_ ? std::optional(failure_->rank) : std::nullopt;
+}
+
+Communicator::Use::Use(Communicator& communicator) : communicator_(communicator) {
+  communicator_.check();
+  if (communicator_.in_use_.exchange(true)) {
+    encore::fail(ErrorKind::kUsage,
+                 "the {} ranks of this device compute another model, and one model has them at a "
+                 "time: create "
+                 "a device of its own for this one, or end the other first",
+                 communicator_.size());
+  }
 }
 
 void Communicator::throw_failure() const {

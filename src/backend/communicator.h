@@ -52,6 +52,21 @@ class Communicator {
   void give_up(int rank, const std::string& what, std::chrono::milliseconds waited) noexcept;
   // Has a rank failed? Errors: as exchange().
   void check() const;
+  // The rank that has failed. Absent: none has.
+  [[nodiscard]] std::optional<int> failed_rank() const;
+
+  // One model meets here at a time: two would take each other's meetings for their own. Rank 0 of a model holds
+  // its use as long as it lives. Errors: kUsage where another model has it; what a rank has failed with.
+  class Use {
+   public:
+    explicit Use(Communicator& communicator);
+    ~Use() { communicator_.in_use_.store(false); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    Communicator& communicator_;
+  };
 
  private:
   // A rank writes the bytes of one meeting while slow ones still read those of the meeting before.
@@ -65,6 +80,7 @@ class Communicator {
     std::atomic<uint64_t> beats{0};
   };
   struct Failure {
+    int rank;
     ErrorKind kind;
     std::string message;
   };
@@ -82,6 +98,7 @@ class Communicator {
   std::condition_variable changed_;
   std::vector<Seat> seats_;  // by rank
   std::optional<Failure> failure_;
+  std::atomic<bool> in_use_ = false;
 };
 
 }  // namespace encore

@@ -65,6 +65,24 @@ TEST(Communicator, EndsEveryWaitOnceARankFails) {
   EXPECT_THROW(communicator.check(), Error);
 }
 
+TEST(Communicator, HasOneModelAtATimeAndNoneBehindAFailure) {
+  Communicator communicator(2, kNever);
+  {
+    const Communicator::Use use(communicator);
+    const std::string message =
+        message_of(ErrorKind::kUsage, [&] { const Communicator::Use other(communicator); });
+    EXPECT_NE(message.find("the 2 ranks of this device compute another model"), std::string::npos)
+        << message;
+  }
+  { const Communicator::Use again(communicator); }
+  EXPECT_FALSE(communicator.failed_rank().has_value());
+  communicator.fail(1, ErrorKind::kDevice, "injected");
+  EXPECT_EQ(communicator.failed_rank(), 1);
+  EXPECT_NE(message_of(ErrorKind::kDevice, [&] { const Communicator::Use late(communicator); })
+                .find("rank 1 of 2 failed: injected"),
+            std::string::npos);
+}
+
 TEST(Communicator, NamesARankThatDoesNothing) {
   Communicator communicator(3, milliseconds(1000));
   const auto errors = run_ranks(communicator, [&](int rank) {

@@ -284,20 +284,29 @@ ENCORE_DEVICE_OR_TWIN void all_reduce_in_two_shots(Port& port, const Part& part,
   }
 }
 
+// Vectors that the Port does not want stay on their rank, which has its own in its output; all ranks must want
+// the same. The first of a part is sent in any case, as one that takes nothing would not know that its peers
+// have ended the call before.
+//
+//   bool wants(int64_t vector)                        of the whole call; all_gather asks
 template <int kElementBytes, int kMost, typename Port>
 ENCORE_DEVICE_OR_TWIN void all_gather(Port& port, const Part& part, int64_t thread,
                                       int64_t num_threads) {
   const auto own = [&](int64_t v) { return sendable<kElementBytes>(port.input(part.first + v)); };
-  for (int64_t v = thread; v < part.count; v += num_threads)
-    send<kMost>(port, part, part.places + v, own(v));
+  const auto is_sent = [&](int64_t v) { return v == 0 || port.wants(part.first + v); };
+  for (int64_t v = thread; v < part.count; v += num_threads) {
+    if (is_sent(v)) send<kMost>(port, part, part.places + v, own(v));
+  }
   port.has_sent();
   for (int64_t v = thread; v < part.count; v += num_threads) {
     Vector vectors[kMost] = {};
-    take<kMost>(port, part, part.places + v, others(part), vectors);
+    const bool is_whole = is_sent(v);
+    if (is_whole) take<kMost>(port, part, part.places + v, others(part), vectors);
     put_own<kMost>(part, own(v), vectors);
     ENCORE_UNROLL
     for (int rank = 0; rank < kMost; ++rank) {
-      if (rank < part.num_ranks) port.output(rank, part.first + v, vectors[rank]);
+      if (rank < part.num_ranks && (is_whole || rank == part.self))
+        port.output(rank, part.first + v, vectors[rank]);
     }
   }
 }

@@ -10,6 +10,12 @@
 
 namespace encore {
 
+// Ranks that have a part of the vocabulary each exchange what their parts have to offer (own_candidates
+// in ops.cc): of a larger top_k than this, they exchange all logits instead.
+inline constexpr int32_t kMostMergedTopK = 64;
+// No temperature below this one divides a logit: the largest is taken.
+inline constexpr float kLeastTemperature = 0x1p-126F;
+
 // The choice of a sequence's next token. sample/params.cc has names, ranges and a line on each.
 // Some tokens are kept, with p = softmax(logits / temperature), one rule after the other:
 //   top_k      the k most likely
@@ -31,6 +37,20 @@ struct SamplingParams {
   int32_t unused = 0;
   int64_t seed = 0;
 
+  [[nodiscard]] ENCORE_HOST_DEVICE constexpr bool is_greedy() const {
+    return !(temperature >= kLeastTemperature);
+  }
+  // Does top_k leave any of so many tokens out?
+  [[nodiscard]] ENCORE_HOST_DEVICE constexpr bool has_top_k(int64_t vocabulary) const {
+    return top_k > 0 && top_k < vocabulary;
+  }
+  // Is the token found among the best tokens of each part of the vocabulary? What top_p and those below
+  // it keep depends on sums over all of it.
+  [[nodiscard]] ENCORE_HOST_DEVICE constexpr bool merges(int64_t vocabulary) const {
+    if (is_greedy()) return true;
+    const bool by_sums = top_p < 1 || min_p > 0 || typical_p < 1;
+    return !by_sums && !(has_top_k(vocabulary) && top_k > kMostMergedTopK);
+  }
   // Do the logits depend, by penalties, on the tokens that the sequence has?
   [[nodiscard]] constexpr bool has_penalties() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
@@ -53,6 +73,15 @@ struct SamplingRow {
   [[nodiscard]] ENCORE_HOST_DEVICE bool adjusts(int32_t length) const {
     return length > 0 && (state >= 0 || mask >= 0 || length < min_length);
   }
+
+  // Is the token of a sequence of `length` tokens found without its logits of other ranks? Padding's is.
+  [[nodiscard]] ENCORE_HOST_DEVICE bool merges(int32_t length, int64_t vocabulary) const {
+    return length <= 0 || params.merges(vocabulary);
+  }
+  // Does each rank need all of the vocabulary's logits?
+  [[nodiscard]] ENCORE_HOST_DEVICE bool needs_all_logits(int32_t length, int64_t vocabulary) const {
+    return length > 0 && (params.num_logprobs >= 0 || !params.merges(vocabulary));
+  }
 };
 inline constexpr int64_t kSamplingWords = sizeof(SamplingRow) / sizeof(int32_t);
 static_assert(sizeof(SamplingRow) == 64);
@@ -60,6 +89,15 @@ static_assert(sizeof(SamplingRow) == 64);
 // Counts a token of a sequence, an element of token_counts: how often it was generated, and whether
 // it is in the prompt.
 inline constexpr int32_t kInPrompt = INT32_MIN;
+
+// A part of the vocabulary offers such tokens for a row; one of them may be the row's. An unused one has
+// -infinity and -1.
+struct SampleCandidate {
+  float z;      // its logit, scaled (backend/cpu/sample.cc)
+  float score;  // z and its noise; -infinity: it counts for top_k, and never wins
+  float token;  // a whole number
+};
+static_assert(sizeof(SampleCandidate) == 3 * sizeof(float));
 
 // A pair of token_bias. A row of them begins with `num_stops` stop tokens, whose bias says nothing.
 // Behind them are biases: the row ends with the first of token -1, or is full.

@@ -80,11 +80,12 @@ Cost open_cost(const SimOptions& options, const model::ModelConfig& model) {
           quality};
 }
 
-// The step's sums: two in each layer and that of the embedding; the gathering of the logits counts as one.
+// The step's sums: two in each layer and that of the embedding. What ranks exchange to choose tokens counts as
+// three: the logits that a choice needs, the largest ones and the candidates, which are as short.
 traffic::StepExchanges exchanges_of(const model::ModelConfig& model,
                                     const loader::LoadOptions& load) {
   const int64_t size = size_of(load.dtype.value_or(model.dtype));
-  return {.count = 2 * model.num_layers() + 2, .bytes_per_token = model.hidden_size * size};
+  return {.count = 2 * model.num_layers() + 4, .bytes_per_token = model.hidden_size * size};
 }
 
 // Makes it the cost of the ranks, where there are several.

@@ -110,7 +110,9 @@ class PromptLogprobsTest : public testing::DeviceTest {
     std::vector<float> logits(static_cast<size_t>(model_->config().vocab_size));
     for (size_t count = 1; count <= prompt.size(); ++count) {
       Engine engine(*model_, {.overlap = false});
-      (void)engine.add({.prompt = {prompt.begin(), prompt.begin() + count}, .max_tokens = 1});
+      Request request{.prompt = {prompt.begin(), prompt.begin() + count}, .max_tokens = 1};
+      request.sampling.num_logprobs = 0;  // so ranks have all logits
+      (void)engine.add(std::move(request));
       while (engine.step([](const Generated&) {})) {
       }
       diagnose::read_output(model_->executor(), 1, logits.data(),

@@ -75,8 +75,9 @@ class Decode {
       std::vector<int32_t> prompt(1 + random() % 60);
       for (int32_t& token : prompt)
         token = static_cast<int32_t>(random() % vocab);
-      EXPECT_TRUE(std::holds_alternative<SequenceId>(
-          engine_.add({.prompt = std::move(prompt), .max_tokens = max_tokens})));
+      Request request{.prompt = std::move(prompt), .max_tokens = max_tokens};
+      request.sampling.num_logprobs = 0;  // so ranks have all logits
+      EXPECT_TRUE(std::holds_alternative<SequenceId>(engine_.add(std::move(request))));
     }
   }
 

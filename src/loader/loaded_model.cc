@@ -213,11 +213,13 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const
   options.rank = device.rank();
   check_limits(config_, options);
   const auto communicator = device.communicator();
+  const bool leads = communicator && options.rank.index == 0;
+  if (leads) {
+    (void)model::share_of(config_, options.rank);  // refused before anything is begun
+    use_.emplace(*communicator);
+  }
   try {
-    if (communicator && options.rank.index == 0) {
-      (void)model::share_of(config_, options.rank);  // refused before anything is begun
-      followers_ = std::make_unique<RankThreads>(device, source, options);
-    }
+    if (leads) followers_ = std::make_unique<RankThreads>(device, source, options);
     load(device, source, options);
     if (adapter_share_ && options.rank.index == 0) load_adapters(device, options.adapters);
   } catch (const Error& error) {

@@ -10,8 +10,9 @@
 namespace encore::loader {
 namespace {
 
-// The attribute in which the nodes of ranks differ: where a rank's rows of the vocabulary begin.
-constexpr std::string_view kOwnAttribute = "first_row";
+// The attributes in which the nodes of ranks differ: where a rank's part of the vocabulary begins, as rows of
+// the embedding and as columns of logits.
+constexpr std::string_view kOwnAttributes[] = {"first_row", "first_column"};
 
 std::string value_text(const ir::Attrs::Value& value) {
   if (const auto* list = std::get_if<std::vector<int64_t>>(&value))
@@ -68,7 +69,8 @@ std::string lockstep_text(const passes::Program& program, const LoadOptions& opt
     const ir::Node& node = program.graph.nodes()[static_cast<size_t>(index)];
     text += fmt::format("node {}: {}", index, node.op->name);
     for (const auto& [key, value] : node.attrs)
-      if (key != kOwnAttribute) text += fmt::format(" {}={}", key, value_text(value));
+      if (std::ranges::count(kOwnAttributes, key) == 0)
+        text += fmt::format(" {}={}", key, value_text(value));
     for (const ir::ValueId input : node.inputs)
       text += fmt::format(" %{}", input.index);
     text += " ->";

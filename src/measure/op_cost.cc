@@ -86,16 +86,29 @@ OpCost cost_drafts(const Types& in, const Types& out, const Sizes& sizes) {
                        sizes);
 }
 
+// Counts the own columns alone: only a step knows how many rows need those of other ranks.
+OpCost cost_gather_logits(const Types& in, const Types&, const Sizes& sizes) {
+  return {2 * in["x"].num_bytes(sizes) + in["kv_lens"].num_bytes(sizes), 0};
+}
+
+// Rows that merge candidates need no logits.
+OpCost cost_sample(const Types& in, const Types& out, const Sizes& sizes) {
+  if (in.find("candidates") == nullptr) return cost_operands(in, out, sizes);
+  return cost_operands(in.without({"logits", "adjusted", "token_counts"}),
+                       out.without({"token_counts"}), sizes);
+}
+
 constexpr struct {
   std::string_view op;
   OpCost (*cost)(const Types& in, const Types& out, const Sizes& sizes);
 } kCosts[] = {
-    {"embedding", cost_embedding},       {"linear", cost_linear},
-    {"expert_mlp", cost_expert_mlp},     {"fused_linear", cost_linear},
-    {"gather_rows", cost_gather_rows},   {"kv_write", cost_kv_write},
-    {"rope_kv_write", cost_attention},   {"attention", cost_attention},
-    {"fused_attention", cost_attention}, {"lookup_drafts", cost_drafts},
-    {"extend_drafts", cost_drafts},      {"fused_route", cost_linear},
+    {"embedding", cost_embedding},         {"linear", cost_linear},
+    {"expert_mlp", cost_expert_mlp},       {"fused_linear", cost_linear},
+    {"gather_rows", cost_gather_rows},     {"kv_write", cost_kv_write},
+    {"rope_kv_write", cost_attention},     {"attention", cost_attention},
+    {"fused_attention", cost_attention},   {"lookup_drafts", cost_drafts},
+    {"extend_drafts", cost_drafts},        {"fused_route", cost_linear},
+    {"gather_logits", cost_gather_logits}, {"sample", cost_sample},
 };
 
 }  // namespace
@@ -125,7 +138,14 @@ OpCost op_cost(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes)
   if (node.op->is_view || is_left_out(graph, node, sizes)) return {};
   const auto row = std::ranges::find(kCosts, node.op->name, [](const auto& row) { return row.op; });
   const auto cost = row == std::end(kCosts) ? cost_operands : row->cost;
-  return cost(types(graph, node.inputs), types(graph, node.outputs), sizes);
+  const Types in = types(graph, node.inputs);
+  const Types out = types(graph, node.outputs);
+  if (node.attrs.find("columns") == nullptr) return cost(in, out, sizes);
+  // A rank's columns are read, of the logits as they are adjusted or as they are.
+  OpCost own = cost(in.without({"logits", "adjusted"}), out, sizes);
+  const Type& logits = in["logits"];
+  own.bytes += logits.num_bytes(sizes) / logits.dims[1].value * node.attrs.get_int("columns");
+  return own;
 }
 
 }  // namespace encore::measure

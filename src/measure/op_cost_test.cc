@@ -25,6 +25,30 @@ TEST(OpCost, CountsTheBytesAndFlopsOfALinear) {
   EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
 }
 
+// Two ranks exchange candidates to choose tokens, in the place of all logits.
+TEST(OpCost, CountsCandidatesInThePlaceOfTheLogitsOfOtherRanks) {
+  constexpr int64_t kOwn = 64000;
+  ir::Graph graph("g");
+  model::Builder b(graph, ops::standard());
+  const auto x = graph.add_input("x", {DType::kF32, {Dim::tokens(), kOwn}});
+  const auto sampling = graph.add_input("sampling", {DType::kI32, {Dim::sequences(), 16}});
+  const auto kv_lens = graph.add_input("kv_lens", {DType::kI32, {Dim::tokens()}});
+  const int64_t gathered = cost_of(graph, b.all_gather(x, "lm_head", 2)).bytes;
+  const auto logits =
+      b.call("gather_logits", {{"x", x}, {"sampling", sampling}, {"kv_lens", kv_lens}},
+             {{"of", std::string("lm_head")}, {"ranks", int64_t{2}}})["logits"];
+  const auto largest = b.call(
+      "own_largest",
+      {{"logits", logits}, {"adjusted", logits}, {"sampling", sampling}, {"kv_lens", kv_lens}},
+      {{"first_column", kOwn}, {"columns", kOwn}})["largest"];
+  const auto all = b.all_gather(largest, "lm_head.largest", 2);
+  const int64_t rows = 3;
+  EXPECT_EQ(gathered, rows * 3 * kOwn * 4);
+  EXPECT_EQ(cost_of(graph, logits).bytes, rows * (2 * kOwn + 1) * 4);
+  EXPECT_EQ(cost_of(graph, largest).bytes, rows * (kOwn + 1 + 2) * 4 + 16 * 4);
+  EXPECT_EQ(cost_of(graph, all).bytes, rows * (2 + 4) * 4);
+}
+
 TEST(OpCost, LeavesOutSlotsOfAdapters) {
   ir::Graph graph("g");
   model::Builder b(graph, ops::standard());

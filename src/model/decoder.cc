@@ -128,7 +128,7 @@ Builder::Matrix trace_head(Trace& trace, std::optional<ValueId> embedding) {
   return embedding ? *embedding : trace_embedding(trace);
 }
 
-ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& head) {
+ValueId trace_own_logits(Trace& trace, const Attended& rows, const Builder::Matrix& head) {
   const ModelConfig& c = trace.config;
   const Layer last_layer = layer_at(c, c.layers.size() - 1);
   const ValueId x = find_architecture(c.architecture).rest(trace, rows, last_layer);
@@ -136,16 +136,14 @@ ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& 
   Pieces scaled;
   if (c.logits_scale != 1) scaled = {{norm, std::nullopt, c.logits_scale}};
   const ValueId h = trace.norm(x, norm, c.hidden_size, scaled);
-  ValueId logits = trace.b.linear_as(DType::kF32, h, head);
-  const int64_t num_ranks = trace.options.rank.size;
-  if (num_ranks > 1 && trace.ring_marks) {
-    const auto all = trace.b.all_gather(logits, "lm_head", num_ranks, *trace.ring_marks);
-    logits = all.y;
-    trace.run_until = all.run_until;
-  } else if (num_ranks > 1) {
-    logits = trace.b.all_gather(logits, "lm_head", num_ranks);
-  }
+  const ValueId logits = trace.b.linear_as(DType::kF32, h, head);
   return c.logits_softcap ? trace.b.softcap(logits, *c.logits_softcap) : logits;
+}
+
+ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& head) {
+  const ValueId own = trace_own_logits(trace, rows, head);
+  const int64_t num_ranks = trace.options.rank.size;
+  return num_ranks > 1 ? trace.b.all_gather(own, "lm_head", num_ranks) : own;
 }
 
 std::optional<int64_t> kept_window(const ModelConfig& config, int64_t max_seq_len) {

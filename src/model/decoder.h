@@ -21,7 +21,9 @@ Attended trace_layers(Trace& trace, ValueId x);
 // The matrix that makes logits. `embedding`: where it is there already. Tied to it, the head is a value
 // of floats.
 Builder::Matrix trace_head(Trace& trace, std::optional<ValueId> embedding = std::nullopt);
-// The logits of some rows of the last layer.
+// The logits of some rows of the last layer: the rank's columns.
+ValueId trace_own_logits(Trace& trace, const Attended& rows, const Builder::Matrix& head);
+// The logits of all ranks.
 ValueId trace_logits(Trace& trace, const Attended& rows, const Builder::Matrix& head);
 
 }  // namespace encore::model

@@ -56,9 +56,69 @@ Values trace_drafts(const Trace& trace, const Values& step) {
       {{"max_match", options.max_match}}, "drafts");
 }
 
-// The token of each row of logits. `drafts`: those that are accepted by rejection sampling; null where none are.
-ValueId sample(Builder& b, ValueId logits, const Values& sampling, ValueId kv_lens,
+// Are drafts accepted by rejection sampling?
+bool rejects_drafts(const GraphOptions& options) {
+  return options.num_drafts > 0 && options.acceptance == Acceptance::kRejection;
+}
+
+// Do ranks choose tokens from each other's candidates? Rejection sampling needs whole distributions. Noise
+// comes in blocks of four tokens, and a rank has whole blocks then.
+bool merges_candidates(const Trace& trace) {
+  const auto own = trace.own_vocabulary();
+  return trace.options.rank.size > 1 && !rejects_drafts(trace.options) &&
+         (own.last - own.first) % 4 == 0;
+}
+
+// The step's last gathering: where bursts end at one step on all ranks, it carries which.
+ValueId gather_last(Trace& trace, ValueId x, const std::string& of) {
+  const int64_t num_ranks = trace.options.rank.size;
+  if (!trace.ring_marks) return trace.b.all_gather(x, of, num_ranks);
+  const auto all = trace.b.all_gather(x, of, num_ranks, *trace.ring_marks);
+  trace.run_until = all.run_until;
+  return all.y;
+}
+
+// The logits that tokens are chosen by, of the rank's own ones. Ranks that merge candidates gather rows that
+// need all of them.
+ValueId gather_sampled(Trace& trace, ValueId own, const Values& sampling, ValueId kv_lens) {
+  const int64_t num_ranks = trace.options.rank.size;
+  if (num_ranks == 1) return own;
+  if (!merges_candidates(trace)) return gather_last(trace, own, "lm_head");
+  return trace.b.call("gather_logits",
+                      {{"x", own}, {"sampling", sampling["sampling"]}, {"kv_lens", kv_lens}},
+                      {{"of", std::string("lm_head")}, {"ranks", num_ranks}}, "logits")["logits"];
+}
+
+// The candidates of all ranks for each row of logits.
+ValueId trace_candidates(Trace& trace, ValueId logits, ValueId adjusted, const Values& sampling,
+                         ValueId kv_lens) {
+  const auto own = trace.own_vocabulary();
+  Builder& b = trace.b;
+  const ir::Attrs columns{{"first_column", own.first}, {"columns", own.last - own.first}};
+  const ValueId largest = b.call("own_largest",
+                                 {{"logits", logits},
+                                  {"adjusted", adjusted},
+                                  {"sampling", sampling["sampling"]},
+                                  {"kv_lens", kv_lens}},
+                                 columns, "largest")["largest"];
+  ir::Attrs attrs = columns;
+  attrs.set("num_candidates", int64_t{kMostMergedTopK});
+  const ValueId candidates =
+      b.call("own_candidates",
+             {{"logits", logits},
+              {"adjusted", adjusted},
+              {"sampling", sampling["sampling"]},
+              {"kv_lens", kv_lens},
+              {"largest", b.all_gather(largest, "lm_head.largest", trace.options.rank.size)}},
+             attrs, "candidates")["candidates"];
+  return gather_last(trace, candidates, "lm_head.candidates");
+}
+
+// The token of each row of logits. Those of several ranks are gathered, or candidates merged
+// (trace_candidates). `drafts`: those that are accepted by rejection sampling; null where none are.
+ValueId sample(Trace& trace, ValueId logits, const Values& sampling, ValueId kv_lens,
                const Values* drafts) {
+  Builder& b = trace.b;
   const ValueId adjusted = b.call("adjust_logits",
                                   {{"logits", logits},
                                    {"sampling", sampling["sampling"]},
@@ -68,12 +128,16 @@ ValueId sample(Builder& b, ValueId logits, const Values& sampling, ValueId kv_le
                                    {"token_bias", sampling["token_bias"]},
                                    {"token_masks", sampling["token_masks"]}},
                                   {}, "adjusted")["adjusted"];
+  std::optional<ValueId> candidates;
+  if (merges_candidates(trace))
+    candidates = trace_candidates(trace, logits, adjusted, sampling, kv_lens);
   ValueId next = b.call("sample",
                         {{"logits", logits},
                          {"adjusted", adjusted},
                          {"sampling", sampling["sampling"]},
                          {"kv_lens", kv_lens},
-                         {"token_counts", sampling["token_counts"]}},
+                         {"token_counts", sampling["token_counts"]},
+                         {"candidates", candidates}},
                         {}, "next")["next"];
   if (drafts != nullptr) {
     next = b.call("accept",
@@ -170,11 +234,12 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   };
   if (options.bursts && options.rank.size > 1) trace.ring_marks = add_ring_marks();
   const auto [o, residual] = b.gather_rows(attended.o, attended.x, logits_rows);
-  const ValueId logits = trace_logits(trace, {o, residual, {lengths, 1}}, head);
+  const ValueId own = trace_own_logits(trace, {o, residual, {lengths, 1}}, head);
   scale_kv_weights(graph, options.kv_scales);
   if (!sampling) sampling = add_sampling(graph, config, options);
-  const bool rejects = drafts && options.acceptance == Acceptance::kRejection;
-  const ValueId next = sample(b, logits, *sampling, lengths, rejects ? &*drafts : nullptr);
+  const ValueId logits = gather_sampled(trace, own, *sampling, lengths);
+  const ValueId next =
+      sample(trace, logits, *sampling, lengths, rejects_drafts(options) ? &*drafts : nullptr);
   graph.add_output(next);
   graph.add_output(logits);
   graph.add_output(attended.o);

@@ -50,7 +50,8 @@ constexpr int32_t last_token_of(int32_t row) {
 
 // The rows that get logits, and with that the graph's outputs.
 enum class LogitsRows : uint8_t {
-  kLast,  // the last of each sequence; outputs: next i32[B], logits f32[B,V], and kScoredOutputs
+  kLast,  // the last of each sequence; outputs: next i32[B], logits f32[B,V] (of several ranks: as
+          // gather_logits leaves them), and kScoredOutputs
   kAll,   // every token's; outputs: logits f32[T,V]
 };
 // Values from which every token's logits could be computed, kept until the next step begins: the

@@ -223,6 +223,31 @@ void infer_all_gather(const Types&, const Attrs& attrs, Types& out) {
   if (out.find("run_until") != nullptr) out["run_until"].dims = {ir::Dim(1)};
 }
 
+// The columns of a rank, of all `from` of a row.
+void require_own_columns(const Attrs& attrs, const Type& from) {
+  const int64_t first = attrs.get_int("first_column");
+  const int64_t count = attrs.get_int("columns");
+  require(first >= 0 && count > 0 && first + count <= from.dims[1].value,
+          "columns that the logits have");
+}
+
+void infer_gather_logits(const Types&, const Attrs& attrs, Types& out) {
+  require(attrs.get_int("ranks") > 0, "1 rank or more");
+  out["logits"].dims[1].value *= attrs.get_int("ranks");
+}
+
+void infer_own_largest(const Types& in, const Attrs& attrs, Types& out) {
+  require_own_columns(attrs, in["logits"]);
+  out["largest"].dims[1] = 2;
+}
+
+void infer_own_candidates(const Types& in, const Attrs& attrs, Types& out) {
+  require_own_columns(attrs, in["logits"]);
+  require(attrs.get_int("num_candidates") > 0, "1 candidate or more");
+  constexpr int64_t kNumbers = 3;  // of each
+  out["candidates"].dims[1] = kNumbers * attrs.get_int("num_candidates");
+}
+
 void require_ring(const Types& in, std::string_view ring) {
   require(std::has_single_bit(static_cast<uint64_t>(in[ring].dims[0].value)),
           "a power of two as the ring's E");
@@ -433,6 +458,15 @@ std::vector<Op> rows() {
        .attrs = {{"of", std::string()}, {"ranks", int64_t{1}}},
        .infer = infer_all_gather,
        .is_collective = true},
+      // Gathers the columns of all `ranks` ranks, as all_gather does, in rows of which the choice needs all
+      // (SamplingRow::needs_all_logits, with kv_lens[l] and V). Other rows get the rank's own
+      // columns alone, and what they hold besides is left as it is: nothing of it goes between ranks.
+      {.name = "gather_logits",
+       .inputs = "x f32[L,O], sampling i32[B,W], kv_lens i32[L]",
+       .outputs = "logits = x",
+       .attrs = {{"of", std::string()}, {"ranks", int64_t{1}}},
+       .infer = infer_gather_logits,
+       .is_collective = true},
       // One view per size in `sizes`: columns side by side.
       {.name = "split", .inputs = "x any[R,N]", .infer = infer_split, .is_view = true},
 
@@ -521,10 +555,37 @@ std::vector<Op> rows() {
       // of the largest logit. Else, among the tokens that the row's SamplingParams keep, the
       // largest of logit / temperature + Gumbel noise, drawn by Philox4x32-10 from (seed,
       // kv_lens[l], token). NaN logits never win; a row without a number gives token 0.
+      //
+      // With `candidates`, those of all ranks side by side, a row that merges (SamplingRow::merges) gets
+      // the same token from them alone: where it has a top_k, those below the k-th largest z of all are
+      // left out, and of the others the largest score wins.
       {.name = "sample",
        .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
-                 "token_counts i32[M,V]",
+                 "token_counts i32[M,V], candidates? f32[L,N]",
        .outputs = "next i32[L], token_counts"},
+      // Ranks tell each other two things of their columns, `columns` from `first_column` on, so that they find the
+      // tokens that `sample` finds with all logits. The first is a rank's largest logit, adjusted where the row
+      // is, and the first token that has it, as a number. Without a number there it is -infinity, and -1 or the
+      // first token that has that.
+      {.name = "own_largest",
+       .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L]",
+       .outputs = "largest = logits",
+       .attrs = {{"first_column", int64_t{0}}, {"columns", int64_t{1}}},
+       .infer = infer_own_largest},
+      // The second, given the first of all ranks, are `num_candidates` triples (SampleCandidate) that `sample`
+      // merges.
+      // z and score of a token are those that `sample` has. A row without a top_k has one candidate, the token of the
+      // largest score; one with a top_k those above the k-th largest z of the rank's columns, the best of
+      // those that have it, and as many without a token as it has besides, k in all at most. Where the
+      // largest logit is the token, that is the only candidate, on all ranks.
+      {.name = "own_candidates",
+       .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
+                 "largest f32[L,N]",
+       .outputs = "candidates = logits",
+       .attrs = {{"first_column", int64_t{0}},
+                 {"columns", int64_t{1}},
+                 {"num_candidates", int64_t{1}}},
+       .infer = infer_own_candidates},
       // Where drafts are accepted by rejection sampling: a draft of each sequence, one row of logits each.
       // next[g] is drawn as `sample` draws, with the noise of random::Purpose::kDraft, and
       // draft_probs[place-1][g] becomes q, the probability that each token had: softmax(logits /

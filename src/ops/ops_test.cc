@@ -475,6 +475,31 @@ TEST(Ops, GatherTheColumnsOfAllRanks) {
             "op 'all_reduce': attribute 'of' is missing or of another type");
 }
 
+TEST(Ops, OfferCandidatesOfColumnsThatTheLogitsHave) {
+  const ir::Type rows{DType::kF32, {Dim::logits(), 100}};
+  const ir::Types in{{"logits", rows},
+                     {"adjusted", rows},
+                     {"sampling", {DType::kI32, {Dim::sequences(), 16}}},
+                     {"kv_lens", {DType::kI32, {Dim::logits()}}}};
+  const auto attrs = [](int64_t first, int64_t columns) {
+    return ir::Attrs{{"first_column", first}, {"columns", columns}};
+  };
+  const ir::Types out = infer(op("own_largest"), in, attrs(60, 40));
+  EXPECT_EQ(out["largest"], (ir::Type{DType::kF32, {Dim::logits(), 2}}));
+  EXPECT_EQ(message_of(ErrorKind::kCompile, [&] { infer(op("own_largest"), in, attrs(61, 40)); }),
+            "op 'own_largest': needs columns that the logits have");
+  ir::Types and_largest = in;
+  and_largest.add("largest", {DType::kF32, {Dim::logits(), 4}});
+  ir::Attrs counted = attrs(0, 50);
+  counted.set("num_candidates", int64_t{7});
+  EXPECT_EQ(infer(op("own_candidates"), and_largest, counted)["candidates"],
+            (ir::Type{DType::kF32, {Dim::logits(), 21}}));
+  counted.set("num_candidates", int64_t{0});
+  EXPECT_EQ(
+      message_of(ErrorKind::kCompile, [&] { infer(op("own_candidates"), and_largest, counted); }),
+      "op 'own_candidates': needs 1 candidate or more");
+}
+
 TEST(Ops, RefuseWindowsAndCapsThatHideEverything) {
   ir::Graph graph("g");
   const auto q = graph.add_input("q", {DType::kBF16, {Dim::tokens(), 64}});

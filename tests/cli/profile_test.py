@@ -43,7 +43,7 @@ class ProfileTest(CliTest):
 
     def test_ranks_are_timed_with_what_they_exchange(self):
         text = self.profile("--tensor-parallel", "2", "--graphs", "full")
-        for op in ("all_reduce_add_rms_norm", "all_gather"):
+        for op in ("all_reduce_add_rms_norm", "gather_logits", "own_candidates"):
             self.assertIn(op, text)
 
     def test_the_table_and_the_page_show_every_mode(self):

@@ -219,7 +219,7 @@ class TrafficTest(CliTest):
         requests = ["--cost", cost, "--requests", 8, "--input-tokens", 16, "--output-tokens", 5, "--tensor-parallel", 2]
         layers = json.loads((harness.BUNDLED / "config.json").read_text())["num_hidden_layers"]
         out = self.sim_json(*requests, "--collectives", sums)
-        self.assertAlmostEqual(out["wall_s"], 1 + 4 * 0.5 + 5 * (2 * layers + 2) * 0.01, 5)
+        self.assertAlmostEqual(out["wall_s"], 1 + 4 * 0.5 + 5 * (2 * layers + 4) * 0.01, 5)
         self.assertEqual(out["ranks"], 2)
         self.assertAlmostEqual(self.sim_json(*requests)["wall_s"], 2 + 4)  # the cost is that of the ranks
         self.assertIn("measured between 2 ranks", self.error_line("sim", *SIZES, *requests[:-1], 1, "--collectives", sums, code=2))

@@ -1,7 +1,9 @@
 // all_reduce and all_gather between the devices of ranks: threads of a CPU, and GPUs where there are
 // enough.
 #include <array>
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <random>
@@ -11,6 +13,7 @@
 
 #include "backend/advance.h"
 #include "backend/expand.h"
+#include "backend/sampling.h"
 #include "base/testing/message_of.h"
 #include "harness.h"
 
@@ -311,6 +314,97 @@ TEST_P(Ranks, SumAndNormalizeAsTheOpsApart) {
       run_normed<Float16>(device, rank, shape);
       run_normed<BFloat16>(device, rank, shape);
     }
+  });
+}
+
+// Logits of four sequences with two rows each, of which some ask for log probabilities, or for a top_p.
+struct Logits {
+  static constexpr int64_t kSequences = 4;
+  static constexpr int64_t kRows = 2 * kSequences;
+
+  Logits(Device& device, int num_ranks, int64_t columns)
+      : device(device),
+        columns(columns),
+        vocabulary(columns * num_ranks),
+        memory(device.allocate(256 * 1024)) {}
+
+  [[nodiscard]] TensorView x() const { return view(0, DType::kF32, {kRows, columns}); }
+  [[nodiscard]] TensorView all() const { return view(64 * 1024, DType::kF32, {kRows, vocabulary}); }
+  [[nodiscard]] TensorView sampling() const {
+    return view(192 * 1024, DType::kI32, {kSequences, kSamplingWords});
+  }
+  [[nodiscard]] TensorView kv_lens() const { return view(224 * 1024, DType::kI32, {kRows}); }
+  [[nodiscard]] TensorView view(int64_t at, DType dtype, Shape shape) const {
+    return {memory.data() + at, dtype, std::move(shape)};
+  }
+
+  Device& device;
+  int64_t columns;
+  int64_t vocabulary;
+  Memory memory;
+};
+
+// Runs a gathering of the rows that `needed` has, for each.
+void run_logits(Device& device, int rank, int num_ranks, int64_t columns,
+                const std::vector<uint32_t>& needed) {
+  constexpr uint32_t kUntouched = 0x7fabcdefU;
+  const Logits logits(device, num_ranks, columns);
+  const auto stream = device.create_stream();
+  KernelArgs args;
+  args.inputs = {{"x", logits.x()}, {"sampling", logits.sampling()}, {"kv_lens", logits.kv_lens()}};
+  args.outputs = {{"logits", logits.all()}};
+  args.attrs = {{"of", std::string("lm_head")}, {"ranks", int64_t{num_ranks}}};
+  args.step = StepKey::uniform(Logits::kSequences, 2);
+  std::vector<BoundLaunch> bound;
+  for (const int buffer : {0, 1}) {
+    args.exchange_buffer = buffer;
+    bound.push_back(device.kernels().choose("gather_logits", args).bind(device, args));
+  }
+  for (size_t round = 0; round < needed.size(); ++round) {
+    std::vector<std::vector<float>> own;  // by rank
+    for (int of = 0; of < num_ranks; ++of)
+      own.push_back(numbers<float>(of, static_cast<int>(round), Logits::kRows * columns));
+    std::array<SamplingRow, Logits::kSequences> sampling;
+    for (size_t b = 0; b < sampling.size(); ++b) {
+      if ((needed[round] >> b & 1U) == 0) continue;
+      if (b % 2 == 0) sampling[b].params.num_logprobs = 0;
+      if (b % 2 == 1) sampling[b].params = {.temperature = 1, .top_p = 0.5F};
+    }
+    std::array<int32_t, Logits::kRows> kv_lens;
+    kv_lens.fill(9);
+    kv_lens[1] = 0;  // nobody needs a row behind which nothing is chosen
+    const std::vector<float>& x = own[static_cast<size_t>(rank)];
+    stream->fill(logits.all().data, kUntouched, logits.all().num_bytes());
+    stream->copy_to_device(logits.x().data, x.data(), logits.x().num_bytes());
+    stream->copy_to_device(logits.sampling().data, sampling.data(), sizeof(sampling));
+    stream->copy_to_device(logits.kv_lens().data, kv_lens.data(), sizeof(kv_lens));
+    stream->launch({.label = "exchange", .id = 0, .after = {}}, bound[round % 2], {});
+    std::vector<float> got(static_cast<size_t>(Logits::kRows * logits.vocabulary));
+    stream->copy_to_host(got.data(), logits.all().data, logits.all().num_bytes());
+    stream->synchronize();
+    for (int64_t row = 0; row < Logits::kRows; ++row) {
+      const bool is_needed = (needed[round] >> (row / 2) & 1U) != 0 && row != 1;
+      for (int64_t column = 0; column < logits.vocabulary; ++column) {
+        const int64_t of = column / columns;
+        // The first vector of a call goes to all ranks on a GPU.
+        if (!is_needed && of != rank && row == 0 && column % columns < 4) continue;
+        const float expected = is_needed || of == rank
+                                   ? own[static_cast<size_t>(of)]
+                                        [static_cast<size_t>(row * columns + column % columns)]
+                                   : std::bit_cast<float>(kUntouched);
+        const float value = got[static_cast<size_t>(row * logits.vocabulary + column)];
+        const bool is_equal = std::isnan(expected) ? std::isnan(value) : value == expected;
+        ASSERT_TRUE(is_equal) << "rank " << rank << ", round " << round << ", row " << row
+                              << ", column " << column << ": " << value << ", not " << expected;
+      }
+    }
+  }
+}
+
+TEST_P(Ranks, GatherTheLogitsThatAChoiceNeeds) {
+  on_all([&](Device& device, int rank) {
+    for (const int64_t columns : {4, 36, 500})
+      run_logits(device, rank, num_ranks(), columns, {0b1111, 0, 0b0110, 0b0001, 0, 0, 0b1000});
   });
 }
 

@@ -434,6 +434,145 @@ TEST_P(Sampling, SampleTakesAdjustedLogitsWhereThereAreSomeAndCountsTheToken) {
   EXPECT_EQ(y[1].tensor.values, counts);
 }
 
+// Parts of the vocabulary, as ranks have them: what they offer each other, one launch a part.
+class Parts {
+ public:
+  Parts(Device& device, const OpCase& whole, int64_t count)
+      : device_(device), whole_(whole), count_(count) {}
+
+  // `sample` of what all parts offer. Rows that merge hold no number.
+  std::vector<int64_t> tokens() const {
+    const HostTensor largest = of_all("own_largest", {}, nullptr);
+    const HostTensor candidates =
+        of_all("own_candidates", {{"num_candidates", int64_t{kMostMergedTopK}}}, &largest);
+    OpCase merging = whole_;
+    hide(merging, 0, 0, true);
+    merging.inputs.add("candidates", candidates, true);
+    const std::vector<Output> y = run(device_, merging);
+    std::vector<int64_t> tokens;
+    for (int64_t b = 0; b < whole_.inputs["logits"].num_rows(); ++b)
+      tokens.push_back(y[0].tensor.integer(b));
+    return tokens;
+  }
+
+ private:
+  // Puts NaN in the place of all logits but those of columns [first, first + count); of rows that merge alone, or
+  // of all.
+  void hide(OpCase& c, int64_t first, int64_t count, bool of_merging) const {
+    for (const char* name : {"logits", "adjusted"}) {
+      HostTensor& logits = c.inputs[name];
+      for (int64_t b = 0; b < logits.num_rows(); ++b) {
+        const auto kv_len = static_cast<int32_t>(c.inputs["kv_lens"].integer(b));
+        if (of_merging && !sampling_of(c, b).merges(kv_len, logits.shape[1])) continue;
+        for (int64_t i = 0; i < logits.shape[1]; ++i) {
+          if (i < first || i >= first + count) logits.row(b)[i] = kNaN;
+        }
+      }
+    }
+  }
+  // The rows of all parts, side by side.
+  HostTensor of_all(const char* op, const ir::Attrs& attrs, const HostTensor* largest) const {
+    const HostTensor& logits = whole_.inputs["logits"];
+    const int64_t rows = logits.num_rows();
+    const int64_t columns = logits.shape[1] / count_;
+    std::vector<std::vector<double>> all(static_cast<size_t>(rows));
+    for (int64_t part = 0; part < count_; ++part) {
+      OpCase c = whole_;
+      c.op = op;
+      hide(c, part * columns, columns, false);
+      c.inputs = {{"logits", c.inputs["logits"]},
+                  {"adjusted", c.inputs["adjusted"]},
+                  {"sampling", c.inputs["sampling"]},
+                  {"kv_lens", c.inputs["kv_lens"]}};
+      if (largest != nullptr) c.inputs.add("largest", *largest);
+      c.attrs = attrs;
+      c.attrs.set("first_column", part * columns);
+      c.attrs.set("columns", columns);
+      const HostTensor y = run(device_, c)[0].tensor;
+      for (int64_t b = 0; b < rows; ++b)
+        all[static_cast<size_t>(b)].insert(all[static_cast<size_t>(b)].end(), y.row(b),
+                                           y.row(b) + y.shape[1]);
+    }
+    HostTensor joined{type_of(DType::kF32, {Dim::sequences(), std::ssize(all[0])}),
+                      {rows, std::ssize(all[0])},
+                      {}};
+    for (const std::vector<double>& row : all)
+      joined.values.insert(joined.values.end(), row.begin(), row.end());
+    return joined;
+  }
+
+  Device& device_;
+  const OpCase& whole_;
+  int64_t count_;
+};
+
+// Rows with ties between parts and inside of them, and rows without a choice.
+HostTensor logits_with_ties(Random& random, int64_t vocabulary) {
+  constexpr int64_t kRows = 9;
+  HostTensor logits = random_logits(random, kRows, vocabulary);
+  const auto fill = [&](int64_t row, double value) {
+    std::fill_n(logits.row(row), vocabulary, value);
+  };
+  for (int64_t i = 0; i < vocabulary; ++i) {
+    logits.row(1)[i] = std::floor(logits.row(1)[i]);  // few different ones
+    logits.row(2)[i] = static_cast<double>(i % 4);    // each part has the largest
+    if (i % 3 != 0) logits.row(3)[i] = -kInfinity;    // as a mask leaves them
+    if (i % 2 == 0) logits.row(4)[i] = kNaN;
+  }
+  fill(5, 1.25);
+  fill(6, -kInfinity);
+  logits.row(6)[vocabulary - 1] = -3;
+  fill(7, kNaN);
+  fill(8, -kInfinity);
+  logits.row(8)[vocabulary / 2] = kInfinity;
+  return logits;
+}
+
+TEST_P(Sampling, CandidatesOfPartsMergeToTheTokenOfAllLogits) {
+  struct Size {
+    int64_t vocabulary;
+    int64_t parts;
+  };
+  constexpr Size kSizes[] = {{96, 3}, {12, 3}, {4104, 2}, {320, 4}, {64, 8}};
+  constexpr Params kParams[] = {
+      {0},       {1},     {0.7, 5},    {1, 64},        {1, 1},           {0, 40},
+      {1.5, 20}, {1, 65}, {1, 5, 0.9}, {1, 0, 1, 0.1}, {1, 0, 1, 0, 0.9}};
+  for (const auto [vocabulary, parts] : kSizes) {
+    const HostTensor logits = logits_with_ties(random_, vocabulary);
+    for (const Params& params : kParams) {
+      SCOPED_TRACE("vocabulary " + std::to_string(vocabulary) + " in " + std::to_string(parts) +
+                   ", temperature " + std::to_string(params.temperature) + " k " +
+                   std::to_string(params.top_k));
+      const OpCase c = make_case(random_, logits, params);
+      const std::vector<Output> y = run(device(), c);
+      const std::vector<int64_t> merged = Parts(device(), c, parts).tokens();
+      for (int64_t b = 0; b < logits.num_rows(); ++b)
+        EXPECT_EQ(merged[static_cast<size_t>(b)], y[0].tensor.integer(b)) << "row " << b;
+    }
+  }
+}
+
+TEST_P(Sampling, CandidatesAreThoseOfAdjustedLogitsAndPaddingHasAToken) {
+  constexpr int64_t kVocabulary = 64;
+  OpCase c = make_case(random_, random_logits(random_, 4, kVocabulary), {0.8, 7});
+  SamplingRow row = sampling_of(c, 1);
+  row.state = 2;
+  set_sampling(c, 1, row);
+  for (int64_t i = 0; i < kVocabulary; ++i)
+    c.inputs["adjusted"].row(1)[i] = i == 61 ? 40 : -1;
+  // Padding, with parameters of any kind.
+  c.inputs["kv_lens"].values[2] = c.inputs["kv_lens"].values[3] = 0;
+  set_sampling(c, 2, {{.temperature = 1, .top_k = 1 << 20, .top_p = 0.5}});
+  std::fill_n(c.inputs["logits"].row(3), kVocabulary, kNaN);
+  const std::vector<int64_t> merged = Parts(device(), c, 2).tokens();
+  EXPECT_EQ(merged[0], run(device(), c)[0].tensor.integer(0));
+  EXPECT_EQ(merged[1], 61);
+  for (const size_t padding : {2, 3}) {
+    EXPECT_GE(merged[padding], 0);
+    EXPECT_LT(merged[padding], kVocabulary);
+  }
+}
+
 TEST_P(Sampling, SampledRowsAreIndependent) {
   const int64_t rows = is_thorough() ? 9 : 3;
   const int64_t row = is_thorough() ? 4 : 2;  // with neighbours of either kind

@@ -19,7 +19,7 @@ int32_t draw(const float* weights, int64_t n, int64_t seed, int32_t kv_len,
              random::Purpose purpose) {
   const int64_t num_blocks = div_up(n, 4);
   float* const noise = thread_buffer(Buffer::kThird, 4 * num_blocks);
-  simd().gumbels(seed, kv_len, purpose, num_blocks, noise);
+  simd().gumbels(seed, kv_len, purpose, 0, num_blocks, noise);
   float best = kLowest;
   int32_t winner = -1;
   for (int64_t i = 0; i < n; ++i) {

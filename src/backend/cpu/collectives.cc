@@ -1,4 +1,4 @@
-// all_reduce, alone or with a norm behind it, and all_gather: every rank's thread runs its own launch, gives what it has to the
+// all_reduce, alone or with a norm behind it, all_gather and gather_logits: every rank's thread runs its own launch, gives what it has to the
 // communicator, and reads what all have given. A device that is alone copies.
 #include <algorithm>
 #include <array>
@@ -11,6 +11,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/simd.h"
 #include "backend/cpu/stream.h"
+#include "backend/sampling.h"
 
 namespace encore::cpu {
 namespace {
@@ -81,6 +82,43 @@ void gather_row(std::span<const Bytes> all, int own, int64_t r, const KernelArgs
   }
 }
 
+// Gathers all ranks' columns of the rows of which the choice needs them, and copies the own ones of the others.
+void meet_for_logits(CpuDevice& device, const std::string& what, const KernelArgs& args) {
+  const TensorView& x = args.inputs["x"];
+  const TensorView& logits = args.outputs["logits"];
+  const auto* const sampling = args.inputs["sampling"].as<SamplingRow>();
+  const auto* const kv_lens = args.inputs["kv_lens"].as<int32_t>();
+  const int64_t size = row_size(x);
+  const int64_t rows_each = x.num_rows() / std::max<int64_t>(1, args.inputs["sampling"].num_rows());
+  std::vector<int64_t> needed;
+  for (int64_t r = 0; r < x.num_rows(); ++r) {
+    if (sampling[r / rows_each].needs_all_logits(kv_lens[r], logits.row_elements()))
+      needed.push_back(r);
+    std::memcpy(row_bytes(logits, r, device.rank().index * x.row_elements()), row_bytes(x, r),
+                static_cast<size_t>(size));
+  }
+  const auto communicator = device.communicator();
+  if (communicator == nullptr) return;
+  const auto write = [&](std::byte* to) {
+    for (const int64_t r : needed) {
+      std::memcpy(to, row_bytes(x, r), static_cast<size_t>(size));
+      to += size;
+    }
+  };
+  const auto read = [&](std::span<const Bytes> all) {
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const std::byte* from = all[rank].data();
+      for (const int64_t r : needed) {
+        std::memcpy(row_bytes(logits, r, static_cast<int64_t>(rank) * x.row_elements()), from,
+                    static_cast<size_t>(size));
+        from += size;
+      }
+    }
+  };
+  communicator->exchange(device.rank().index, what, std::ssize(needed) * size, write, read);
+  device.beat();
+}
+
 void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Combine combine) {
   const TensorView& x = args.inputs["x"];
   const int64_t size = row_size(x);
@@ -115,14 +153,19 @@ void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Co
   read(std::array{Bytes(own)});
 }
 
-template <Literal kName, Combine kCombine>
+template <Combine kCombine>
+void meet_and_combine(CpuDevice& device, const std::string& what, const KernelArgs& args) {
+  meet(device, what, args, kCombine);
+}
+
+template <Literal kName, void (*kMeet)(CpuDevice&, const std::string&, const KernelArgs&)>
 BoundLaunch bind_collective(Device& device, const KernelArgs& args) {
   auto* const cpu = &static_cast<CpuDevice&>(device);
   const auto shared = std::make_shared<const KernelArgs>(args);
   const std::string_view kernel = kName.text;
   const std::string what = meeting_text(kernel.substr(0, kernel.find('.')), args);
   return [cpu, shared, what](Stream& stream, const StepLengths&) {
-    enqueue(stream, kName.text, [cpu, shared, what] { meet(*cpu, what, *shared, kCombine); });
+    enqueue(stream, kName.text, [cpu, shared, what] { kMeet(*cpu, what, *shared); });
   };
 }
 
@@ -132,14 +175,18 @@ std::span<const Kernel> collective_kernels() {
   static constexpr std::array kRows = {
       Kernel{.op = "all_reduce",
              .name = "all_reduce.cpu",
-             .bind = bind_collective<"all_reduce.cpu", add_row>},
+             .bind = bind_collective<"all_reduce.cpu", meet_and_combine<add_row>>},
       Kernel{.op = "all_gather",
              .name = "all_gather.cpu",
-             .bind = bind_collective<"all_gather.cpu", gather_row>,
+             .bind = bind_collective<"all_gather.cpu", meet_and_combine<gather_row>>,
              .optional = {"ring_marks"}},
       Kernel{.op = "all_reduce_add_rms_norm",
              .name = "all_reduce_add_rms_norm.cpu",
-             .bind = bind_collective<"all_reduce_add_rms_norm.cpu", add_and_normalize_row>},
+             .bind = bind_collective<"all_reduce_add_rms_norm.cpu",
+                                     meet_and_combine<add_and_normalize_row>>},
+      Kernel{.op = "gather_logits",
+             .name = "gather_logits.cpu",
+             .bind = bind_collective<"gather_logits.cpu", meet_for_logits>},
   };
   return kRows;
 }

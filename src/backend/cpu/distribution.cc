@@ -10,8 +10,6 @@
 namespace encore::cpu {
 namespace {
 
-constexpr float kLeastTemperature = std::numeric_limits<float>::min();  // greedy below
-
 // A token that may be kept. Tokens with the smallest keys are kept.
 struct Candidate {
   float key;
@@ -67,14 +65,6 @@ float key_reaching(std::span<Candidate> candidates, float share) {
   }
 }
 
-// Uses Buffer::kSecond.
-float kth_largest(const float* z, int64_t n, int32_t k) {
-  float* const copy = thread_buffer(Buffer::kSecond, n);
-  std::copy_n(z, n, copy);
-  std::nth_element(copy, copy + k - 1, copy + n, std::greater<>());
-  return copy[k - 1];
-}
-
 // Keeps, of the tokens kept so far, those whose z is nearest to the expected one: their distance is
 // that of -log p from the entropy.
 void keep_typical(const float* z, int64_t n, float typical_p, Kept& kept) {
@@ -91,7 +81,7 @@ void keep_typical(const float* z, int64_t n, float typical_p, Kept& kept) {
 // `z` has -infinity where the logit is not a number.
 Kept find_kept(const float* z, int64_t n, const SamplingParams& params) {
   Kept kept;
-  if (params.top_k > 0 && params.top_k < n) kept.least = kth_largest(z, n, params.top_k);
+  if (params.has_top_k(n)) kept.least = kth_largest(z, n, params.top_k);
   if (params.top_p < 1.0F) {
     kept.least =
         std::max(kept.least, -key_reaching(candidates_from(z, n, kept.least), params.top_p));
@@ -103,23 +93,36 @@ Kept find_kept(const float* z, int64_t n, const SamplingParams& params) {
 
 }  // namespace
 
+float kth_largest(const float* z, int64_t n, int32_t k) {
+  float* const copy = thread_buffer(Buffer::kSecond, n);
+  std::copy_n(z, n, copy);
+  std::nth_element(copy, copy + k - 1, copy + n, std::greater<>());
+  return copy[k - 1];
+}
+
 int32_t likeliest_token(const float* logits, int64_t n) {
   const float* found = std::find(logits, logits + n, simd().max_number(logits, n));
   return found == logits + n ? 0 : static_cast<int32_t>(found - logits);
 }
 
+bool takes_likeliest(const SamplingParams& params, float largest) {
+  return params.is_greedy() || !std::isfinite(largest);
+}
+
 std::optional<int32_t> certain_token(const float* logits, int64_t n, const SamplingParams& params) {
-  if (params.temperature >= kLeastTemperature && std::isfinite(simd().max_number(logits, n)))
-    return std::nullopt;
+  if (!takes_likeliest(params, simd().max_number(logits, n))) return std::nullopt;
   return likeliest_token(logits, n);
 }
 
-Kept scale_logits(const float* logits, int64_t n, const SamplingParams& params, float* z) {
-  const float largest = simd().max_number(logits, n);
+void scale(const float* logits, int64_t n, float largest, float temperature, float* z) {
   for (int64_t i = 0; i < n; ++i) {
-    const float scaled = (logits[i] - largest) / params.temperature;
+    const float scaled = (logits[i] - largest) / temperature;
     z[i] = scaled <= 0 ? scaled : kLowest;  // NaN to -infinity
   }
+}
+
+Kept scale_logits(const float* logits, int64_t n, const SamplingParams& params, float* z) {
+  scale(logits, n, simd().max_number(logits, n), params.temperature, z);
   return find_kept(z, n, params);
 }
 

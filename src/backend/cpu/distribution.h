@@ -27,10 +27,17 @@ struct Kept {
 
 // The first token of the largest logit; 0 where no logit is a number.
 int32_t likeliest_token(const float* logits, int64_t n);
-// The token of a row for which none is drawn: the likeliest one at temperature 0, and where there is nothing
-// to choose by, as no logit is a number or one is infinite. Absent where one is drawn.
+// Is the likeliest token the row's? It is at temperature 0, and where there is nothing to choose by, as no logit
+// is a number or one is infinite. `largest`: of all logits of the row.
+bool takes_likeliest(const SamplingParams& params, float largest);
+// The token of a row that takes the likeliest one. Absent where one is drawn.
 std::optional<int32_t> certain_token(const float* logits, int64_t n, const SamplingParams& params);
 
+// The k-th largest of n numbers. Uses Buffer::kSecond.
+float kth_largest(const float* z, int64_t n, int32_t k);
+// Writes the scale of some logits of a row, of which `largest` is the largest of all: -infinity where the logit is
+// not a number.
+void scale(const float* logits, int64_t n, float largest, float temperature, float* z);
 // Writes the scale of a row for which a token is drawn, -infinity where the logit is not a number, and
 // returns which of it is kept. Uses Buffer::kSecond.
 Kept scale_logits(const float* logits, int64_t n, const SamplingParams& params, float* z);

@@ -51,7 +51,7 @@ std::span<const Kernel> advance_kernels();      // advance.cc: advance, write_in
 std::span<const Kernel> logits_kernels();  // logits.cc: adjust_logits, log_probs, write_token_state
 std::span<const Kernel> sample_kernels();  // sample.cc
 std::span<const Kernel> accept_kernels();  // accept.cc: sample_draft, accept
-std::span<const Kernel> collective_kernels();     // collectives.cc: all_reduce, all_gather
+std::span<const Kernel> collective_kernels();  // collectives.cc: all_reduce, all_gather and others
 std::span<const Kernel> lookup_drafts_kernels();  // lookup_drafts.cc
 std::span<const Kernel> draft_chain_kernels();    // draft_chain.cc: begin_drafts and others
 

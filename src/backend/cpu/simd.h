@@ -79,9 +79,9 @@ struct Simd {
   float (*max_magnitude)(const float* x, int64_t n);
   // 4 * num_blocks numbers of random::fill_block(seed, first_block + ...).
   void (*normals)(uint64_t seed, uint64_t first_block, int64_t num_blocks, float* to);
-  // random::sample_noise of tokens 0 to 4 * num_blocks - 1.
-  void (*gumbels)(int64_t seed, int32_t kv_len, random::Purpose purpose, int64_t num_blocks,
-                  float* to);
+  // random::sample_noise of 4 * num_blocks tokens from 4 * first_block on.
+  void (*gumbels)(int64_t seed, int32_t kv_len, random::Purpose purpose, int64_t first_block,
+                  int64_t num_blocks, float* to);
 };
 
 // The best table for this processor.

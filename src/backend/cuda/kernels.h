@@ -20,10 +20,11 @@ std::span<const Kernel> rope_kernels();          // rows/rope.cu: rope, kv_write
 std::span<const Kernel> attention_kernels();     // attention/attention.cc: attention, ...
 std::span<const Kernel> collective_kernels();  // collectives/collectives.cu: all_reduce, all_gather
 std::span<const Kernel> all_reduce_norm_kernels();  // collectives/: all_reduce_add_rms_norm
-std::span<const Kernel> logits_kernels();       // sampling/logits.cu: adjust_logits, log_probs, ...
-std::span<const Kernel> sample_kernels();       // sampling/sample.cu: sample
-std::span<const Kernel> accept_kernels();       // sampling/accept.cu: sample_draft, accept
-std::span<const Kernel> advance_kernels();      // sampling/advance.cu: advance, write_inputs
+std::span<const Kernel> logits_kernels();  // sampling/logits.cu: adjust_logits, log_probs, ...
+std::span<const Kernel> sample_kernels();  // sampling/sample.cu: sample
+std::span<const Kernel> own_candidates_kernels();  // sampling/own_candidates.cu: own_largest, ...
+std::span<const Kernel> accept_kernels();          // sampling/accept.cu: sample_draft, accept
+std::span<const Kernel> advance_kernels();         // sampling/advance.cu: advance, write_inputs
 std::span<const Kernel> draft_chain_kernels();  // sampling/draft_chain.cu: begin_drafts and others
 std::span<const Kernel> lookup_drafts_kernels();  // sampling/lookup_drafts.cu: lookup_drafts
 

@@ -1,4 +1,4 @@
-// all_reduce and all_gather between the GPUs of ranks: the exchange of backend/push.h, a thread a vector.
+// all_reduce, all_gather and gather_logits between the GPUs of ranks: the exchange of backend/push.h, a thread a vector.
 // A GPU that is alone copies.
 #include <algorithm>
 #include <array>
@@ -6,6 +6,7 @@
 #include "backend/advance.h"
 #include "backend/cuda/collectives/exchange.cuh"
 #include "backend/cuda/kernels.h"
+#include "backend/sampling.h"
 
 namespace encore::cuda {
 namespace {
@@ -79,6 +80,51 @@ __global__ void __launch_bounds__(kThreads)
   push::all_gather<Numbers<T>::kElementBytes, kMost>(
       port, args.part, static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x,
       static_cast<int64_t>(gridDim.x) * kThreads);
+}
+
+// all_gather of the rows of logits of which a choice needs all.
+struct LogitsArgs {
+  ExchangeArgs<float> exchange;
+  const SamplingRow* sampling;
+  const int32_t* kv_lens;
+  uint32_t rows_each;  // rows of logits of a sequence
+};
+
+template <bool kPacked>
+class LogitsPort : public ExchangePort<float, kPacked> {
+ public:
+  __device__ explicit LogitsPort(const LogitsArgs& args)
+      : ExchangePort<float, kPacked>(args.exchange), logits_(args) {}
+
+  // A vector may end one row and begin another.
+  [[nodiscard]] __device__ bool wants(int64_t vector) const {
+    const uint32_t first = static_cast<uint32_t>(vector) * this->kSize;
+    const uint32_t last = min(first + this->kSize, this->args_.num_elements) - 1;
+    return wants_row(first / this->args_.num_columns) || wants_row(last / this->args_.num_columns);
+  }
+
+ private:
+  [[nodiscard]] __device__ bool wants_row(uint32_t row) const {
+    const int64_t vocabulary =
+        static_cast<int64_t>(this->args_.num_columns) * this->args_.part.num_ranks;
+    return logits_.sampling[row / logits_.rows_each].needs_all_logits(logits_.kv_lens[row],
+                                                                      vocabulary);
+  }
+
+  const LogitsArgs& logits_;
+};
+
+template <int kMost, bool kPacked>
+__global__ void __launch_bounds__(kThreads)
+    gather_logits_kernel(const __grid_constant__ LogitsArgs args) {
+  const push::Part& part = args.exchange.part;
+  const bool is_long = part.count >= kLongExchange;
+  if (!is_long) allow_next_kernel();
+  wait_for_inputs();
+  LogitsPort<kPacked> port(args);
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  push::all_gather<sizeof(float), kMost>(port, part, thread,
+                                         static_cast<int64_t>(gridDim.x) * kThreads);
 }
 
 __global__ void pattern_kernel(uint32_t* words, uint32_t seed, int64_t count) {
@@ -185,6 +231,43 @@ BoundLaunch bind_exchange(Device& device, const KernelArgs& args) {
   });
 }
 
+using LogitsKernel = void (*)(LogitsArgs);
+
+LogitsKernel logits_kernel_of(int num_ranks, bool is_packed) {
+  if (!is_packed) return gather_logits_kernel<8, false>;
+  if (num_ranks <= 2) return gather_logits_kernel<2, true>;
+  return num_ranks <= 4 ? gather_logits_kernel<4, true> : gather_logits_kernel<8, true>;
+}
+
+BoundLaunch bind_gather_logits(Device& device, const KernelArgs& args) {
+  auto& cuda = static_cast<CudaDevice&>(device);
+  KernelArgs gather = args;  // as all_gather has its operands
+  gather.outputs = {{"y", args.outputs["logits"]}};
+  const TensorView& x = args.inputs["x"];
+  const TensorView& sampling = args.inputs["sampling"];
+  ENCORE_CHECK(sampling.row_elements() == kSamplingWords);
+  const Rank rank = cuda.rank();
+  const push::Plan plan{
+      .memory = {},
+      .self = rank.index,
+      .num_ranks = rank.size,
+      .num_vectors = div_up(x.shape.num_elements() * size_of(x.dtype), push::kVectorBytes)};
+  const LogitsArgs common{
+      exchange_args<float>(cuda, gather, "gather_logits"), sampling.as<const SamplingRow>(),
+      args.inputs["kv_lens"].as<const int32_t>(),
+      static_cast<uint32_t>(x.num_rows() / std::max<int64_t>(1, sampling.num_rows()))};
+  const LogitsKernel kernel = logits_kernel_of(rank.size, is_packed(gather));
+  load_code(kernel);
+  return [plan, common, kernel, buffer = args.exchange_buffer](Stream& stream, const StepLengths&) {
+    for (int64_t index = 0; index < plan.num_parts(); ++index) {
+      LogitsArgs own = common;
+      own.exchange.part = plan.part(buffer, index);
+      const int64_t blocks = std::min(div_up(own.exchange.part.count, kThreads), kBlocksOfOneShot);
+      launch(stream, {.blocks = static_cast<unsigned>(blocks), .threads = kThreads}, kernel, own);
+    }
+  };
+}
+
 bool has_floats(const KernelArgs& args) {
   return is_float(args.inputs["x"].dtype);
 }
@@ -202,9 +285,10 @@ uint32_t pattern_word(uint32_t seed, int64_t index) {
 }
 
 std::span<const Kernel> collective_kernels() {
-  static constexpr std::array<Kernel, 2> kRows = {{
+  static constexpr std::array<Kernel, 3> kRows = {{
       {"all_reduce", "all_reduce.push", has_floats, nullptr, bind_exchange<true>},
       {"all_gather", "all_gather.push", has_floats, nullptr, bind_exchange<false>, {"ring_marks"}},
+      {"gather_logits", "gather_logits.push", nullptr, nullptr, bind_gather_logits},
   }};
   return kRows;
 }

@@ -108,6 +108,8 @@ class ExchangePort {
     return gave_up_;
   }
 
+  [[nodiscard]] __device__ static constexpr bool wants(int64_t /*vector*/) { return true; }
+
   // Launches behind this one may start, if they may not yet.
   __device__ void has_sent() const { allow_next_kernel(); }
 
@@ -140,6 +142,9 @@ class ExchangePort {
     }
   }
 
+ protected:
+  const ExchangeArgs<T>& args_;
+
  private:
   // From the first element to element `index` of the rows of x, in an operand of that stride.
   __device__ int64_t offset(uint32_t index, uint32_t stride) const {
@@ -154,7 +159,6 @@ class ExchangePort {
         : "memory");
   }
 
-  const ExchangeArgs<T>& args_;
   uint64_t since_ns_ = 0;
   uint32_t num_polls_ = 0;
   bool gave_up_ = false;

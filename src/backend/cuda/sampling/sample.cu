@@ -10,9 +10,8 @@
 #include <cmath>
 
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/sampling/sample_search.cuh"
-#include "backend/random.h"
-#include "backend/sampling.h"
+#include "backend/cuda/sampling/sample_row.cuh"
+#include "backend/push.h"
 
 namespace encore::cuda {
 namespace {
@@ -22,13 +21,6 @@ using namespace sampling;
 // The most tokens of one block: likelihoods in one bin, in units of 2^-15, then add up to less than
 // 2^32.
 constexpr int64_t kMostTokens = (1 << 17) - kVisit;
-constexpr float kLeastTemperature = 0x1p-126F;  // greedy below; its inverse is finite
-
-// Decides how one row's token is chosen.
-struct Choice {
-  SamplingParams params;
-  int32_t kv_len;
-};
 
 struct SampleParams {
   const float* logits = nullptr;
@@ -44,51 +36,10 @@ struct SampleParams {
   const int32_t* kv_lens = nullptr;
   int32_t* token_counts = nullptr;
   int32_t* tokens = nullptr;
-  int32_t rows_each = 1;  // rows of logits of a sequence
-};
-
-// Reads the slice once, backwards, as what was written last is nearest, and keeps its beginning.
-// The first token of the largest logit, as ranked().
-__device__ uint64_t find_largest(const Row& row) {
-  constexpr int kAhead = 8;  // loads under way
-  constexpr int kRound = kAhead * kStep;
-  float largest = -__builtin_huge_valf();
-  int place = -1;
-  for (int start = max(0, row.count - 1) / kRound * kRound; start >= 0; start -= kRound) {
-    const int own = start + static_cast<int>(threadIdx.x) * kVector;
-    float4 x[kAhead];
-#pragma unroll
-    for (int j = kAhead - 1; j >= 0; --j)
-      x[j] = row.read(own + j * kStep);
-#pragma unroll
-    for (int j = kAhead - 1; j >= 0; --j) {
-      const int at = own + j * kStep;
-      if (at < row.num_kept) *reinterpret_cast<float4*>(row.kept + at) = x[j];
-      const float values[kVector] = {x[j].x, x[j].y, x[j].z, x[j].w};
-#pragma unroll
-      for (int i = kVector - 1; i >= 0; --i) {
-        if (!(values[i] >= largest)) continue;
-        largest = values[i];
-        place = at + i;
-      }
-    }
-  }
-  return place < 0 ? kNobody : ranked(largest, static_cast<uint32_t>(row.first + place));
-}
-
-// The distances that are kept: those up to the limit and within `reach` of the center.
-struct Kept {
-  uint32_t limit;
-  float center = 0;
-  float reach = __builtin_huge_valf();  // to both sides of the center
-
-  [[nodiscard]] __device__ __forceinline__ bool has(uint32_t distance) const {
-    return distance <= limit && fabsf(__uint_as_float(distance) - center) <= reach;
-  }
-};
-
-struct Sum {
-  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
+  int32_t rows_each = 1;                        // rows of logits of a sequence
+  const SampleCandidate* candidates = nullptr;  // of all ranks
+  int64_t candidates_stride = 0;                // Units: numbers
+  int32_t num_candidates = 0;
 };
 
 // Keeps, of the distances kept so far, those nearest to the expected one: how far a token is from
@@ -135,7 +86,7 @@ __device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Ke
 
 __device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& params,
                           const Choice& choice) {
-  const bool by_k = choice.params.top_k > 0 && choice.params.top_k < params.vocabulary;
+  const bool by_k = choice.params.has_top_k(params.vocabulary);
   const bool by_p = choice.params.top_p < 1.0F;
   const bool few = by_k && by_p && choice.params.top_k <= kMostCandidates / 2;
   Search search{shared, row, params.unit, few};
@@ -155,47 +106,32 @@ __device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& pa
   return kept;
 }
 
-// The token of the largest z + noise among those kept, as ranked(). Noise is at most -log(u) for a
-// u that it is drawn from, which tells for all but a few tokens that others are ahead.
-__device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept,
-                                const Choice& choice) {
-  constexpr float kSlack = 1e-3F;  // more than what rounding can do to a score
-  const bool leads = threadIdx.x % 32 == 0;
-  uint64_t best = kNobody;
-  uint32_t bound = to_ordered(-__builtin_huge_valf());  // a score that some token has
-  const auto may_win = [&](float z, uint32_t word) {
-    const float least = __uint_as_float(word >> 9U | 0x3f800000U) - 1.0F;
-    return least <= fast_exp(z - from_ordered(bound) + kSlack);
-  };
-  row.for_each([&](int place, float4 z) {
-    const float values[kVector] = {z.x, z.y, z.z, z.w};
-    const float most = fmaxf(fmaxf(z.x, z.y), fmaxf(z.z, z.w));
-    if (!__any_sync(kWarp, distance_of(most) <= kept.limit)) return;
-    const auto token = static_cast<uint32_t>(row.first + place);
-    const random::Words words =
-        random::sample_words(choice.params.seed, choice.kv_len, token / kVector);
-    uint32_t of_block = 0;
-    if (leads) of_block = atomicMax(&shared.bound, bound);
-    bound = max(bound, __shfl_sync(kWarp, of_block, 0));
-    // The first test takes the likeliest of the four as if it had the best noise of them.
-    if (!__any_sync(kWarp, distance_of(most) <= kept.limit &&
-                               may_win(most, min(min(words.word[0], words.word[1]),
-                                                 min(words.word[2], words.word[3])))))
-      return;
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      const bool contests = kept.has(distance_of(values[i])) && may_win(values[i], words.word[i]);
-      if (!__any_sync(kWarp, contests)) continue;
-      if (contests) {
-        const float score = __fadd_rn(values[i], random::gumbel(words.word[i]));
-        best = max(best, ranked(score, token + static_cast<uint32_t>(i)));
-      }
-      bound = max(bound, __reduce_max_sync(kWarp, static_cast<uint32_t>(best >> 32U)));
-    }
-  });
-  return best;
+// The best of all ranks' candidates for a row, as ranked(): the first block's threads have one each.
+__device__ uint64_t merge(Shared& shared, const SampleParams& params, int index,
+                          const SamplingParams& choice) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool is_there = cg::this_cluster().block_rank() == 0 && thread < params.num_candidates;
+  SampleCandidate own{-__builtin_huge_valf(), -__builtin_huge_valf(), -1.0F};
+  if (is_there) {
+    const auto* const row =
+        reinterpret_cast<const float*>(params.candidates) + index * params.candidates_stride;
+    own = {row[3 * thread], row[3 * thread + 1], row[3 * thread + 2]};
+  }
+  shared.weights[thread] = __float_as_uint(own.z);
+  __syncthreads();
+  bool contests = own.token >= 0;
+  if (choice.has_top_k(params.vocabulary) && choice.top_k <= kMostMergedTopK) {
+    int num_above = 0;
+    for (int i = 0; i < params.num_candidates; ++i)
+      num_above += __uint_as_float(shared.weights[i]) > own.z ? 1 : 0;
+    contests = contests && num_above < choice.top_k;
+  }
+  const uint64_t rank = contests ? ranked(own.score, static_cast<uint32_t>(own.token)) : kNobody;
+  return fold_cluster(shared, 0, rank, Largest{});
 }
 
+// kMerges: rows that merge take the best of their candidates.
+template <bool kMerges>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     sample_kernel(const __grid_constant__ SampleParams params) {
   __shared__ Shared shared;
@@ -221,12 +157,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   row.temperature = choice.params.temperature;
   row.inverse = __frcp_rn(row.temperature);
 
-  // Greedy, or nothing to choose by (no number at all, or an infinite one): the first largest.
-  uint64_t best = fold_cluster(shared, 0, find_largest(row), Largest{});
-  row.largest = from_ordered(static_cast<uint32_t>(best >> 32U));
-  if (row.temperature >= kLeastTemperature && isfinite(row.largest)) {
-    const Kept kept = find_kept(shared, row, params, choice);
-    best = fold_cluster(shared, 1, find_winner(shared, row, kept, choice), Largest{});
+  uint64_t best = kNobody;
+  if (kMerges && sampling.merges(choice.kv_len, params.vocabulary)) {
+    best = merge(shared, params, index, choice.params);
+  } else {
+    best = fold_cluster(shared, 0, find_largest(row), Largest{});
+    row.largest = from_ordered(static_cast<uint32_t>(best >> 32U));
+    if (!takes_largest(choice.params, row.largest)) {
+      const Kept kept = find_kept(shared, row, params, choice);
+      best = fold_cluster(shared, 1, find_winner(shared, row, kept, choice), Largest{});
+    }
   }
   if (cluster.block_rank() != 0 || threadIdx.x != 0) return;
   const int32_t token = token_of(best);
@@ -243,7 +183,8 @@ int64_t shared_bytes(Device& device) {
 
 // The blocks of a row's cluster: as many as the chip holds at once for all rows. No token depends
 // on it: what blocks add up are whole numbers.
-int choose_num_blocks(Device& device, int64_t num_rows, int64_t vocabulary) {
+template <typename Kernel>
+int choose_num_blocks(Device& device, const Kernel& kernel, int64_t num_rows, int64_t vocabulary) {
   const int64_t slots = int64_t{kBlocksPerMultiprocessor} * chip(device).num_multiprocessors;
   const int64_t least = div_up(vocabulary, kMostTokens);
   int64_t num_blocks = std::min<int64_t>(kMaxBlocks, slots / std::max<int64_t>(num_rows, 1));
@@ -252,20 +193,22 @@ int choose_num_blocks(Device& device, int64_t num_rows, int64_t vocabulary) {
                     .threads = kThreads,
                     .shared_bytes = static_cast<size_t>(shared_bytes(device)),
                     .cluster = static_cast<unsigned>(num_blocks)};
-    if (num_rows <= max_active_clusters(grid, sample_kernel)) break;
+    if (num_rows <= max_active_clusters(grid, kernel)) break;
   }
   return static_cast<int>(std::min<int64_t>(std::max(num_blocks, least), kMaxBlocks));
 }
 
 BoundLaunch bind(Device& device, const KernelArgs& args) {
-  allow_shared_memory(sample_kernel, shared_bytes(device));
-  check(cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+  const TensorView* const candidates = args.inputs.find("candidates");
+  auto* const kernel = candidates == nullptr ? sample_kernel<false> : sample_kernel<true>;
+  allow_shared_memory(kernel, shared_bytes(device));
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
         "cudaFuncSetAttribute");
   SampleParams params;
   ENCORE_CHECK(args.inputs["sampling"].row_elements() == kSamplingWords);
   const TensorView& logits = args.inputs["logits"];
   const int64_t vocabulary = logits.row_elements();
-  const int num_blocks = choose_num_blocks(device, logits.num_rows(), vocabulary);
+  const int num_blocks = choose_num_blocks(device, kernel, logits.num_rows(), vocabulary);
   params.logits = logits.as<float>();
   params.row_stride = logits.row_stride;
   params.adjusted = args.inputs["adjusted"].as<const float>();
@@ -285,19 +228,27 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   params.tokens = args.outputs["next"].as<int32_t>();
   params.rows_each = static_cast<int32_t>(logits.num_rows() /
                                           std::max<int64_t>(1, args.inputs["sampling"].num_rows()));
+  if (candidates != nullptr) {
+    constexpr int64_t kNumbers = sizeof(SampleCandidate) / sizeof(float);
+    static_assert(push::kMostRanks * kMostMergedTopK <= kThreads);
+    ENCORE_CHECK(candidates->row_elements() <= kNumbers * kThreads);
+    params.candidates = candidates->as<const SampleCandidate>();
+    params.candidates_stride = candidates->row_stride;
+    params.num_candidates = static_cast<int32_t>(candidates->row_elements() / kNumbers);
+  }
 
   const Grid grid{.blocks = dim3(static_cast<unsigned>(logits.num_rows() * num_blocks)),
                   .threads = kThreads,
                   .shared_bytes = static_cast<size_t>(params.num_kept) * sizeof(float),
                   .cluster = static_cast<unsigned>(num_blocks)};
-  return [=](Stream& stream, const StepLengths&) { launch(stream, grid, sample_kernel, params); };
+  return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, params); };
 }
 
 }  // namespace
 
 std::span<const Kernel> sample_kernels() {
   static constexpr std::array<Kernel, 1> kRows = {
-      {{"sample", "sample.cluster", nullptr, nullptr, bind}}};
+      {{"sample", "sample.cluster", nullptr, nullptr, bind, {"candidates"}}}};
   return kRows;
 }
 

@@ -1,0 +1,108 @@
+// Chooses a token from a row of logits, or from a part of one, by a cluster of blocks (sample.cu): the largest,
+// and the winner by noise among those that are kept.
+#pragma once
+
+#include "backend/cuda/sampling/sample_search.cuh"
+#include "backend/random.h"
+#include "backend/sampling.h"
+
+namespace encore::cuda::sampling {
+
+// Decides how one row's token is chosen.
+struct Choice {
+  SamplingParams params;
+  int32_t kv_len;
+};
+
+// Reads the slice once, backwards, as what was written last is nearest, and keeps its beginning.
+// The first token of the largest logit, as ranked().
+__device__ uint64_t find_largest(const Row& row) {
+  constexpr int kAhead = 8;  // loads under way
+  constexpr int kRound = kAhead * kStep;
+  float largest = -__builtin_huge_valf();
+  int place = -1;
+  for (int start = max(0, row.count - 1) / kRound * kRound; start >= 0; start -= kRound) {
+    const int own = start + static_cast<int>(threadIdx.x) * kVector;
+    float4 x[kAhead];
+#pragma unroll
+    for (int j = kAhead - 1; j >= 0; --j)
+      x[j] = row.read(own + j * kStep);
+#pragma unroll
+    for (int j = kAhead - 1; j >= 0; --j) {
+      const int at = own + j * kStep;
+      if (at < row.num_kept) *reinterpret_cast<float4*>(row.kept + at) = x[j];
+      const float values[kVector] = {x[j].x, x[j].y, x[j].z, x[j].w};
+#pragma unroll
+      for (int i = kVector - 1; i >= 0; --i) {
+        if (!(values[i] >= largest)) continue;
+        largest = values[i];
+        place = at + i;
+      }
+    }
+  }
+  return place < 0 ? kNobody : ranked(largest, static_cast<uint32_t>(row.first + place));
+}
+
+// The distances that are kept: those up to the limit and within `reach` of the center.
+struct Kept {
+  uint32_t limit;
+  float center = 0;
+  float reach = __builtin_huge_valf();  // to both sides of the center
+
+  [[nodiscard]] __device__ __forceinline__ bool has(uint32_t distance) const {
+    return distance <= limit && fabsf(__uint_as_float(distance) - center) <= reach;
+  }
+};
+
+struct Sum {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
+};
+
+// The token of the largest z + noise among those kept, as ranked(). Noise is at most -log(u) for a
+// u that it is drawn from, which tells for all but a few tokens that others are ahead.
+__device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept,
+                                const Choice& choice) {
+  constexpr float kSlack = 1e-3F;  // more than what rounding can do to a score
+  const bool leads = threadIdx.x % 32 == 0;
+  uint64_t best = kNobody;
+  uint32_t bound = to_ordered(-__builtin_huge_valf());  // a score that some token has
+  const auto may_win = [&](float z, uint32_t word) {
+    const float least = __uint_as_float(word >> 9U | 0x3f800000U) - 1.0F;
+    return least <= fast_exp(z - from_ordered(bound) + kSlack);
+  };
+  row.for_each([&](int place, float4 z) {
+    const float values[kVector] = {z.x, z.y, z.z, z.w};
+    const float most = fmaxf(fmaxf(z.x, z.y), fmaxf(z.z, z.w));
+    if (!__any_sync(kWarp, distance_of(most) <= kept.limit)) return;
+    const auto token = static_cast<uint32_t>(row.first + place);
+    const random::Words words =
+        random::sample_words(choice.params.seed, choice.kv_len, token / kVector);
+    uint32_t of_block = 0;
+    if (leads) of_block = atomicMax(&shared.bound, bound);
+    bound = max(bound, __shfl_sync(kWarp, of_block, 0));
+    // The first test takes the likeliest of the four as if it had the best noise of them.
+    if (!__any_sync(kWarp, distance_of(most) <= kept.limit &&
+                               may_win(most, min(min(words.word[0], words.word[1]),
+                                                 min(words.word[2], words.word[3])))))
+      return;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      const bool contests = kept.has(distance_of(values[i])) && may_win(values[i], words.word[i]);
+      if (!__any_sync(kWarp, contests)) continue;
+      if (contests) {
+        const float score = __fadd_rn(values[i], random::gumbel(words.word[i]));
+        best = max(best, ranked(score, token + static_cast<uint32_t>(i)));
+      }
+      bound = max(bound, __reduce_max_sync(kWarp, static_cast<uint32_t>(best >> 32U)));
+    }
+  });
+  return best;
+}
+
+// Is the first of the largest logits the token? So it is of a greedy row, and where there is nothing to
+// choose by: no number at all, or an infinite one.
+__device__ __forceinline__ bool takes_largest(const SamplingParams& params, float largest) {
+  return params.is_greedy() || !isfinite(largest);
+}
+
+}  // namespace encore::cuda::sampling
