@@ -28,11 +28,11 @@ class LoraTest : public testing::DeviceTest {
     if (!config.empty()) files.config = config;
     options_.adapters.adapters.push_back({name, files.write(dir_, name)});
   }
-  [[nodiscard]] std::unique_ptr<LoadedModel> load(const LoadOptions& options) const {
-    return std::make_unique<LoadedModel>(*device_, model::find_model(dir_.path().string()),
-                                         options);
+  [[nodiscard]] std::unique_ptr<LoadedModel> load(const LoadOptions& options) {
+    return std::make_unique<LoadedModel>(device_for_another(),
+                                         model::find_model(dir_.path().string()), options);
   }
-  [[nodiscard]] std::unique_ptr<LoadedModel> load() const { return load(options_); }
+  [[nodiscard]] std::unique_ptr<LoadedModel> load() { return load(options_); }
 
   TempDir dir_;
   LoadOptions options_ = lora_options();
@@ -128,7 +128,7 @@ TEST_P(LoraTest, AnAdaptersScaleIsThatOfItsConfiguration) {
     const TempDir merged;
     write_model(merged, kLlama,
                 merged_tensors(kLlama, c.files, [&](const auto&) { return c.scale; }));
-    LoadedModel reference_model(*device_, model::find_model(merged.path().string()),
+    LoadedModel reference_model(device_for_another(), model::find_model(merged.path().string()),
                                 lora_options());
     Engine reference(reference_model);
     Request asked = request_of(c.name, 9, 40);
@@ -156,8 +156,8 @@ TEST_P(LoraTest, RowsOfBFollowThoseOfTheWeight) {
     write_model(merged, family, merged_tensors(family, files, [](const auto&) { return 2.0; }));
     LoadOptions options = lora_options();
     options.adapters.adapters = {{"x", files.write(base, "x")}};
-    LoadedModel model(*device_, model::find_model(base.path().string()), options);
-    LoadedModel reference_model(*device_, model::find_model(merged.path().string()),
+    LoadedModel model(device_for_another(), model::find_model(base.path().string()), options);
+    LoadedModel reference_model(device_for_another(), model::find_model(merged.path().string()),
                                 lora_options());
     Engine engine(model);
     Engine reference(reference_model);

@@ -92,12 +92,14 @@ class RandomEngineTest : public testing::DeviceTest {
     LoadOptions options = base_options();
     answer_alone(source, options);
     options.bursts = true;
-    model_ = std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
+    model_ =
+        std::make_unique<LoadedModel>(device_for_another(), source, testing::with_feature(options));
     options.limits.num_drafts = 4;
     drafting_model_ =
-        std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
+        std::make_unique<LoadedModel>(device_for_another(), source, testing::with_feature(options));
     options.draft = source;
-    two_models_ = std::make_unique<LoadedModel>(*device_, source, testing::with_feature(options));
+    two_models_ =
+        std::make_unique<LoadedModel>(device_for_another(), source, testing::with_feature(options));
     options.limits.fewer_drafts = {1, 2};
     choosing_options_ = testing::with_feature(options);
   }
@@ -125,7 +127,8 @@ class RandomEngineTest : public testing::DeviceTest {
   void answer_alone(const model::ModelSource& source, LoadOptions options) {
     options.graphs = runtime::Graphs::kNone;
     const auto plain = is_on_gpu() ? nullptr : create_cpu_device({.num_threads = 2});
-    LoadedModel model(plain ? *plain : *device_, source, testing::with_feature(options));
+    LoadedModel model(plain ? *plain : device_for_another(), source,
+                      testing::with_feature(options));
     for (int64_t i = 0; i < kNumRequests; ++i) {
       Engine engine(model, {.overlap = false});
       (void)engine.add(request_of(i));
@@ -245,7 +248,7 @@ TEST_P(RandomEngineTest, WithADraftModelEachRequestGetsWhatItGetsAloneWithoutAny
 
 // The choice goes by the time that steps take, so how schedules go on does, too; texts do not.
 TEST_P(RandomEngineTest, WhereStepsChooseTheirDraftsEachRequestGetsWhatItGetsAloneWithoutAny) {
-  LoadedModel model(*device_, *choosing_options_.draft, choosing_options_);
+  LoadedModel model(device_for_another(), *choosing_options_.draft, choosing_options_);
   for (int64_t seed = 0; seed < num_schedules() * 3 / 100; ++seed) {
     SCOPED_TRACE(seed);
     run(model, static_cast<uint64_t>(3'000'000 + seed), 10);
@@ -262,12 +265,12 @@ TEST_P(RandomEngineTest, WithPagesOfAWindowEachRequestGetsWhatItGetsWithoutThem)
   answer_alone(source, options);
   options.window_pages = true;
   options.bursts = true;
-  LoadedModel plain(*device_, source, testing::with_feature(options));
+  LoadedModel plain(device_for_another(), source, testing::with_feature(options));
   ASSERT_GT(plain.num_window_pages(), 0);
   options.limits.num_drafts = 4;
-  LoadedModel drafting(*device_, source, testing::with_feature(options));
+  LoadedModel drafting(device_for_another(), source, testing::with_feature(options));
   options.draft = source;
-  LoadedModel two_models(*device_, source, testing::with_feature(options));
+  LoadedModel two_models(device_for_another(), source, testing::with_feature(options));
   const int64_t count = num_schedules() * 18 / 1000;
   for (int64_t seed = 0; seed < count; ++seed) {
     SCOPED_TRACE(seed);

@@ -1,10 +1,13 @@
 // A model that sleeps between steps computes what one computes that does not, from the same
 // recordings.
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -36,19 +39,33 @@ LoadOptions sleepy_options(Graphs graphs = Graphs::kAuto) {
   return options;
 }
 
-// Calls of each kind that a device was asked for while it lives.
+// Calls of each kind that devices were asked for while it lives.
 class Calls {
  public:
-  [[nodiscard]] int of(const std::string& call) const {
-    const auto found = counts_.find(call);
-    return found == counts_.end() ? 0 : found->second;
-  }
+  [[nodiscard]] int of(const std::string& call) const { return count(all_, call); }
+  // Those of this thread: other ranks have theirs.
+  [[nodiscard]] int of_this_thread(const std::string& call) const { return count(own_, call); }
   // Allocations of device memory and of pinned memory, and mappings.
   [[nodiscard]] int memory() const { return of("allocate") + of("reserve") + of("map"); }
 
  private:
-  std::map<std::string, int, std::less<>> counts_;
-  fault::Injection injection_{[this](std::string_view call) { ++counts_[std::string(call)]; }};
+  using Counts = std::map<std::string, int, std::less<>>;
+
+  int count(const Counts& counts, const std::string& call) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = counts.find(call);
+    return found == counts.end() ? 0 : found->second;
+  }
+
+  const std::thread::id thread_ = std::this_thread::get_id();
+  mutable std::mutex mutex_;
+  Counts all_;
+  Counts own_;
+  fault::Injection injection_{[this](std::string_view call) {
+    const std::lock_guard lock(mutex_);
+    ++all_[std::string(call)];
+    if (std::this_thread::get_id() == thread_) ++own_[std::string(call)];
+  }};
 };
 
 // Fails the n-th device call that it sees, counted from one.
@@ -58,7 +75,7 @@ class FailingCall {
   [[nodiscard]] bool has_failed() const { return left_ <= 0; }
 
  private:
-  int left_;
+  std::atomic<int> left_;
   fault::Injection injection_{[this](std::string_view call) {
     if (--left_ == 0) fail(ErrorKind::kMemory, "injected at {}", call);
   }};
@@ -311,7 +328,7 @@ TEST_P(SleepTest, AThousandReplaysTakeNoMemory) {
     const auto used = device_->used_bytes();
     const Calls calls;
     int num_steps = 0;
-    for (; calls.of("replay") < 1000; ++num_steps)
+    for (; calls.of_this_thread("replay") < 1000; ++num_steps)
       ASSERT_TRUE(engine.step([](const Generated&) {}));
     EXPECT_EQ(device_->used_bytes(), used);
     EXPECT_EQ(calls.memory(), 0);

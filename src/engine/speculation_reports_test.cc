@@ -56,7 +56,7 @@ class SpeculationReports : public testing::DeviceTest {
     options.page_size = 16;
     options.dtype = DType::kF32;
     options.compile.batch_invariant = device_->kind() == DeviceKind::kCuda;
-    return std::make_unique<LoadedModel>(*device_, words(1), options);
+    return std::make_unique<LoadedModel>(device_for_another(), words(1), options);
   }
 
   // Everything that requests get, in the order in which they were added.

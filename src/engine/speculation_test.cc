@@ -145,7 +145,7 @@ class SpeculationTest : public testing::DeviceTest {
     options.bursts = true;
     options.compile.batch_invariant = is_on_gpu();
     options.adapters = {.num_slots = num_adapters, .max_rank = 4, .fills_slots = num_adapters > 0};
-    return std::make_unique<LoadedModel>(*device_, source, options);
+    return std::make_unique<LoadedModel>(device_for_another(), source, options);
   }
 
   // Requests take the adapters of the model by turns, and none.
@@ -188,7 +188,7 @@ class SpeculationTest : public testing::DeviceTest {
     options.page_size = 16;
     options.compile.batch_invariant = is_on_gpu();
     options.draft = words.source();
-    LoadedModel model(*device_, words.source(), options);
+    LoadedModel model(device_for_another(), words.source(), options);
     Engine engine(model, {.prefix_cache = kv::PrefixCacheOptions{}});
     const auto generate = [&](int64_t first, int64_t last) {
       for (int64_t number = first; number < last; ++number) {
@@ -291,7 +291,7 @@ TEST_P(SpeculationTest, SequencesThatGenerateGuessBesideThePromptsOfOthers) {
   options.page_size = 16;
   options.compile.batch_invariant = is_on_gpu();
   options.draft = words.source();
-  LoadedModel model(*device_, words.source(), options);
+  LoadedModel model(device_for_another(), words.source(), options);
   Engine engine(model, {});
   int64_t num_running = 0;
   const auto add = [&](int64_t prompt, int64_t max_tokens) {

@@ -476,6 +476,24 @@ TEST(TensorParallelRefusals, NameTheNumbersOfRanksThatDivideTheModel) {
   EXPECT_NE(message.find("take 1, 2, 4"), std::string::npos) << message;
 }
 
+TEST(TensorParallelRefusals, NameTheRemedyForTwoModelsOnOneDevice) {
+  const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+  const RankedCheckpoint checkpoint(Ranked::kLlama);
+  const auto load = [&](Device& on) {
+    return std::make_unique<LoadedModel>(on, checkpoint.source(),
+                                         ranked_options(runtime::Graphs::kNone));
+  };
+  const auto model = load(*device);
+  const Generation expected = generate_all(*model);
+  const std::string message = message_of(ErrorKind::kUsage, [&] { (void)load(*device); });
+  EXPECT_NE(message.find("create a device of its own for this one"), std::string::npos) << message;
+  // The first one goes on, beside one on a device of its own, and behind it the device is free.
+  const auto other = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+  EXPECT_EQ(generate_all(*load(*other)).tokens, expected.tokens);
+  EXPECT_EQ(generate_all(*model).tokens, expected.tokens);
+  EXPECT_EQ(generate_all(*load(*other)).tokens, expected.tokens);
+}
+
 TEST(TensorParallelRefusals, SayWhichFileARankCouldNotRead) {
   const RankedCheckpoint checkpoint(Ranked::kQwen3);
   const model::ModelSource source = checkpoint.source();

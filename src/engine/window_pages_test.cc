@@ -71,13 +71,13 @@ class WindowPagesEngineTest : public testing::DeviceTest {
   }
 
   // Expects the texts with options to be the same where layers with a window have pages of their own.
-  void expect_alike(Device& device, LoadOptions options) const {
+  void expect_alike(LoadOptions options) {
     options.window_pages = false;
-    LoadedModel one_group(device, source(), options);
+    LoadedModel one_group(device_for_another(), source(), options);
     EXPECT_FALSE(one_group.window_rule().has_value());
     const Texts expected = texts(one_group, {.overlap = false});
     options.window_pages = true;
-    LoadedModel two_groups(device, source(), options);
+    LoadedModel two_groups(device_for_another(), source(), options);
     ASSERT_TRUE(two_groups.window_rule().has_value());
     EXPECT_EQ(two_groups.window_rule()->window, kWindow);
     EXPECT_EQ(two_groups.executor().loaded().kv.num_groups(), 2U);
@@ -93,34 +93,34 @@ INSTANTIATE_TEST_SUITE_P(Devices, WindowPagesEngineTest,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(WindowPagesEngineTest, ChangeNoToken) {
-  expect_alike(*device_, options());
+  expect_alike(options());
 }
 
 TEST_P(WindowPagesEngineTest, ChangeNoTokenInPiecesOrStepByStep) {
   for (const runtime::Graphs graphs : {runtime::Graphs::kNone, runtime::Graphs::kPiecewise}) {
     LoadOptions some = options();
     some.graphs = graphs;
-    expect_alike(*device_, some);
+    expect_alike(some);
   }
 }
 
 TEST_P(WindowPagesEngineTest, ChangeNoTokenWithKvInFp8) {
   LoadOptions some = options();
   some.kv_dtype = DType::kFP8;
-  expect_alike(*device_, some);
+  expect_alike(some);
 }
 
 TEST_P(WindowPagesEngineTest, ChangeNoTokenWithDrafts) {
   LoadOptions some = options();
   some.limits.num_drafts = 3;
-  expect_alike(*device_, some);
+  expect_alike(some);
 }
 
 TEST_P(WindowPagesEngineTest, ChangeNoTokenWithADraftModelThatSharesThem) {
   LoadOptions some = options();
   some.limits.num_drafts = 3;
   some.draft = source();
-  expect_alike(*device_, some);
+  expect_alike(some);
 }
 
 TEST_P(WindowPagesEngineTest, ChangeNoTokenWithADraftModelWhoseWindowsAreLonger) {
@@ -129,7 +129,7 @@ TEST_P(WindowPagesEngineTest, ChangeNoTokenWithADraftModelWhoseWindowsAreLonger)
   some.draft = source();
   for (model::LayerKind& layer : some.draft->config.layers)
     layer.window = kWindow + 20;
-  expect_alike(*device_, some);
+  expect_alike(some);
 }
 
 // Drafts that are wrong change no token, so the tokens that were guessed are counted.
@@ -140,7 +140,7 @@ TEST_P(WindowPagesEngineTest, LetADraftModelGuessWhatItGuessesWithoutThem) {
   std::vector<std::vector<bool>> drafted;
   for (const bool window_pages : {false, true}) {
     some.window_pages = window_pages;
-    LoadedModel model(*device_, source(), some);
+    LoadedModel model(device_for_another(), source(), some);
     Engine engine(model, {});
     ASSERT_TRUE(std::holds_alternative<SequenceId>(
         engine.add({.prompt = std::vector<int32_t>(50, 5), .max_tokens = 100})));
@@ -154,12 +154,12 @@ TEST_P(WindowPagesEngineTest, LetADraftModelGuessWhatItGuessesWithoutThem) {
 
 TEST_P(WindowPagesEngineTest, ChangeNoTokenInBursts) {
   LoadOptions some = options();
-  some.bursts = testing::common_feature() != "ranks=2";
+  some.bursts = true;
   some.window_pages = false;
-  LoadedModel one_group(*device_, source(), some);
+  LoadedModel one_group(device_for_another(), source(), some);
   const Texts expected = texts(one_group, {.overlap = false});
   some.window_pages = true;
-  LoadedModel two_groups(*device_, source(), some);
+  LoadedModel two_groups(device_for_another(), source(), some);
   EXPECT_EQ(texts(two_groups, {.burst_steps = 16}), expected);
 }
 
@@ -168,10 +168,10 @@ TEST_P(WindowPagesEngineTest, ChangeNoTokenWhereEveryLayerHasAWindow) {
   for (model::LayerKind& layer : all.config.layers)
     layer.window = kWindow;
   LoadOptions some = options();
-  LoadedModel one_group(*device_, all, some);
+  LoadedModel one_group(device_for_another(), all, some);
   const Texts expected = texts(one_group, {.overlap = false});
   some.window_pages = true;
-  LoadedModel two_groups(*device_, all, some);
+  LoadedModel two_groups(device_for_another(), all, some);
   EXPECT_EQ(texts(two_groups, {}), expected);
 }
 
@@ -179,7 +179,7 @@ TEST_P(WindowPagesEngineTest, ChangeNoTokenWhereEveryLayerHasAWindow) {
 TEST_P(WindowPagesEngineTest, AreKeptInSleep) {
   LoadOptions some = options();
   some.window_pages = true;
-  LoadedModel model(*device_, source(), some);
+  LoadedModel model(device_for_another(), source(), some);
   const auto run = [&](bool sleeps) {
     Engine engine(model, {.prefix_cache = kv::PrefixCacheOptions{}});
     std::vector<int32_t> text;

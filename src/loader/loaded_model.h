@@ -77,7 +77,7 @@ class RankThreads;
 class LoadedModel {
  public:
   // Errors: those of every part, on any rank; kUsage when limits and model do not fit (page size,
-  // sliding window).
+  // sliding window), and where the ranks of the device compute another model.
   LoadedModel(Device& device, const model::ModelSource& source, const LoadOptions& options);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
@@ -151,6 +151,8 @@ class LoadedModel {
   // The most pages, up to `wanted`, whose memory the options leave.
   int64_t pages_that_fit(const Device& device, const LoadOptions& options, int64_t wanted);
 
+  // Of rank 0 of several; the first to come and the last to go.
+  std::optional<Communicator::Use> use_;
   model::ModelConfig config_;
   DType dtype_;
   DType kv_dtype_;

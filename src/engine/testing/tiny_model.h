@@ -102,15 +102,24 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
     } else if (name == "CpuAsync") {
       device_ = std::make_unique<AsyncDevice>();
     } else {
-      CpuOptions options{.num_threads = 2};
-      if (name == "CpuShuffled") options.shuffle_seed = 1234;
-      if (common_feature() == "ranks=2") options.num_ranks = 2;
-      device_ = create_cpu_device(options);
+      device_ = create_cpu_device(cpu_options());
     }
   }
+  // The device for one more model beside others: ranks compute one model at a time, so they are others then.
+  Device& device_for_another() {
+    if (device_->peers().empty()) return *device_;
+    return *others_.emplace_back(create_cpu_device(cpu_options()));
+  }
+
   std::unique_ptr<Device> device_;
 
  private:
+  static CpuOptions cpu_options() {
+    CpuOptions options{.num_threads = 2};
+    if (std::string_view(GetParam()) == "CpuShuffled") options.shuffle_seed = 1234;
+    if (common_feature() == "ranks=2") options.num_ranks = 2;
+    return options;
+  }
   // Is this test instantiated for "CpuShuffled" too?
   static bool runs_shuffled() {
     const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
@@ -121,6 +130,8 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
     }
     return false;
   }
+
+  std::vector<std::unique_ptr<Device>> others_;
 };
 
 }  // namespace testing
