@@ -7,67 +7,15 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cpu/stream.h"
 #include "backend/fault.h"
 #include "base/testing/message_of.h"
 #include "engine/serving_loop.h"
-#include "engine/testing/lora_model.h"
+#include "engine/testing/rank_model.h"
 
 namespace encore::engine::lora {
 namespace {
 
-std::unique_ptr<Device> ranks_of_cpu(int num_ranks,
-                                     std::chrono::milliseconds timeout = std::chrono::minutes(10)) {
-  return create_cpu_device({.num_threads = 2, .num_ranks = num_ranks, .rank_timeout = timeout});
-}
-
-// Has the device do something of a test's whenever it writes log-probabilities: behind the gathering of
-// logits and in front of `advance`.
-class BehindLogits {
- public:
-  BehindLogits(Device& device, std::function<void()> work) {
-    work_ = std::move(work);
-    const auto rows = device.kernels().rows();
-    usual_ = *std::ranges::find(rows, "log_probs", &Kernel::op);
-    Kernel kernel = usual_;
-    kernel.bind = [](Device& of, const KernelArgs& args) -> BoundLaunch {
-      return [usual = usual_.bind(of, args)](Stream& stream, const StepLengths& lengths) {
-        cpu::enqueue(stream, "work of a test", [] {
-          if (is_armed) work_();
-        });
-        usual(stream, lengths);
-      };
-    };
-    device.kernels().add_first(kernel);
-  }
-  ~BehindLogits() { is_armed = false; }
-  BehindLogits(const BehindLogits&) = delete;
-  BehindLogits& operator=(const BehindLogits&) = delete;
-
-  // While the model is loaded nothing is done.
-  static inline std::atomic<bool> is_armed = false;
-
- private:
-  static inline std::function<void()> work_;
-  static inline Kernel usual_;
-};
-
-class RankPairsTest : public ::testing::Test {
- protected:
-  RankPairsTest() { write_model(dir_, kLlama, base_tensors(kLlama)); }
-  [[nodiscard]] model::ModelSource source() const {
-    return model::find_model(dir_.path().string());
-  }
-  [[nodiscard]] std::unique_ptr<LoadedModel> load(Device& device,
-                                                  const LoadOptions& options) const {
-    return std::make_unique<LoadedModel>(device, source(), options);
-  }
-
-  TempDir dir_;
-  LoadOptions options_ = lora_options();
-};
-
-class TensorParallelBursts : public RankPairsTest {
+class TensorParallelBursts : public RankModelTest {
  protected:
   // Sequences of different lengths: more than there are places, and some that a stop token may end.
   [[nodiscard]] static std::vector<Request> requests(const std::vector<int32_t>& stops = {}) {
@@ -217,7 +165,7 @@ TEST_F(TensorParallelBursts, EndEveryRequestWhereARankFailsInside) {
   }
 }
 
-class TensorParallelAdapters : public RankPairsTest {
+class TensorParallelAdapters : public RankModelTest {
  protected:
   TensorParallelAdapters() {
     add("a", LoraFiles::random(1, modules_of(kLlama, {"self_attn"})));
@@ -361,7 +309,7 @@ TEST_F(TensorParallelAdapters, EndOnlyTheirOwnRequestsWhereOneRankCannotLoadThem
   }
 }
 
-class TensorParallelDraftModel : public RankPairsTest {};
+class TensorParallelDraftModel : public RankModelTest {};
 
 // The model itself, which is right wherever a text goes on, and one of other numbers.
 TEST_F(TensorParallelDraftModel, ChangesNoTokenAndIsRightAsOftenAsOnOneRank) {

@@ -60,6 +60,7 @@ Executor::~Executor() {
 
 void Executor::lead(Followers& followers) {
   followers_ = &followers;
+  given_tokens_ = GivenTokens(output_.ring().published());
   for (size_t group = 0; group < loaded_.inputs.num_page_tables(); ++group) {
     page_table(group).listen(
         [this, group](int64_t row, std::span<const int32_t> pages, int64_t num_unseen) {
@@ -101,6 +102,16 @@ void Executor::mirror_masks() {
   masked_rows_.clear();
 }
 
+void Executor::mirror_tokens() {
+  if (auto steps = given_tokens_.take(output_.ring()); !steps.empty()) {
+    mirrored_.emplace_back([steps = std::move(steps)](const RankPrograms& rank) {
+      Executor& own = rank.executor;
+      own.expected_tokens_.expect(steps, own.output_.ring());
+    });
+  }
+  given_tokens_.launch(next_step_, token_rows_);
+}
+
 template <typename Work>
 void Executor::lead_through(const Work& work) {
   try {
@@ -123,6 +134,9 @@ void Executor::set_graphs(Graphs graphs) {
 Choice Executor::begin(const StepKey& step) {
   if (followers_ != nullptr)
     mirrored_.emplace_back([step](const RankPrograms& rank) { rank.executor.begin(step); });
+  const int64_t num_drafts = loaded_.program.num_drafts();
+  token_rows_.rows_each = num_drafts > 0 ? step.q.value_or(1 + num_drafts) : 1;
+  token_rows_.count = step.sequences * token_rows_.rows_each;
   choice_ = choose(step, coverage_);
   if (on_demand_ && choice_.mode == Mode::kFull && step.is_uniform()) {
     on_demand_->require(choice_.key, RecordingErrors::kDrop, coverage_);
@@ -161,6 +175,7 @@ void Executor::run(const StepLengths& lengths, StepPart part) {
 void Executor::run_next(const StepLengths& lengths, StepPart part) {
   if (followers_ != nullptr) {
     mirror_masks();
+    mirror_tokens();
     follow([lengths, part](const RankPrograms& rank) { rank.executor.run_next(lengths, part); });
   }
   lead_through([&] {
@@ -220,8 +235,10 @@ void Executor::run_burst(StepNumber end) {
 }
 
 void Executor::run_next_burst(StepNumber end) {
-  if (followers_ != nullptr)
+  if (followers_ != nullptr) {
+    mirror_tokens();
     follow([end](const RankPrograms& rank) { rank.executor.run_next_burst(end); });
+  }
   lead_through([&] {
     prepare();
     output_.ring().run_until(end);

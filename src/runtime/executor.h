@@ -33,6 +33,7 @@
 #include "runtime/limits.h"
 #include "runtime/loaded_program.h"
 #include "runtime/on_demand.h"
+#include "runtime/rank_tokens.h"
 #include "runtime/step_output.h"
 #include "runtime/token_state.h"
 
@@ -93,7 +94,7 @@ class Executor {
 
   // Has the other ranks run what this executor, of rank 0, runs from now on: they get its inputs, pages,
   // token state and token masks, and each of its launches. All leave a burst at the step at which this
-  // executor's device does (`all_gather` in ops.cc).
+  // executor's device does (`all_gather` in ops.cc). Tokens that differ between ranks end all (rank_tokens.h).
   void lead(Followers& followers);
 
   // Chooses the way, fixes the padded sizes, and readies the host twin for writing.
@@ -155,6 +156,8 @@ class Executor {
   void follow(Followers::Call call);
   // Mirrors what the host has written of token masks since the last launch.
   void mirror_masks();
+  // Mirrors the tokens that steps have given since the last launch, and notes the rows of the one that is launched.
+  void mirror_tokens();
   // Runs `work` of rank 0. Errors: those of `work`, which end the other ranks too.
   template <typename Work>
   void lead_through(const Work& work);
@@ -179,6 +182,9 @@ class Executor {
   Followers* followers_ = nullptr;         // null: this is the only rank, or not rank 0
   std::vector<Followers::Call> mirrored_;  // calls that other ranks make with the next launch
   std::vector<int64_t> masked_rows_;       // of token masks, since the last launch
+  TokenRows token_rows_;                   // of the step that has begun
+  GivenTokens given_tokens_;               // of rank 0
+  ExpectedTokens expected_tokens_;         // of another rank
 };
 
 }  // namespace encore::runtime

@@ -1,0 +1,221 @@
+// Ranks compute the same bits and choose the same tokens, and where one does not, all of them end.
+#include <atomic>
+#include <cstdlib>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "base/testing/message_of.h"
+#include "engine/testing/rank_model.h"
+
+namespace encore::engine::lora {
+namespace {
+
+// Has the device choose another token for one row of logits of one step, as a rank does whose choice is not tied to
+// those of the others. Launches with fewer rows, as of a draft model, do not count.
+class AnotherToken {
+ public:
+  AnotherToken(Device& device, int64_t row, int step) {
+    row_ = row;
+    num_left_ = step;
+    const auto rows = device.kernels().rows();
+    usual_ = *std::ranges::find(rows, "sample", &Kernel::op);
+    Kernel kernel = usual_;
+    kernel.bind = [](Device& of, const KernelArgs& args) -> BoundLaunch {
+      const TensorView next = args.outputs["next"];
+      return [usual = usual_.bind(of, args), next](Stream& stream, const StepLengths& lengths) {
+        usual(stream, lengths);
+        cpu::enqueue(stream, "another token", [next] {
+          if (!is_armed || next.shape[0] <= row_ || --num_left_ != 0) return;
+          int32_t& token = next.as<int32_t>()[row_];
+          token = token == 0 ? 1 : 0;
+        });
+      };
+    };
+    device.kernels().add_first(kernel);
+  }
+  ~AnotherToken() { is_armed = false; }
+  AnotherToken(const AnotherToken&) = delete;
+  AnotherToken& operator=(const AnotherToken&) = delete;
+
+  // While the model is loaded nothing is done.
+  static inline std::atomic<bool> is_armed = false;
+
+ private:
+  static inline int64_t row_ = 0;
+  static inline int num_left_ = 0;
+  static inline Kernel usual_;
+};
+
+// Hashes the logits of each row that the devices of some ranks sample and of which log probabilities are asked for: each
+// rank has all of them.
+class SampledLogits {
+ public:
+  using Hashes = std::vector<size_t>;
+
+  explicit SampledLogits(Device& first) {
+    hashes_.clear();
+    add(first);
+    for (const auto& peer : first.peers())
+      add(*peer);
+  }
+  ~SampledLogits() { is_armed = false; }
+  SampledLogits(const SampledLogits&) = delete;
+  SampledLogits& operator=(const SampledLogits&) = delete;
+
+  [[nodiscard]] static const Hashes& of(const Device& device) { return hashes_.at(&device); }
+
+  // While the model is loaded nothing is done.
+  static inline std::atomic<bool> is_armed = false;
+
+ private:
+  static void add(Device& device) {
+    hashes_[&device] = {};
+    const auto rows = device.kernels().rows();
+    usual_ = *std::ranges::find(rows, "sample", &Kernel::op);
+    Kernel kernel = usual_;
+    kernel.bind = [](Device& on, const KernelArgs& args) -> BoundLaunch {
+      Hashes* const hashes = &hashes_.at(&on);
+      const TensorView logits = args.inputs["logits"];
+      const auto* const kv_lens = args.inputs["kv_lens"].as<int32_t>();
+      const auto* const sampling = args.inputs["sampling"].as<SamplingRow>();
+      const int64_t rows_each = logits.num_rows() / args.inputs["sampling"].num_rows();
+      return [usual = usual_.bind(on, args), hashes, logits, kv_lens, sampling, rows_each](
+                 Stream& stream, const StepLengths& lengths) {
+        usual(stream, lengths);
+        cpu::enqueue(stream, "hashes", [hashes, logits, kv_lens, sampling, rows_each] {
+          for (int64_t l = 0; is_armed && l < logits.num_rows(); ++l) {
+            const SamplingRow& row = sampling[l / rows_each];
+            if (kv_lens[l] <= 0 || row.params.num_logprobs < 0) continue;
+            const auto* const bytes = reinterpret_cast<const char*>(logits.row<float>(l));
+            hashes->push_back(std::hash<std::string_view>()(
+                {bytes, static_cast<size_t>(logits.row_elements()) * sizeof(float)}));
+          }
+        });
+      };
+    };
+    device.kernels().add_first(kernel);
+  }
+  // A rank's thread touches the entry of its device alone.
+  static inline std::map<const Device*, Hashes> hashes_;
+  static inline Kernel usual_;
+};
+
+class TensorParallelTokens : public RankModelTest {
+ protected:
+  // Runs a request with rank 1 choosing otherwise, and returns what it ends with.
+  [[nodiscard]] std::string run_apart(int64_t row, int64_t burst_steps) const {
+    const auto device = ranks_of_cpu(2);
+    const AnotherToken plant(*device->peers()[0], row, 5);
+    const auto model = load(*device, options_);
+    AnotherToken::is_armed = true;
+    Engine engine(*model, {.burst_steps = burst_steps});
+    Request request = request_of("", 1, 9);
+    request.max_tokens = 90;
+    (void)engine.add(std::move(request));
+    return message_of(ErrorKind::kDevice, [&] {
+      while (engine.step([](const Generated&) {})) {
+      }
+    });
+  }
+};
+
+TEST_F(TensorParallelTokens, ThatDifferEndAllRanksWithTheStepAndTheSequence) {
+  options_.scores_prompts = false;
+  for (const int64_t burst_steps : {1, 16}) {
+    const std::string message = run_apart(0, burst_steps);
+    EXPECT_NE(message.find("rank 1 of 2 failed"), std::string::npos) << message;
+    EXPECT_NE(message.find("gave sequence 0 of the batch token"), std::string::npos) << message;
+  }
+}
+
+// The draft model is the model itself: all of its guesses are right, but for the one that rank 1 refuses.
+TEST_F(TensorParallelTokens, ThatAreNotAsManyOnAllRanksEndAllOfThem) {
+  options_.scores_prompts = false;
+  options_.draft = source();
+  options_.limits.num_drafts = 3;
+  const std::string message = run_apart(1, 1);
+  EXPECT_NE(message.find("rank 1 of 2 failed"), std::string::npos) << message;
+  EXPECT_NE(
+      message.find(
+          "2 tokens on its device and 4 on that of rank 0: the ranks accept different drafts"),
+      std::string::npos)
+      << message;
+}
+
+// Each token of the first half of the vocabulary has a twin in the second one, which is the other rank's.
+TEST_F(TensorParallelTokens, AreChosenAlikeWhereLogitsOfTwoRanksAreEqual) {
+  std::vector<TypedTensor> tensors = base_tensors(kLlama);
+  for (TypedTensor& tensor : tensors) {
+    if (tensor.name != "lm_head.weight") continue;
+    const auto half = static_cast<ptrdiff_t>(tensor.values.size() / 2);
+    std::copy_n(tensor.values.begin(), half, tensor.values.begin() + half);
+  }
+  write_model(dir_, kLlama, tensors);
+  options_.scores_prompts = false;
+  options_.draft = source();
+  options_.limits.num_drafts = 4;
+  options_.limits.max_num_tokens =
+      std::max(options_.limits.max_num_tokens, 5 * options_.limits.max_batch_size);
+  const auto run = [&](int num_ranks) {
+    const auto device = ranks_of_cpu(num_ranks);
+    const auto model = load(*device, options_);
+    Engine engine(*model);
+    std::vector<std::vector<int32_t>> tokens;
+    for (int round = 0; round < 3; ++round) {
+      std::vector<Request> requests;
+      for (int i = 0; i < 8; ++i) {
+        requests.push_back(request_of("", 8 * round + i, 5 + i));
+        requests.back().max_tokens = 60;
+        if (i % 2 == 1) requests.back().sampling.temperature = 0.7F;
+        if (i % 4 == 3) requests.back().sampling.top_k = 6;
+      }
+      for (const Answer& answer : answers(engine, requests))
+        tokens.push_back(answer.tokens);
+    }
+    return tokens;
+  };
+  EXPECT_EQ(run(2), run(1));
+}
+
+class TensorParallelBits : public RankModelTest {};
+
+// ENCORE_RANK_RUNS says how many runs.
+TEST_F(TensorParallelBits, AreEqualOnAllRanksAndInAllRuns) {
+  const char* const wanted = std::getenv("ENCORE_RANK_RUNS");
+  const int num_runs = wanted != nullptr ? std::stoi(wanted) : 3;
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(request_of("", i, 5 + 6 * i));
+    if (i % 2 == 1) requests.back().sampling.temperature = 0.8F;
+  }
+  for (const int num_ranks : {2, 4}) {
+    std::vector<Answer> expected;
+    SampledLogits::Hashes hashes;
+    for (int run = 0; run < num_runs; ++run) {
+      SCOPED_TRACE(fmt::format("{} ranks, run {}", num_ranks, run));
+      const auto device = ranks_of_cpu(num_ranks);
+      const SampledLogits logits(*device);
+      std::vector<Answer> given;
+      {
+        const auto model = load(*device, options_);
+        SampledLogits::is_armed = true;
+        Engine engine(*model);
+        given = answers(engine, requests);
+      }
+      const SampledLogits::Hashes& of_first = SampledLogits::of(*device);
+      EXPECT_GE(of_first.size(), 8U * 12U);
+      for (const auto& peer : device->peers())
+        EXPECT_EQ(SampledLogits::of(*peer), of_first) << "rank " << peer->rank().index;
+      if (run == 0) {
+        expected = given;
+        hashes = of_first;
+      }
+      EXPECT_TRUE(given == expected);
+      EXPECT_EQ(of_first, hashes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace encore::engine::lora
