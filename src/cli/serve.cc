@@ -177,6 +177,15 @@ void write_expert_counts(const ServeOptions& options, loader::LoadedModel& model
   write_file(*options.expert_counts, measure::expert_counts_text(counts));
 }
 
+// Ends the process where nobody else does: the thread that answers requests has stopped.
+[[noreturn]] void end_process(const Error& error) {
+  log::error(
+      name(error.kind()),
+      fmt::format("{}; the thread that ends the requests has stopped, so the process ends as it is",
+                  error.what()));
+  std::_Exit(exit_code(error.kind()));
+}
+
 // Loads the model. `enter` is told what comes next, until progress tells more.
 void load_model(const ServeOptions& options, const std::string& url,
                 const std::function<void(std::string)>& enter, Loaded& loaded) {
@@ -188,6 +197,7 @@ void load_model(const ServeOptions& options, const std::string& url,
   loaded.device = setup::open_device(settings);
   loader::LoadOptions load = setup::serving_load_options(settings, source.config);
   add_expert_counts(options, source.config, load);
+  load.on_stopped_rank0 = end_process;
   log::info("loading the model; {} answers with 503 until that is done", url);
   enter("building the program");
   loaded.model = setup::open_model(*loaded.device, source, load, settings);

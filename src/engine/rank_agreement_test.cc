@@ -1,4 +1,4 @@
-// Ranks compute the same bits and choose the same tokens, and where one does not, all of them end.
+// Ranks compute the same bits and choose the same tokens, and where one does not, or stops, all of them end.
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -215,6 +215,38 @@ TEST_F(TensorParallelBits, AreEqualOnAllRanksAndInAllRuns) {
       EXPECT_EQ(of_first, hashes);
     }
   }
+}
+
+class TensorParallelStops : public RankModelTest {};
+
+TEST_F(TensorParallelStops, OfTheThreadThatEndsRequestsAreToldOfByAnother) {
+  options_.scores_prompts = false;
+  std::string told;
+  std::atomic<bool> is_told = false;
+  options_.on_stopped_rank0 = [&](const Error& error) {
+    told = error.what();
+    is_told = true;
+    is_told.notify_all();
+  };
+  const auto device = ranks_of_cpu(2, std::chrono::milliseconds(1000));
+  int num_steps = 0;
+  const BehindLogits stops(*device, [&] {
+    if (++num_steps == 5) is_told.wait(false);
+  });
+  const auto model = load(*device, options_);
+  BehindLogits::is_armed = true;
+  Engine engine(*model, {.burst_steps = 16});  // the other rank comes to the next step by itself
+  Request request = request_of("", 1, 9);
+  request.max_tokens = 60;
+  (void)engine.add(std::move(request));
+  const std::string message = message_of(ErrorKind::kDevice, [&] {
+    while (engine.step([](const Generated&) {})) {
+    }
+  });
+  EXPECT_NE(told.find("rank 0 of 2 failed: it has done nothing for 1 s"), std::string::npos)
+      << told;
+  EXPECT_NE(message.find("rank 0 of 2 failed: it has done nothing for 1 s"), std::string::npos)
+      << message;
 }
 
 }  // namespace

@@ -63,6 +63,9 @@ struct LoadOptions : runtime::ExecutorOptions {
   const ir::OpSet* ops = nullptr;  // with ops from outside that passes write; null: the library's
   // The rank whose share a program without a device is; a model on a device takes the device's rank.
   Rank rank = {};
+  // Called, by another rank's thread, where rank 0 has been given up by the others and has not noticed for as
+  // long again: its own thread, which would end the requests, has stopped. Null: nobody is told.
+  std::function<void(const Error& error)> on_stopped_rank0;
 };
 
 // The memory that a sleeping model gives back.

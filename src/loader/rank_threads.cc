@@ -5,6 +5,8 @@
 #include <mutex>
 #include <optional>
 
+#include <pthread.h>
+
 #include "base/log.h"
 #include "base/quiet_thread.h"
 
@@ -48,6 +50,17 @@ class RankThreads::Mailbox {
     has_left_ = true;
     changed_.notify_all();
   }
+  // Rank 0 knows that a rank has failed.
+  void set_noticed() {
+    const std::lock_guard lock(mutex_);
+    has_noticed_ = true;
+    changed_.notify_all();
+  }
+  // Does rank 0 know within that time?
+  bool wait_noticed(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [&] { return has_noticed_; });
+  }
   // Has the thread left within that time? Absent: whenever it does.
   bool wait_left(std::optional<std::chrono::milliseconds> timeout) {
     std::unique_lock lock(mutex_);
@@ -63,6 +76,7 @@ class RankThreads::Mailbox {
   std::deque<SharedCall> calls_;
   std::optional<std::shared_ptr<AdapterShare>> loaded_;
   bool has_left_ = false;
+  bool has_noticed_ = false;
 };
 
 RankThreads::RankThreads(Device& first, const model::ModelSource& source,
@@ -74,6 +88,7 @@ RankThreads::RankThreads(Device& first, const model::ModelSource& source,
     threads_.emplace_back([device, mailbox, source, options, communicator = communicator_] {
       const log::QuietThread quiet;
       const int index = device->rank().index;
+      pthread_setname_np(pthread_self(), fmt::format("rank {}", index).c_str());
       try {
         LoadedModel model(*device, source, options);
         mailbox->set_loaded(model.adapter_share());
@@ -88,13 +103,23 @@ RankThreads::RankThreads(Device& first, const model::ModelSource& source,
         communicator->fail(index, ErrorKind::kDevice, error.what());
       }
       mailbox->leave();
+      if (!options.on_stopped_rank0 || communicator->failed_rank() != 0 ||
+          mailbox->wait_noticed(communicator->timeout()))
+        return;
+      try {
+        communicator->check();
+      } catch (const Error& error) {
+        options.on_stopped_rank0(error);
+      }
     });
   }
 }
 
 RankThreads::~RankThreads() {
-  for (const auto& mailbox : mailboxes_)
+  for (const auto& mailbox : mailboxes_) {
+    mailbox->set_noticed();
     mailbox->close();
+  }
   std::optional<std::chrono::milliseconds> timeout;
   try {
     communicator_->check();
@@ -118,7 +143,7 @@ void RankThreads::post(Call call) {
 }
 
 void RankThreads::post_to_models(std::function<void(LoadedModel& model)> call) {
-  communicator_->check();
+  check();
   const auto shared = std::make_shared<const Mailbox::ModelCall>(std::move(call));
   for (const auto& mailbox : mailboxes_)
     mailbox->put(shared);
@@ -128,7 +153,7 @@ std::vector<std::shared_ptr<AdapterShare>> RankThreads::adapter_shares() {
   std::vector<std::shared_ptr<AdapterShare>> shares;
   for (const auto& mailbox : mailboxes_) {
     auto share = mailbox->wait_loaded();
-    if (!share) communicator_->check();
+    if (!share) check();
     shares.push_back(std::move(share.value()));
   }
   return shares;
@@ -136,6 +161,21 @@ std::vector<std::shared_ptr<AdapterShare>> RankThreads::adapter_shares() {
 
 void RankThreads::fail(const Error& error) noexcept {
   communicator_->fail(0, error.kind(), error.what());
+  set_noticed();
+}
+
+void RankThreads::check() {
+  try {
+    communicator_->check();
+  } catch (const Error&) {
+    set_noticed();
+    throw;
+  }
+}
+
+void RankThreads::set_noticed() noexcept {
+  for (const auto& mailbox : mailboxes_)
+    mailbox->set_noticed();
 }
 
 }  // namespace encore::loader

@@ -35,6 +35,11 @@ class RankThreads final : public runtime::Followers {
  private:
   class Mailbox;
 
+  // Has a rank failed? Errors: what it has failed with.
+  void check();
+  // Tells the other ranks that this one knows of the failure.
+  void set_noticed() noexcept;
+
   std::shared_ptr<Communicator> communicator_;       // shared by all ranks
   std::vector<std::shared_ptr<Mailbox>> mailboxes_;  // each shared with its thread
   std::vector<std::thread> threads_;
