@@ -131,6 +131,19 @@ constexpr Pattern kPatternTable[] = {
     {"relaxed_relay", "as above, without a fence between the flags",
      "Flags on both sides of a relay hand nothing through it.", kCausality, "relay", "",
      Scope::kDevice, Scope::kDevice},
+    {"places",
+     "st.relaxed.S word / spin ld.relaxed.S word; st.relaxed.S 0; fence.acq_rel.S, both ways by "
+     "turns",
+     "A word that is its own flag needs no other; whoever takes it empties its place, and orders "
+     "that before the next "
+     "word that goes back.",
+     kCoherence, "", "relaxed_places", Scope::kDevice, Scope::kDevice},
+    {"late_empty", "as above, with the place emptied behind the next word that goes back",
+     "A place that is emptied too late loses the word that was stored there meanwhile.", kCoherence,
+     "places", "", Scope::kDevice, Scope::kDevice},
+    {"relaxed_places", "as above, without the fence",
+     "Emptying a place and storing to another one are not in order: the former may arrive last.",
+     kCausality, "places", "", Scope::kDevice, Scope::kDevice},
     {"mbarrier", "mbarrier.arrive.release.S / spin mbarrier.try_wait.acquire.S",
      "An arrival that releases ends a phase; a wait that acquires its end sees what was written.",
      kPatterns, "", "relaxed_mbarrier", Scope::kBlock, Scope::kCluster},

@@ -56,7 +56,7 @@ struct Counts {
 // The cost of a round when nothing else runs: for messages one handoff (half of a round trip: four
 // words and a flag or an arrival there, a bare one back; for bulk_copy and st_async 512 bytes
 // there), for work_queue a batch of four claims, for exchange one exchange of two threads, for
-// same_address one look, for lock one critical section of four contenders. Units: nanoseconds,
+// same_address one look, for places an exchange of two words, for lock one critical section of four contenders. Units: nanoseconds,
 // clock cycles of a multiprocessor.
 struct Price {
   double ns = 0;

@@ -87,6 +87,15 @@ TEST(LitmusForms, AskWhatEachSideOfARelaysFenceOrders) {
     EXPECT_EQ(find_form(Scope::kDevice, broken)->twin_of, "relay");
 }
 
+TEST(LitmusForms, AskWhatRanksOrderBetweenTwoCalls) {
+  const Form* const places = find_form(Scope::kDevice, "places");
+  ASSERT_NE(places, nullptr);
+  EXPECT_TRUE(places->is_correct());
+  for (const char* broken : {"late_empty", "relaxed_places"})
+    EXPECT_EQ(find_form(Scope::kDevice, broken)->twin_of, "places");
+  EXPECT_EQ(find_form(Scope::kCluster, "places"), nullptr);
+}
+
 class LitmusSuiteCuda : public testing::Test {
  protected:
   void SetUp() override {
@@ -116,6 +125,11 @@ TEST_F(LitmusSuiteCuda, CatchesTwinsThatReadWhatL1StillHolds) {
     const Counts counts = suite_->stress(*find_form(Scope::kDevice, twin), 10'000'000, 10);
     EXPECT_GT(counts.violations(), 0) << twin;
   }
+}
+
+TEST_F(LitmusSuiteCuda, CatchesPlacesThatAreEmptiedTooLate) {
+  const Counts counts = suite_->stress(*find_form(Scope::kDevice, "late_empty"), 10'000'000, 10);
+  EXPECT_GT(counts.violations(), 0);
 }
 
 TEST_F(LitmusSuiteCuda, CatchesArrivalsThatComeTooEarly) {

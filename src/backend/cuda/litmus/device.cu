@@ -6,7 +6,7 @@ namespace encore::cuda::litmus {
 std::span<const Row> device_rows() {
   static constexpr auto kRows =
       join(kMessageRows<Scope::kDevice>, kAtomicRows<Scope::kDevice>, kRelayRows<Scope::kDevice>,
-           kNarrowRows<Scope::kDevice, Scope::kBlock>);
+           kPlaceRows<Scope::kDevice>, kNarrowRows<Scope::kDevice, Scope::kBlock>);
   return kRows;
 }
 

@@ -411,6 +411,79 @@ struct Relay {
   }
 };
 
+// Two threads send each other a word a round, through places that are their own flags (backend/push.h): who has taken a
+// word empties its place. Each has two places, which the other uses by turns. A thread that has taken the word of a
+// round sends that of the next round but one to the place where its own one of this round lay, so the other must have
+// emptied that before it sent what was taken. Late, it empties the place behind the word that it sends next, after a
+// while: whoever stored there meanwhile stored in vain.
+//
+// A word that never comes is known by the sender's count of what it has sent.
+template <Scope S, class Between, bool kIsLate = false>
+struct Places {
+  static constexpr Scope kScope = S;
+  static constexpr uint32_t kRoles = 2;
+  static constexpr bool kCounts = false;
+  static constexpr bool kHasMailbox = false;
+
+  static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
+                              Outcomes& outcomes) {
+    uint32_t random = warp_random(field, seat);
+    uint32_t* const own_count = cells.flag(kFlagLine + seat.role, kHome);
+    const uint32_t* const count = cells.flag(kFlagLine + 1 - seat.role, kHome);
+    uint32_t* taken = nullptr;  // a place that is not empty yet
+    for (uint32_t round = 1; round <= field.rounds; ++round) {
+      if (field.jitter) pause(random);
+      if (seat.plays) {
+        st_relaxed<S>(place(cells, 1 - seat.role, round), message(round, seat.role));
+        st_release<S>(own_count, round);
+      }
+      if (kIsLate && taken != nullptr) {
+        pause(random, 8191);
+        st_relaxed<S>(taken, 0);
+      }
+      taken = place(cells, seat.role, round);
+      take(taken, count, round, message(round, 1 - seat.role), seat.plays, outcomes);
+      if (!seat.plays || kIsLate) continue;
+      st_relaxed<S>(taken, 0);
+      Between::fence();
+    }
+    if (seat.plays) outcomes.rounds += field.rounds;
+  }
+
+ private:
+  static constexpr uint32_t kHome = 0;
+
+  static __device__ uint32_t* place(const Cells<S>& cells, uint32_t role, uint32_t round) {
+    return cells.word(2 * role + round % 2, 0, kHome);
+  }
+  // Waits until the place has a word. Whole warps at once.
+  static __device__ void take(const uint32_t* place, const uint32_t* count, uint32_t round,
+                              uint32_t expected, bool waiting, Outcomes& outcomes) {
+    constexpr uint32_t kPatience = 4096;
+    constexpr uint64_t kLimitNs = 5'000'000'000;
+    uint32_t polls = 0;
+    uint64_t start_ns = 0;
+    waiting = waiting && outcomes.lost == 0;
+    while (__any_sync(kFullWarp, waiting)) {
+      if (!waiting) continue;
+      const uint32_t word = ld_relaxed<S>(place);
+      if (word != 0) {
+        if (word != expected) ++outcomes.stale;
+        waiting = false;
+      } else if (++polls % kPatience == 0) {
+        if (start_ns == 0) start_ns = now_ns();
+        if (ld_acquire<S>(count) >= round && ld_relaxed<S>(place) == 0) {
+          ++outcomes.stale;
+          waiting = false;
+        } else if (now_ns() - start_ns > kLimitNs) {
+          ++outcomes.lost;
+          waiting = false;
+        }
+      }
+    }
+  }
+};
+
 template <class Test>
 constexpr Row row(std::string_view name, int per_round, int flags = 1) {
   return {name,  litmus_kernel<Test>, static_cast<int>(Test::kRoles),
@@ -461,6 +534,13 @@ inline constexpr Row kRelayRows[] = {
     row<Relay<S, RelayRelease<S>>>("relay_release_only", 3),
     row<Relay<S, RelayAcquire<S>>>("relay_acquire_only", 3),
     row<Relay<S, RelayNothing>>("relaxed_relay", 3),
+};
+// Words that are their own flags.
+template <Scope S>
+inline constexpr Row kPlaceRows[] = {
+    row<Places<S, RelayAcqRel<S>>>("places", 1),
+    row<Places<S, RelayNothing, true>>("late_empty", 1),
+    row<Places<S, RelayNothing>>("relaxed_places", 1),
 };
 // Forms that are broken because `Narrow` does not hold both sides.
 template <Scope S, Scope Narrow>
