@@ -395,9 +395,9 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<std::vector<int32_t>> page
         [depth, pages_in_use](LoadedModel& model) { model.sleep(depth, pages_in_use); });
   }
   runtime::KvMemory& kv = executor_->loaded().kv;
-  executor_->synchronize();
   if (!asleep()) {
     const auto save = [&] {
+      executor_->synchronize();
       StagedCopy copy(executor_->device());
       pages_in_use.resize(num_rows_.size());
       saved_ = kv.save(copy, std::move(pages_in_use));
