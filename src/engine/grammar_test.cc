@@ -85,6 +85,7 @@ class GrammarTest : public testing::DeviceTest {
     options.dtype = DType::kF32;
     options.graphs = graphs;
     options.bursts = graphs == runtime::Graphs::kFull;
+    model_.reset();
     model_ = std::make_unique<LoadedModel>(*device_, testing::tiny_model(Tiny::kLlama),
                                            testing::with_feature(options));
   }
