@@ -123,10 +123,12 @@ class RandomEngineTest : public testing::DeviceTest {
     return options;
   }
 
-  // On a CPU device that has done its work when it was asked to, where this one is a CPU.
+  // On a CPU device that has done its work when it was asked to, where this one is a CPU alone; ranks add up in an order
+  // of their own.
   void answer_alone(const model::ModelSource& source, LoadOptions options) {
     options.graphs = runtime::Graphs::kNone;
-    const auto plain = is_on_gpu() ? nullptr : create_cpu_device({.num_threads = 2});
+    const bool is_alone = !is_on_gpu() && device_->peers().empty();
+    const auto plain = is_alone ? create_cpu_device({.num_threads = 2}) : nullptr;
     LoadedModel model(plain ? *plain : device_for_another(), source,
                       testing::with_feature(options));
     for (int64_t i = 0; i < kNumRequests; ++i) {
