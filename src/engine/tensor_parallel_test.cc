@@ -611,6 +611,26 @@ TEST(TensorParallelFailure, EndsEveryRequestWhereverARankFailsOrStops) {
   }
 }
 
+TEST(TensorParallelFailure, StopsTheStartWhereARankHasNoMemoryForItsPages) {
+  const RankedCheckpoint checkpoint(Ranked::kLlama);
+  const std::thread::id first = std::this_thread::get_id();
+  std::atomic<int> num_maps = 0;
+  std::atomic<int> failing_map = 0;
+  const fault::Injection injection([&](std::string_view call) {
+    if (call != "map" || std::this_thread::get_id() == first) return;
+    if (++num_maps == failing_map) fail(ErrorKind::kMemory, "injected");
+  });
+  const auto load = [&] {
+    const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+    const LoadedModel model(*device, checkpoint.source(), ranked_options(runtime::Graphs::kNone));
+  };
+  load();
+  failing_map = num_maps.exchange(0);  // the last
+  const std::string message = message_of(ErrorKind::kMemory, load);
+  EXPECT_NE(message.find("rank 1 of 2 failed"), std::string::npos) << message;
+  EXPECT_NE(message.find("the others were at the end of loading"), std::string::npos) << message;
+}
+
 // Two GPUs, or null with a reason.
 std::unique_ptr<Device> two_gpus(std::string& reason, std::chrono::milliseconds wait_timeout) {
   try {

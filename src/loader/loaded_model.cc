@@ -303,6 +303,7 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
   }
   num_rows_ = rows_beside(num_pages, wanted_pages);
   executor_->loaded().kv.map(num_rows_);
+  if (communicator) (void)communicator->exchange(rank, "the end of loading", "");
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
