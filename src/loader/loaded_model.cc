@@ -109,6 +109,7 @@ struct GraphInputs {
               .num_drafts = options.limits.num_drafts,
               .max_match = options.max_match,
               .acceptance = options.acceptance,
+              .merges_candidates = options.merges_candidates,
               .formats = &formats,
               .rank = options.rank,
               .lora = lora_shape(options.adapters),
@@ -211,6 +212,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const
       window_rule_(loader::window_rule(config_, given)) {
   LoadOptions options = given;
   options.rank = device.rank();
+  options.merges_candidates = device.kind() == DeviceKind::kCpu;
   check_limits(config_, options);
   const auto communicator = device.communicator();
   const bool leads = communicator && options.rank.index == 0;

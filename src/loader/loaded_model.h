@@ -63,6 +63,8 @@ struct LoadOptions : runtime::ExecutorOptions {
   const ir::OpSet* ops = nullptr;  // with ops from outside that passes write; null: the library's
   // The rank whose share a program without a device is; a model on a device takes the device's rank.
   Rank rank = {};
+  // As GraphOptions. A model on a device goes by the device: GPUs gather all logits.
+  bool merges_candidates = true;
   // Called, by another rank's thread, where rank 0 has been given up by the others and has not noticed for as
   // long again: its own thread, which would end the requests, has stopped. Null: nobody is told.
   std::function<void(const Error& error)> on_stopped_rank0;

@@ -65,7 +65,8 @@ bool rejects_drafts(const GraphOptions& options) {
 // comes in blocks of four tokens, and a rank has whole blocks then.
 bool merges_candidates(const Trace& trace) {
   const auto own = trace.own_vocabulary();
-  return trace.options.rank.size > 1 && !rejects_drafts(trace.options) &&
+  const GraphOptions& options = trace.options;
+  return options.rank.size > 1 && options.merges_candidates && !rejects_drafts(options) &&
          (own.last - own.first) % 4 == 0;
 }
 

@@ -109,6 +109,8 @@ struct GraphOptions {
   int64_t max_match = kMaxMatch;
   std::optional<DraftModel> draft = {};  // absent: drafts are looked up in the sequence
   Acceptance acceptance = Acceptance::kCoupled;
+  // Ranks choose tokens from each other's candidates where they can; else they gather all logits.
+  bool merges_candidates = true;
   std::vector<KvScale> kv_scales;          // by layer, powers of two; empty: ones
   const WeightFormats* formats = nullptr;  // of the projections; null: floats
   Rank rank = {};                          // whose share of the model it is (model/shard.h)
