@@ -219,34 +219,37 @@ TEST_F(TensorParallelBits, AreEqualOnAllRanksAndInAllRuns) {
 
 class TensorParallelStops : public RankModelTest {};
 
+// In a burst the other rank comes to the next step and waits there; behind a step alone it has nothing to do.
 TEST_F(TensorParallelStops, OfTheThreadThatEndsRequestsAreToldOfByAnother) {
   options_.scores_prompts = false;
-  std::string told;
-  std::atomic<bool> is_told = false;
-  options_.on_stopped_rank0 = [&](const Error& error) {
-    told = error.what();
-    is_told = true;
-    is_told.notify_all();
-  };
-  const auto device = ranks_of_cpu(2, std::chrono::milliseconds(1000));
-  int num_steps = 0;
-  const BehindLogits stops(*device, [&] {
-    if (++num_steps == 5) is_told.wait(false);
-  });
-  const auto model = load(*device, options_);
-  BehindLogits::is_armed = true;
-  Engine engine(*model, {.burst_steps = 16});  // the other rank comes to the next step by itself
-  Request request = request_of("", 1, 9);
-  request.max_tokens = 60;
-  (void)engine.add(std::move(request));
-  const std::string message = message_of(ErrorKind::kDevice, [&] {
-    while (engine.step([](const Generated&) {})) {
-    }
-  });
-  EXPECT_NE(told.find("rank 0 of 2 failed: it has done nothing for 1 s"), std::string::npos)
-      << told;
-  EXPECT_NE(message.find("rank 0 of 2 failed: it has done nothing for 1 s"), std::string::npos)
-      << message;
+  for (const int64_t burst_steps : {1, 16}) {
+    SCOPED_TRACE(burst_steps);
+    std::string told;
+    std::atomic<bool> is_told = false;
+    options_.on_stopped_rank0 = [&](const Error& error) {
+      told = error.what();
+      is_told = true;
+      is_told.notify_all();
+    };
+    const auto device = ranks_of_cpu(2, std::chrono::milliseconds(1000));
+    int num_steps = 0;
+    const BehindLogits stops(*device, [&] {
+      if (++num_steps == 5) is_told.wait(false);
+    });
+    const auto model = load(*device, options_);
+    BehindLogits::is_armed = true;
+    Engine engine(*model, {.burst_steps = burst_steps});
+    Request request = request_of("", 1, 9);
+    request.max_tokens = 60;
+    (void)engine.add(std::move(request));
+    const std::string message = message_of(ErrorKind::kDevice, [&] {
+      while (engine.step([](const Generated&) {})) {
+      }
+    });
+    EXPECT_NE(told.find("rank 0 of 2 failed: "), std::string::npos) << told;
+    EXPECT_NE(told.find("it has done nothing for 1 s"), std::string::npos) << told;
+    EXPECT_NE(message.find("it has done nothing for 1 s"), std::string::npos) << message;
+  }
 }
 
 }  // namespace

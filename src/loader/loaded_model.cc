@@ -230,10 +230,12 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const
   }
   if (!followers_) return;
   executor_->lead(*followers_);
+  followers_->watch(executor_->output().ring());
   if (prompt_scorer_) prompt_scorer_->lead(*followers_);
 }
 
 LoadedModel::~LoadedModel() {
+  if (followers_) followers_->unwatch();
   if (adapter_share_ && !adapters_) adapter_share_->close();  // rank 0 fills its slots
 }
 

@@ -1,16 +1,69 @@
 #include "loader/rank_threads.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <optional>
-
 #include <pthread.h>
 
 #include "base/log.h"
 #include "base/quiet_thread.h"
 
 namespace encore::loader {
+
+// The steps that rank 0's device has ended.
+class RankThreads::Watched {
+ public:
+  void set(std::optional<runtime::TokenRing> ring) {
+    const std::lock_guard lock(mutex_);
+    ring_ = ring;
+  }
+  // The first step that is not published. Absent: nobody watches.
+  std::optional<runtime::StepNumber> published() {
+    const std::lock_guard lock(mutex_);
+    return ring_ ? std::optional(ring_->published()) : std::nullopt;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<runtime::TokenRing> ring_;
+};
+
+namespace {
+
+// Looks, now and then, whether rank 0 is behind this rank, which waits for its calls.
+class Lookout {
+ public:
+  Lookout(Communicator& communicator, const runtime::TokenRing& own)
+      : communicator_(communicator), own_(own) {}
+
+  // `published`: by rank 0. Errors: what all ranks fail with, once it has been behind for too long.
+  void look(std::optional<runtime::StepNumber> published) {
+    const Clock::time_point now = Clock::now();
+    const bool is_behind = published && runtime::is_before(*published, own_.published());
+    if (!is_behind || *published != step_) {
+      step_ = published.value_or(step_);
+      since_ = now;
+    }
+    if (now - since_ < communicator_.timeout()) return;
+    communicator_.fail(
+        0, ErrorKind::kDevice,
+        fmt::format("it has done nothing for {:g} s in a step that other ranks have ended",
+                    std::chrono::duration<double>(communicator_.timeout()).count()));
+    communicator_.check();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Communicator& communicator_;
+  const runtime::TokenRing& own_;
+  runtime::StepNumber step_ = 0;            // rank 0's at the last look,
+  Clock::time_point since_ = Clock::now();  // which it has been at, and behind in, since then
+};
+
+}  // namespace
 
 // The calls that a rank has not made, and the end of its thread.
 class RankThreads::Mailbox {
@@ -25,10 +78,15 @@ class RankThreads::Mailbox {
   }
   // No call comes any more.
   void close() { put(nullptr); }
-  // The next call; null: there is none any more.
-  SharedCall take() {
+  // The next call; null: there is none any more. Calls look() now and then while there is none yet.
+  template <typename Look>
+  SharedCall take(std::chrono::milliseconds between_looks, const Look& look) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !calls_.empty(); });
+    while (!changed_.wait_for(lock, between_looks, [&] { return !calls_.empty(); })) {
+      lock.unlock();
+      look();
+      lock.lock();
+    }
     SharedCall call = std::move(calls_.front());
     calls_.pop_front();
     return call;
@@ -81,18 +139,23 @@ class RankThreads::Mailbox {
 
 RankThreads::RankThreads(Device& first, const model::ModelSource& source,
                          const LoadOptions& options)
-    : communicator_(first.communicator()) {
+    : communicator_(first.communicator()), watched_(std::make_shared<Watched>()) {
   for (const std::shared_ptr<Device>& device : first.peers()) {
     const auto mailbox = std::make_shared<Mailbox>();  // shared by this object and the thread
     mailboxes_.push_back(mailbox);
-    threads_.emplace_back([device, mailbox, source, options, communicator = communicator_] {
+    threads_.emplace_back([device, mailbox, source, options, communicator = communicator_,
+                           watched = watched_] {
       const log::QuietThread quiet;
       const int index = device->rank().index;
       pthread_setname_np(pthread_self(), fmt::format("rank {}", index).c_str());
       try {
         LoadedModel model(*device, source, options);
         mailbox->set_loaded(model.adapter_share());
-        while (const auto call = mailbox->take()) {
+        Lookout lookout(*communicator, model.executor().output().ring());
+        const auto between_looks =
+            std::max(communicator->timeout() / 8, std::chrono::milliseconds(1));
+        while (const auto call =
+                   mailbox->take(between_looks, [&] { lookout.look(watched->published()); })) {
           (*call)(model);
           model.executor().stream().check();  // nobody else looks at what this rank has enqueued
         }
@@ -113,6 +176,14 @@ RankThreads::RankThreads(Device& first, const model::ModelSource& source,
       }
     });
   }
+}
+
+void RankThreads::watch(const runtime::TokenRing& ring) {
+  watched_->set(ring);
+}
+
+void RankThreads::unwatch() {
+  watched_->set(std::nullopt);
 }
 
 RankThreads::~RankThreads() {

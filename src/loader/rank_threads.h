@@ -25,6 +25,10 @@ class RankThreads final : public runtime::Followers {
   RankThreads& operator=(const RankThreads&) = delete;
 
   void post(Call call) override;
+  // From now on the other ranks give rank 0 up where it has not ended a step, by its `ring`, for the ranks' timeout after
+  // they have: behind a step's last collective nobody waits for it. Until unwatch(), which no rank reads it behind.
+  void watch(const runtime::TokenRing& ring);
+  void unwatch();
   // As post(), for calls to the other ranks' models.
   void post_to_models(std::function<void(LoadedModel& model)> call);
   void fail(const Error& error) noexcept override;
@@ -34,6 +38,7 @@ class RankThreads final : public runtime::Followers {
 
  private:
   class Mailbox;
+  class Watched;
 
   // Has a rank failed? Errors: what it has failed with.
   void check();
@@ -42,6 +47,7 @@ class RankThreads final : public runtime::Followers {
 
   std::shared_ptr<Communicator> communicator_;       // shared by all ranks
   std::vector<std::shared_ptr<Mailbox>> mailboxes_;  // each shared with its thread
+  std::shared_ptr<Watched> watched_;                 // shared with all threads
   std::vector<std::thread> threads_;
 };
 
