@@ -217,16 +217,17 @@ TEST(BatchInvariant, AnOpRunsOnOneKernelWhateverTheStepOnDevicesThatNeedNotBeHer
     const model::ModelConfig config = *model::preset(name);
     LoadOptions options;
     options.limits = {
-        .max_num_tokens = 8192, .max_batch_size = 1024, .max_q = 9, .max_seq_len = 4096};
+        .max_num_tokens = 8192, .max_batch_size = 4096, .max_q = 9, .max_seq_len = 4096};
     options.compile.batch_invariant = true;
     const passes::Program program =
         compile_model({config, std::nullopt}, options, /*num_pages=*/64);
     for (const auto& table : tables) {
       if (!table) continue;  // built without it
       const std::string alone = kernels_of(program, *table, StepKey::uniform(1));
-      for (const StepKey& step : {StepKey::uniform(4), StepKey::uniform(33), StepKey::uniform(1024),
-                                  StepKey::uniform(64, 9), StepKey::mixed(16, 1),
-                                  StepKey::mixed(257, 8), StepKey::mixed(8192, 1024)})
+      for (const StepKey& step :
+           {StepKey::uniform(4), StepKey::uniform(33), StepKey::uniform(1024),
+            StepKey::uniform(64, 9), StepKey::mixed(16, 1), StepKey::mixed(257, 8),
+            StepKey::uniform(4096), StepKey::mixed(8192, 4096)})
         EXPECT_EQ(kernels_of(program, *table, step), alone) << name << step.tokens;
     }
   }

@@ -2,7 +2,11 @@
 // a GPU.
 #include <gtest/gtest.h>
 
+#include "backend/expand.h"
 #include "engine/testing/tiny_model.h"
+#include "model/config.h"
+#include "planning/no_memory.h"
+#include "runtime/lower.h"
 
 namespace encore::engine {
 namespace {
@@ -70,6 +74,28 @@ TEST_P(RecordedEdges, OfMixedStepsAreProgrammaticToo) {
       const Recording* full = model.executor().loaded().recordings.full(step);
       ASSERT_NE(full, nullptr);
       expect_programmatic(full->nodes());
+    }
+  }
+}
+
+// No launch of a mixed step follows lengths that only the host knows, however many sequences it has.
+TEST(RecordedSteps, MayBeMixedStepsOfThousandsOfSequencesOnDevicesThatNeedNotBeHere) {
+  const std::optional<KernelTable> tables[] = {cpu_kernels(), cuda_kernels()};
+  for (const std::string_view name : model::preset_names()) {
+    LoadOptions options;
+    options.limits = {.max_num_tokens = 8192, .max_batch_size = 4096, .max_seq_len = 4096};
+    const passes::Program program =
+        loader::compile_model({*model::preset(name), std::nullopt}, options, /*num_pages=*/64);
+    const planning::NoMemory addresses(program);
+    for (const auto& table : tables) {
+      if (!table) continue;  // built without it
+      for (const ir::Node& node : program.graph.nodes()) {
+        if (node.op->is_view) continue;
+        const KernelArgs args =
+            runtime::make_args(program, node, StepKey::mixed(8192, 4096), addresses);
+        for (const OpLaunch& launch : expand(*table, node.op->name, args))
+          EXPECT_FALSE(launch.reads_lengths()) << name << ": " << launch.kernel->name;
+      }
     }
   }
 }

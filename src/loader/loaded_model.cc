@@ -15,9 +15,6 @@
 namespace encore::loader {
 namespace {
 
-// With more, attention would run on another kernel, whose bits differ.
-constexpr int64_t kMostInvariantSequences = 1024;
-
 void check_limits(const model::ModelConfig& config, const LoadOptions& options) {
   const runtime::Limits& limits = options.limits;
   if (std::min({limits.max_batch_size, limits.max_q, limits.max_seq_len, limits.mixed_tokens()}) <
@@ -39,11 +36,6 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
          "and a step checks all drafts at once: raise the first to {}, or lower one of the others",
          limits.max_num_tokens, limits.max_batch_size, limits.num_drafts,
          limits.max_batch_size * (1 + limits.num_drafts));
-  }
-  if (options.compile.batch_invariant && limits.max_batch_size > kMostInvariantSequences) {
-    fail(ErrorKind::kUsage,
-         "--batch-invariant takes at most {} sequences in a step: lower --max-batch-size {}",
-         kMostInvariantSequences, limits.max_batch_size);
   }
   if (options.page_size != 16 && options.page_size != 32 && options.page_size != 64) {
     fail(ErrorKind::kUsage, "the page size is 16, 32 or 64 tokens, not {}", options.page_size);

@@ -231,6 +231,25 @@ TEST_P(Conformance, AttentionOfManyUnevenSequencesAgrees) {
   }
 }
 
+// More sequences than one launch takes on a GPU, some of them with runs that are cut into several tiles, or
+// with keys that are cut into several parts.
+TEST_P(Conformance, AttentionOfThousandsOfSequencesAgrees) {
+  const Heads heads{4, 2, 64, 16};
+  constexpr int64_t kSequences = 2100;
+  Batch mixed{.sequences = {}, .padding_sequences = 3, .padding_tokens = 5};
+  for (int64_t i = 0; i < kSequences; ++i) {
+    const int64_t query_len = i % 1000 == 999 ? 70 : i % 97 == 5 ? 3 : 1;
+    const int64_t kv_len = i % 500 == 499 ? 1030 : query_len + i % 23;
+    mixed.sequences.push_back({query_len, i % 61 == 7 ? 0 : kv_len});
+  }
+  expect_attention(device(), attention_case(random_, dtype(), heads, mixed));
+  constexpr int kTokens = 10;  // more than the kernel for few tokens takes
+  Batch uniform{.sequences = {}, .uniform_q = kTokens, .padding_sequences = 2, .padding_tokens = 4};
+  for (int64_t i = 0; i < kSequences / 2; ++i)
+    uniform.sequences.push_back({kTokens, i % 61 == 7 ? 0 : kTokens + i % 23});
+  expect_attention(device(), attention_case(random_, dtype(), heads, uniform));
+}
+
 // Large scores: a softmax without its maximum taken away would overflow.
 TEST_P(Conformance, AttentionSurvivesLargeScores) {
   const Heads heads{4, 2, 64, 32};

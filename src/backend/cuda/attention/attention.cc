@@ -37,10 +37,8 @@ bool accepts_tensor_cores(const KernelArgs& args, int max_head_size) {
 }
 
 std::span<const Kernel> attention_kernels() {
-  static const std::array rows = {
-      attention_decode_kernel(), attention_varlen_kernel(),       attention_prefill_kernel(),
-      attention_plain_kernel(),  fused_attention_decode_kernel(),
-  };
+  static const std::array rows = {attention_decode_kernel(), attention_varlen_kernel(),
+                                  attention_plain_kernel(), fused_attention_decode_kernel()};
   return rows;
 }
 

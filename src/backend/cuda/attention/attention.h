@@ -2,10 +2,10 @@
 // when.
 //
 // In place: the output may be written over q. A (token, head) row is written by one block alone,
-// and only after every block that reads that row of q has read it: the plain and prefill kernels
-// read their rows completely before they write them, and so does the kernel of variable lengths; of
-// the decode kernel's blocks that share a row, and of that one's where they take parts of its keys,
-// each has read it before it arrives at the counter, and only the last to arrive writes.
+// and only after every block that reads that row of q has read it: the plain kernel reads its rows
+// completely before it writes them, and so does the kernel of variable lengths; of the decode
+// kernel's blocks that share a row, and of that one's where they take parts of its keys, each has
+// read it before it arrives at the counter, and only the last to arrive writes.
 #pragma once
 
 #include <algorithm>
@@ -190,12 +190,6 @@ decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor
   });
 }
 
-// `reads_lengths` of the kernels whose grid has a block for every few tokens of the longest run of
-// a mixed step.
-inline bool follows_longest_run(const KernelArgs& args) {
-  return !args.step.is_uniform();
-}
-
 // `slow` of the kernels that take launches which accepts_tensor_cores() refuses.
 inline constexpr std::string_view kSlowAttention =
     "attention is fast with 16-bit activations, heads of 64, 96, 128 or 256 and at most 16 query "
@@ -205,10 +199,9 @@ inline constexpr std::string_view kSlowAttention =
 // attention op. Units: bytes.
 int64_t attention_decode_shared_bytes(const KernelArgs& args);
 
-// The kernels of decode.cu, prefill.cu, plain.cu and varlen.cu.
+// The kernels of decode.cu, plain.cu and varlen.cu.
 Kernel attention_decode_kernel();
 Kernel fused_attention_decode_kernel();
-Kernel attention_prefill_kernel();
 Kernel attention_plain_kernel();
 Kernel attention_varlen_kernel();
 

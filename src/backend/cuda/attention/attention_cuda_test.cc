@@ -157,7 +157,7 @@ TEST_F(AttentionCudaTest, BlocksOfAClusterThatDriftApartAreGathered) {
       SCOPED_TRACE(late);
       const TensorView sums = allocate({count});
       fill(sums, 0.0F);
-      cuda::gather_from_drifting_blocks(*stream_, ranks, active, late, sums.as<float>());
+      cuda::decode::gather_from_drifting_blocks(*stream_, ranks, active, late, sums.as<float>());
       const std::vector<float> got = read(sums);
       for (size_t i = 0; i < active.size(); ++i) {
         float parts = 0;

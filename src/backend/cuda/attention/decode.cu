@@ -7,9 +7,8 @@
 #include "backend/cuda/attention/decode_launch.cuh"
 
 namespace encore::cuda {
+namespace decode {
 namespace {
-
-using namespace decode;  // NOLINT(google-build-using-namespace): one kernel in several files
 
 constexpr int kMaxTokens = 9;
 constexpr int kMaxMultiprocessors = 144;  // of a Hopper chip
@@ -117,7 +116,7 @@ int max_chunks(const Cutting& cutting, int64_t max_kv_len) {
 
 }  // namespace
 
-DecodeSizes decode::decode_sizes(const KernelArgs& args, int num_fresh) {
+DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   AttentionShape shape = attention_shape(args);
   if (args.attrs.find("window") != nullptr) {
     // The new tokens' windows, and what is in a tile of keys with the first of them.
@@ -192,18 +191,28 @@ BoundLaunch bind_fused(Device& device, const KernelArgs& args) {
 }
 
 }  // namespace
+}  // namespace decode
 
 int64_t attention_decode_shared_bytes(const KernelArgs& args) {
-  return decode_sizes(args, *args.step.q).shared_bytes;
+  return decode::decode_sizes(args, *args.step.q).shared_bytes;
 }
 
 Kernel attention_decode_kernel() {
-  return {"attention", "attention.decode", accepts, workspace, bind, {"sinks"}};
+  return {.op = "attention",
+          .name = "attention.decode",
+          .accepts = decode::accepts,
+          .workspace = decode::workspace,
+          .bind = decode::bind,
+          .optional = {"sinks"}};
 }
 
 Kernel fused_attention_decode_kernel() {
-  return {"fused_attention", "fused_attention.decode",     accepts_fused, fused_workspace,
-          bind_fused,        {"q_norm", "k_norm", "sinks"}};
+  return {.op = "fused_attention",
+          .name = "fused_attention.decode",
+          .accepts = decode::accepts_fused,
+          .workspace = decode::fused_workspace,
+          .bind = decode::bind_fused,
+          .optional = {"q_norm", "k_norm", "sinks"}};
 }
 
 }  // namespace encore::cuda

@@ -5,10 +5,8 @@
 #include "backend/cuda/attention/decode.cuh"
 #include "backend/cuda/launch.h"
 
-namespace encore::cuda {
+namespace encore::cuda::decode {
 namespace {
-
-using namespace decode;  // NOLINT(google-build-using-namespace): as its kernel does
 
 constexpr int kHeadSize = 64;
 constexpr unsigned kLateNanoseconds = 20'000;
@@ -67,4 +65,4 @@ void gather_from_drifting_blocks(Stream& stream, int ranks, const std::vector<in
   launch(stream, grid, gather_parts, gatherings, late, sums);
 }
 
-}  // namespace encore::cuda
+}  // namespace encore::cuda::decode

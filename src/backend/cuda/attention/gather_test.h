@@ -6,7 +6,7 @@
 
 #include "backend/device.h"
 
-namespace encore::cuda {
+namespace encore::cuda::decode {
 
 // Launches a cluster of `ranks` blocks that gather `active.size()` times, of whose first active[i]
 // blocks each has a part of gathering i. The block of rank `late` comes to each later than the
@@ -15,4 +15,4 @@ namespace encore::cuda {
 void gather_from_drifting_blocks(Stream& stream, int ranks, const std::vector<int>& active,
                                  int late, float* sums);
 
-}  // namespace encore::cuda
+}  // namespace encore::cuda::decode

@@ -139,6 +139,11 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   });
 }
 
+// The grid of a mixed step has blocks for the tokens of its longest run.
+bool follows_longest_run(const KernelArgs& args) {
+  return !args.step.is_uniform();
+}
+
 }  // namespace
 
 Kernel attention_plain_kernel() {

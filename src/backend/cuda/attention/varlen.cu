@@ -1,11 +1,12 @@
 // Attention of prompts and of mixed steps: when it runs, and what it takes. What it does: varlen.cuh and
 // varlen_kernel.cuh; the kernels' instances: varlen_64.cu and its like.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "backend/cuda/attention/varlen_launch.cuh"
 
 namespace encore::cuda {
-
 namespace varlen {
 
 int most_split_tokens(const KernelArgs& args) {
@@ -17,39 +18,86 @@ int64_t num_part_rows(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
   return args.step.is_uniform() || args.batch_invariant
              ? 0
-             : shape.sequences * kMostPartRows * shape.heads;
+             : std::min<int64_t>(shape.sequences, kMaxSequences) * kMostPartRows * shape.heads;
 }
 
-}  // namespace varlen
-
 namespace {
-
-using namespace varlen;  // NOLINT(google-build-using-namespace): one kernel in several files
 
 bool accepts(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
   const bool has_rows = shape.tokens > 0 && args.inputs["k_cache"].num_rows() > 0;
   const bool is_decode =
       !args.batch_invariant && args.step.is_uniform() && *args.step.q <= kMostSplitTokens;
-  return accepts_tensor_cores(args, 256) && has_rows && !is_decode &&
-         shape.num_runs(args.step.q) <= kMaxSequences;
+  return accepts_tensor_cores(args, 256) && has_rows && !is_decode;
+}
+
+// One launch takes the runs of so many sequences; a step of more is several launches, one behind the other.
+int num_launches(const KernelArgs& args) {
+  const int64_t num_runs = attention_shape(args).num_runs(args.step.q);
+  return static_cast<int>(std::max<int64_t>(1, div_up(num_runs, int64_t{kMaxSequences})));
+}
+
+// The rows of a view from `first` on, `most` at most.
+TensorView rows_from(const TensorView& view, int64_t first, int64_t most) {
+  TensorView rows = view;
+  const int64_t bytes = std::min(first, view.num_rows()) * view.row_stride * size_of(view.dtype);
+  rows.data = view.as<std::byte>() + bytes;
+  rows.shape = {std::clamp<int64_t>(view.num_rows() - first, 0, most)};
+  for (int i = 1; i < view.shape.rank(); ++i)
+    rows.shape.push_back(view.shape[i]);
+  return rows;
+}
+
+// The operands of a launch of the step's sequences from `first` on. Their tokens follow from `first` in
+// a uniform step, and from query_starts in a mixed one. All launches use the same scratch memory and
+// counters: each begins when the one before has left them.
+KernelArgs launch_from(const KernelArgs& args, int64_t first) {
+  KernelArgs part = args;
+  const auto cut = [&](TensorView& view, int64_t rows_each, int64_t more) {
+    view = rows_from(view, first * rows_each, kMaxSequences * rows_each + more);
+  };
+  cut(part.inputs["kv_lens"], 1, 0);
+  cut(part.inputs["page_table"], 1, 0);
+  cut(part.inputs["query_starts"], 1, 1);
+  if (args.step.is_uniform()) {
+    cut(part.inputs["q"], *args.step.q, 0);
+    cut(part.outputs["o"], *args.step.q, 0);
+  }
+  return part;
 }
 
 Workspace workspace(const KernelArgs& args) {
   const AttentionShape shape = attention_shape(args);
   const int64_t row_bytes = shape.head_size * sizeof(float) + sizeof(float2);
-  return {num_part_rows(args) * row_bytes, 1 + shape.sequences * shape.kv_heads * kConsumers};
+  return {num_part_rows(args) * row_bytes,
+          1 + std::min<int64_t>(shape.sequences, kMaxSequences) * shape.kv_heads * kConsumers};
 }
 
 BoundLaunch bind(Device& device, const KernelArgs& args) {
-  return visit_head_size<256>(
-      args, [&](auto head_size) { return bind_varlen<head_size.value>(device, args); });
+  std::vector<BoundLaunch> launches;
+  for (int64_t i = 0; i < num_launches(args); ++i) {
+    launches.push_back(visit_head_size<256>(args, [&](auto head_size) {
+      return bind_varlen<head_size.value>(device, launch_from(args, i * kMaxSequences));
+    }));
+  }
+  if (launches.size() == 1) return std::move(launches.front());
+  return [launches = std::move(launches)](Stream& stream, const StepLengths& lengths) {
+    for (const BoundLaunch& launch : launches)
+      launch(stream, lengths);
+  };
 }
 
 }  // namespace
+}  // namespace varlen
 
 Kernel attention_varlen_kernel() {
-  return {"attention", "attention.varlen", accepts, workspace, bind, {"sinks"}};
+  return {.op = "attention",
+          .name = "attention.varlen",
+          .accepts = varlen::accepts,
+          .workspace = varlen::workspace,
+          .bind = varlen::bind,
+          .optional = {"sinks"},
+          .num_nodes = varlen::num_launches};
 }
 
 }  // namespace encore::cuda
