@@ -6,7 +6,6 @@
 #include <map>
 #include <random>
 #include <thread>
-#include <thread>
 
 #include <gtest/gtest.h>
 
