@@ -208,7 +208,7 @@ TEST_P(OnDevice, BeginDraftsGivesSlotsOfWindowsWhereItGivesSlots) {
     HostTensor of_windows = chain.inputs["slots"];
     of_windows.values = window_slots(of_windows.values);
     HostTensors inputs = chain.inputs;
-    inputs["window_slots"] = of_windows;
+    inputs.add("window_slots", of_windows, true);
     const auto run_on = [&](const HostTensors& operands) {
       return run(device(),
                  {.op = "begin_drafts", .inputs = operands, .step = step, .num_drafts = 3});
@@ -281,10 +281,11 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
         EXPECT_EQ(actual[i + 1].tensor.values, moved[i]) << "output " << i + 1;
 
       constexpr double kPagesOfWindows = 100;  // behind those of the page table
-      inputs["window_slots"] = of_sequences();
-      inputs["window_table"] = chain.page_table;
-      for (double& page : inputs["window_table"].values)
+      HostTensor window_table = chain.page_table;
+      for (double& page : window_table.values)
         page += kPagesOfWindows;
+      inputs.add("window_slots", of_sequences(), true);
+      inputs.add("window_table", window_table, true);
       const auto with_windows = run(device(), {.op = "extend_drafts",
                                                .inputs = inputs,
                                                .attrs = attrs,
