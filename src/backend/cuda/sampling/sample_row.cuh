@@ -16,7 +16,7 @@ struct Choice {
 
 // Reads the slice once, backwards, as what was written last is nearest, and keeps its beginning.
 // The first token of the largest logit, as ranked().
-__device__ uint64_t find_largest(const Row& row) {
+inline __device__ uint64_t find_largest(const Row& row) {
   constexpr int kAhead = 8;  // loads under way
   constexpr int kRound = kAhead * kStep;
   float largest = -__builtin_huge_valf();
@@ -60,8 +60,8 @@ struct Sum {
 
 // The token of the largest z + noise among those kept, as ranked(). Noise is at most -log(u) for a
 // u that it is drawn from, which tells for all but a few tokens that others are ahead.
-__device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept,
-                                const Choice& choice) {
+inline __device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept,
+                                       const Choice& choice) {
   constexpr float kSlack = 1e-3F;  // more than what rounding can do to a score
   const bool leads = threadIdx.x % 32 == 0;
   uint64_t best = kNobody;

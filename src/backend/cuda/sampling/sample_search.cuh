@@ -250,7 +250,7 @@ struct Weighing {
   }
 };
 
-__device__ void clear_bins(Shared& shared) {
+inline __device__ void clear_bins(Shared& shared) {
   for (int i = static_cast<int>(threadIdx.x) * 4; i < kBins; i += kThreads * 4) {
     *reinterpret_cast<uint4*>(&shared.counts[i]) = {};
     *reinterpret_cast<uint4*>(&shared.weights[i]) = {};
@@ -304,7 +304,7 @@ struct Goal {
 // Finds the goal's bin in a histogram with masses as floats, sets Shared::found, and leaves the
 // histogram empty. `first`: it is the first histogram of a search, whose later ones go on from
 // Shared::found.
-__device__ void find_bin(Shared& shared, const Goal& goal, bool counted, bool first) {
+inline __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, bool first) {
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
   Tally bins[kBinsPerThread];
@@ -374,7 +374,7 @@ __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, bool fi
 
 // Collects the distances from `begin` to below `end`, for all blocks to read. False when a block
 // has too many.
-__device__ bool gather(Shared& shared, const Row& row, uint32_t begin, uint32_t end) {
+inline __device__ bool gather(Shared& shared, const Row& row, uint32_t begin, uint32_t end) {
   const cg::cluster_group cluster = cg::this_cluster();
   const auto rank = cluster.block_rank();
   const unsigned share = kMostCandidates / cluster.num_blocks();
