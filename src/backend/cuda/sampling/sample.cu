@@ -137,11 +137,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   __shared__ Shared shared;
   extern __shared__ __align__(16) float slice[];
   const cg::cluster_group cluster = cg::this_cluster();
-  allow_next_kernel();
-  clear_bins(shared);
-  if (threadIdx.x == 0) shared.bound = 0;
-  cluster.sync();  // every block has started, so its shared memory may be written
-  wait_for_inputs();
+  begin_row_kernel(shared);
 
   const int index = static_cast<int>(blockIdx.x / cluster.num_blocks());
   const SamplingRow sampling = params.sampling[index / params.rows_each];

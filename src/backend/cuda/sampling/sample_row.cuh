@@ -8,6 +8,16 @@
 
 namespace encore::cuda::sampling {
 
+// Begins a kernel in which a cluster of blocks has a row: the block's shared memory is empty, all blocks of the
+// cluster have started, and what the launch before wrote may be read.
+__device__ __forceinline__ void begin_row_kernel(Shared& shared) {
+  allow_next_kernel();
+  clear_bins(shared);
+  if (threadIdx.x == 0) shared.bound = 0;
+  cg::this_cluster().sync();  // every block has started, so its shared memory may be written
+  wait_for_inputs();
+}
+
 // Decides how one row's token is chosen.
 struct Choice {
   SamplingParams params;
