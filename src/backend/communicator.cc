@@ -92,8 +92,7 @@ Communicator::Use::Use(Communicator& communicator) : communicator_(communicator)
   if (communicator_.in_use_.exchange(true)) {
     encore::fail(ErrorKind::kUsage,
                  "the {} ranks of this device compute another model, and one model has them at a "
-                 "time: create "
-                 "a device of its own for this one, or end the other first",
+                 "time: create a device of its own for this one, or end the other first",
                  communicator_.size());
   }
 }

@@ -17,14 +17,12 @@ Span accepted(Span rows) {
 
 [[noreturn]] void fail_apart(StepNumber step, size_t sequence, Span own, Span given) {
   constexpr std::string_view kRemedy =
-      "the ranks no longer compute the same sequences; run `encore doctor`, and the same requests "
-      "with "
-      "--tensor-parallel 1, and report what they print";
+      "the ranks no longer compute the same sequences; run `encore doctor`, and the same "
+      "requests with --tensor-parallel 1, and report what they print";
   if (own.size() != given.size()) {
     fail(ErrorKind::kDevice,
          "step {} gave sequence {} of the batch {} tokens on its device and {} on that of rank 0: "
-         "the ranks accept "
-         "different drafts, and {}",
+         "the ranks accept different drafts, and {}",
          step, sequence, own.size(), given.size(), kRemedy);
   }
   const auto [ours, theirs] = std::ranges::mismatch(own, given);
