@@ -17,6 +17,7 @@ namespace encore {
 //   uniform(5)      five sequences of one token each: a decode step
 //   uniform(5, 4)   five sequences of four tokens each: one token and three drafts
 //   mixed(300, 5)   300 tokens of five sequences, divided in any way: a step with prompts in it
+//   mixed(300, 5, 3)   the same, and those that generate may have up to three drafts each
 //
 // A scheduler asks for the shape that it needs; a launch has that shape padded up to a size of the
 // ladder (runtime::choose). Both are StepKeys.
@@ -24,18 +25,22 @@ struct StepKey {
   int64_t tokens = 0;         // T
   int64_t sequences = 0;      // B
   std::optional<int> q = {};  // tokens of each sequence of a uniform step; absent: a mixed step
+  int drafts = 0;             // that a sequence of a mixed step may have; 0 in a uniform one
 
   static StepKey uniform(int64_t sequences, int64_t q = 1) {
     return {sequences * q, sequences, static_cast<int>(q)};
   }
-  static StepKey mixed(int64_t tokens, int64_t sequences) { return {tokens, sequences, {}}; }
+  static StepKey mixed(int64_t tokens, int64_t sequences, int64_t drafts = 0) {
+    return {tokens, sequences, {}, static_cast<int>(drafts)};
+  }
 
   [[nodiscard]] bool is_uniform() const { return q.has_value(); }
-  // A uniform step has logits behind each of its tokens, and a mixed one behind as many tokens of each
-  // sequence as a sequence may have drafts, and one more. `num_drafts`: that the program has at most. A uniform
-  // step of one token a sequence guesses nothing; in a mixed one, some sequences guess and others read.
-  [[nodiscard]] ir::Sizes sizes(int64_t num_drafts = 0) const {
-    const int64_t num_logits = q.value_or(1 + num_drafts);  // of a sequence
+  // Rows of logits of a sequence: a uniform step has them behind each of its tokens, and a mixed one behind as many
+  // tokens of each sequence as a sequence may have drafts, and one more.
+  [[nodiscard]] int64_t logits_each() const { return q.value_or(1 + drafts); }
+  // Where a sequence has logits behind one token alone, nobody guesses; in a mixed step in which some do, others read.
+  [[nodiscard]] ir::Sizes sizes() const {
+    const int64_t num_logits = logits_each();
     ir::Sizes sizes{tokens, sequences, sequences * num_logits};
     if (num_logits > 1) sizes.guessing = sequences;
     if (q.value_or(1) == 1) sizes.unguessed = tokens;

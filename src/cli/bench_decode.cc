@@ -201,7 +201,7 @@ struct DecodeSpeed {
 // The sizes of a decode step, with the most drafts that it may have.
 ir::Sizes sizes_of_step(const Bench& bench, int64_t batch) {
   const int64_t num_drafts = bench.model->limits().num_drafts;
-  return runtime::sizes_of(bench.model->program(), StepKey::uniform(batch, 1 + num_drafts));
+  return StepKey::uniform(batch, 1 + num_drafts).sizes();
 }
 
 // Bytes of K and V that a step reads of each token: the model's, and the draft model's in each of its passes.

@@ -171,8 +171,7 @@ std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const BenchLadderOpt
   for (const diagnose::TrialStep::Sequence& sequence : step.sequences)
     work = work + measure::KvWork::of(sequence.past, sequence.count);
   const passes::Program& program = bench.model->executor().loaded().program;
-  return measure::node_floors(
-      program.graph, runtime::sizes_of(program, step.key(bench.model->limits())), work, best);
+  return measure::node_floors(program.graph, step.key(bench.model->limits()).sizes(), work, best);
 }
 
 // The smallest step that is launched at each bucket. One token alone is a decode step.

@@ -119,9 +119,8 @@ void bench_prefill(const BenchPrefillOptions& given) {
     adapter_times = {.without_ms = ms_without_adapters(options, load, modes.back())};
   Bench bench = open_bench(options, load, options.context + 1);
   const int64_t tokens = options.batch * options.context;
-  const measure::StepCost cost = measure::step_cost(
-      bench.model->program().graph,
-      runtime::sizes_of(bench.model->program(), StepKey::mixed(tokens, options.batch)));
+  const measure::StepCost cost = measure::step_cost(bench.model->program().graph,
+                                                    StepKey::mixed(tokens, options.batch).sizes());
 
   Table table({"mode", "ran", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
   json::array rows;

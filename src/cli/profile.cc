@@ -218,7 +218,7 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
   const measure::DecodingOptions decoding = decoding_options(options, steps);
   const ir::Graph& graph = bench.model->program().graph;
   const ProfiledStep step = profiled_step(options, decoding);
-  const ir::Sizes sizes = runtime::sizes_of(bench.model->program(), step.key());
+  const ir::Sizes sizes = step.key().sizes();
   const measure::Rates best =
       measure::rates(*bench.device, bench.read_bandwidth,
                      measure::total_bytes(measure::node_floors(graph, sizes, step.kv_work(), {})));

@@ -119,7 +119,7 @@ class Rehearsal {
     const StepKey key = step_.key(model_.limits());
     for (size_t i = 0; i < values.size(); ++i) {
       const ir::Value& value = graph.value(values[i]);
-      const Shape shape = value.type.resolve(runtime::sizes_of(program, key));
+      const Shape shape = value.type.resolve(key.sizes());
       const int64_t columns = shape.num_elements_from(1);
       if (auto difference = find_difference(
               {value.name, value.type.dtype, shape.num_elements() / columns, columns},
@@ -261,7 +261,8 @@ Verification verify_recordings(loader::LoadedModel& model) {
   const runtime::Executor& executor = model.executor();
   const runtime::Coverage& coverage = executor.coverage();
   std::vector<StepKey> shapes = uniform_shapes(coverage.sequences, model.limits());
-  for (const StepKey& mixed : mixed_shapes(coverage.mixed_ladder(), coverage.tokens))
+  for (const StepKey& mixed :
+       mixed_shapes(coverage.mixed_ladder(), coverage.tokens, model.limits().num_drafts))
     shapes.push_back(mixed);
   fill_kv(model, kSeed);
   Verification verification;

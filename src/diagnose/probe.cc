@@ -45,8 +45,7 @@ void poison_steps(runtime::Executor& executor, Poison poison) {
     const LoadedProgram& loaded = executor.loaded();
     const auto fill = loaded.program.graph.find_value("fill");
     if (poison == Poison::kNone || !fill) return;
-    const TensorView view =
-        loaded.view(*fill, runtime::sizes_of(loaded.program, executor.choice().key));
+    const TensorView view = loaded.view(*fill, executor.choice().key.sizes());
     executor.stream().fill(view.data, embedding_pattern(poison), view.num_bytes());
   };
 }
@@ -71,8 +70,7 @@ void check_addresses(runtime::Executor& executor) {
 
 std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value) {
   const LoadedProgram& loaded = executor.loaded();
-  const TensorView view =
-      loaded.view(value, runtime::sizes_of(loaded.program, executor.choice().key));
+  const TensorView view = loaded.view(value, executor.choice().key.sizes());
   const int64_t row_bytes = view.row_elements() * size_of(view.dtype);
   std::vector<std::byte> bytes(view.num_rows() * row_bytes);
   for (int64_t row = 0; row < view.num_rows(); ++row) {
@@ -85,8 +83,8 @@ std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value
 
 void read_output(runtime::Executor& executor, int index, void* host, int64_t bytes) {
   const LoadedProgram& loaded = executor.loaded();
-  const TensorView output = loaded.view(loaded.program.graph.outputs()[index],
-                                        runtime::sizes_of(loaded.program, executor.choice().key));
+  const TensorView output =
+      loaded.view(loaded.program.graph.outputs()[index], executor.choice().key.sizes());
   ENCORE_CHECK(bytes <= output.num_bytes());
   runtime::in_step(executor.choice(), [&] {
     loaded.stream.copy_to_host(host, output.data, bytes);

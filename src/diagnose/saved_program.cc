@@ -20,6 +20,7 @@ std::string print_recordings(const runtime::LoadedProgram& loaded) {
     if (part != runtime::StepPart::kWhole) continue;
     text += key.q ? fmt::format("full step of {} sequences, q = {}", key.sequences, *key.q)
                   : fmt::format("mixed step of {} tokens, {} sequences", key.tokens, key.sequences);
+    if (key.drafts > 0) text += fmt::format(", up to {} drafts each", key.drafts);
     text += fmt::format(": {} nodes\n", recording->num_nodes());
   }
   for (const auto& [sequences, recording] : recordings.all_bursts())

@@ -48,6 +48,7 @@ StepKey TrialStep::key(const runtime::Limits& limits) const {
   }
   if (is_uniform && !sequences.empty() && sequences.front().count <= limits.max_q)
     key.q = static_cast<int>(sequences.front().count);
+  if (!key.is_uniform()) key.drafts = drafts;
   return key;
 }
 
@@ -68,6 +69,7 @@ std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const Step
   const int64_t room = std::min(pages_each * page_size, model.limits().max_seq_len);
   int64_t last_window_page = model.num_window_pages() - 1;
   TrialStep step;
+  step.drafts = key.drafts;
   for (int64_t b = 0; b < sequences; ++b) {
     const int64_t count = key.q ? *key.q : mixed_count(key, b);
     if (count < 1 || count > room) return std::nullopt;

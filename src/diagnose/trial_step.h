@@ -24,6 +24,7 @@ struct TrialStep {
     kv::WindowPages window = {};
   };
   std::vector<Sequence> sequences;
+  int drafts = 0;  // that a sequence of a mixed step has room for; none has any
 
   [[nodiscard]] StepKey key(const runtime::Limits& limits) const;
   [[nodiscard]] StepLengths lengths() const;

@@ -374,7 +374,11 @@ bool Engine::can_continue(const sched::Plan& plan) const {
 void Engine::pack(const sched::Plan& plan) {
   runtime::Executor& executor = model_.executor();
   const auto num_rows = static_cast<int64_t>(plan.rows.size());
-  executor.begin({plan.num_tokens(), num_rows, plan.uniform_q(model_.limits().max_q)});
+  const auto q = plan.uniform_q(model_.limits().max_q);
+  // Where nobody guesses beside prompts, the step has a recording without drafts.
+  const bool has_drafts = !q && plan.num_drafts() > 0;
+  executor.begin({plan.num_tokens(), num_rows, q,
+                  has_drafts ? static_cast<int>(model_.limits().num_drafts) : 0});
   InputWriter writer(executor, model_.page_size());
   int32_t index = 0;
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
@@ -496,8 +500,7 @@ void Engine::collect_step(InFlightStep& step) {
   if (step.num_collected > 0) scheduler_.commit(plan_);
   const runtime::TokenRing& ring = model_.executor().output().ring();
   const auto number = step.first + static_cast<runtime::StepNumber>(step.num_collected);
-  const int64_t most_drafts = model_.limits().num_drafts;
-  const int64_t rows_each = most_drafts == 0 ? 1 : step.choice.key.q.value_or(1 + most_drafts);
+  const int64_t rows_each = model_.limits().num_drafts == 0 ? 1 : step.choice.key.logits_each();
   ++step.num_collected;
   counts_.add(step.choice);
   collect_scores(step);
@@ -515,7 +518,7 @@ void Engine::collect_step(InFlightStep& step) {
     }
     const int64_t first = static_cast<int64_t>(b) * rows_each;
     const auto sampled = ring.span(number, static_cast<int64_t>(b), rows_each);
-    if (most_drafts > 0) count_drafts(step, row, std::ssize(sampled) - 1);
+    if (model_.limits().num_drafts > 0) count_drafts(step, row, std::ssize(sampled) - 1);
     if (!loop_.collect_row(row, *sequence, sampled)) continue;
     for (int64_t i = 0; i < std::ssize(sampled); ++i) {
       const int64_t position = sequence->known() - std::ssize(sampled) + i;

@@ -223,8 +223,8 @@ class Loaded {
   LoadedModel& model() { return model_; }
 
  private:
-  static loader::LoadOptions options(model::FormatOptions formats, bool batch_invariant) {
-    loader::LoadOptions options;
+  static LoadOptions options(model::FormatOptions formats, bool batch_invariant) {
+    LoadOptions options;
     options.limits = {.max_num_tokens = 64, .max_batch_size = 1, .max_q = 1, .max_seq_len = 128};
     options.graphs = runtime::Graphs::kNone;
     options.tokens = runtime::Ladder({16, 64});

@@ -81,7 +81,7 @@ class StepCounts {
       return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
     };
     if (key.is_uniform()) return StepKey::uniform(up(key.sequences), *key.q);
-    return StepKey::mixed(up(key.tokens), up(key.sequences));
+    return StepKey::mixed(up(key.tokens), up(key.sequences), key.drafts);
   }
 
   std::map<std::tuple<runtime::Mode, StepKey, runtime::Reason>, StepCount> counts_;

@@ -58,8 +58,7 @@ class ForcedAcceptance : public ::testing::Test {
 TEST_F(ForcedAcceptance, WeightsOfADraftModelAreCountedByItsPasses) {
   const auto weight_bytes = [&](const loader::LoadedModel& model, int64_t q) {
     const passes::Program& program = model.program();
-    return step_cost(program.graph, runtime::sizes_of(program, StepKey::uniform(2, q)))
-        .weight_bytes;
+    return step_cost(program.graph, StepKey::uniform(2, q).sizes()).weight_bytes;
   };
   const auto alone = load(false, false);
   const auto both = load(false, true);

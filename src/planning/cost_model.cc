@@ -123,7 +123,8 @@ RecordingEstimate estimate_recordings(const passes::Program& program,
     pieces_of_tokens.emplace(size, shape);
     pieces_of_sequences.emplace(size, shape);
   }
-  for (const StepKey& shape : mixed_shapes(coverage.mixed_ladder(), coverage.tokens)) {
+  for (const StepKey& shape :
+       mixed_shapes(coverage.mixed_ladder(), coverage.tokens, program.num_drafts())) {
     if (coverage.mixed_full) {
       if (estimate.mixed.empty() || estimate.mixed.back().size != shape.tokens)
         estimate.mixed.push_back(BucketCost{shape.tokens});

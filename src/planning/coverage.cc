@@ -1,6 +1,7 @@
 #include "planning/coverage.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "base/error.h"
@@ -39,7 +40,8 @@ struct MixedSteps {
   StepKey fewest_tokens;  // any of those
 };
 
-MixedSteps mixed_steps(const Limits& limits, const Range& sequences, const Range& tokens) {
+MixedSteps mixed_steps(const Limits& limits, const Range& sequences, const Range& tokens,
+                       int64_t drafts) {
   MixedSteps steps;
   const int64_t max_q = std::min(limits.max_q, limits.max_seq_len);
   // All sequences at their longest is a uniform step where that is so short.
@@ -48,8 +50,9 @@ MixedSteps mixed_steps(const Limits& limits, const Range& sequences, const Range
     const int64_t first = std::max(tokens.first, (b == 1 ? max_q : b) + 1);
     const int64_t last = std::min(tokens.last, b * limits.max_seq_len - is_uniform_at_most);
     if (first > last) continue;
-    if (steps.count == 0) steps.first = steps.fewest_tokens = StepKey::mixed(first, b);
-    if (first < steps.fewest_tokens.tokens) steps.fewest_tokens = StepKey::mixed(first, b);
+    const StepKey step = StepKey::mixed(first, b, drafts);
+    if (steps.count == 0) steps.first = steps.fewest_tokens = step;
+    if (first < steps.fewest_tokens.tokens) steps.fewest_tokens = step;
     steps.count += last - first + 1;
   }
   return steps;
@@ -141,11 +144,14 @@ CoverageReport cover(const Limits& limits, const Coverage& coverage) {
     for (const int64_t q : limits.uniform_qs(b))
       if (q <= limits.max_seq_len) counter.add(StepKey::uniform(b, q));
   }
+  const std::set<int64_t> mixed_drafts{0, limits.num_drafts};
   const std::vector<Range> token_cells = cells(coverage.tokens, limits.mixed_tokens());
   for (const Range& sequences : cells(coverage.mixed_ladder(), limits.max_batch_size)) {
     for (const Range& tokens : token_cells) {
-      const MixedSteps steps = mixed_steps(limits, sequences, tokens);
-      if (steps.count > 0) counter.add(steps);
+      for (const int64_t drafts : mixed_drafts) {
+        const MixedSteps steps = mixed_steps(limits, sequences, tokens, drafts);
+        if (steps.count > 0) counter.add(steps);
+      }
     }
   }
   return counter.finish();

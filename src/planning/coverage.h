@@ -2,7 +2,7 @@
 //
 // Admissible are, with B sequences from 1 to max_batch_size,
 //   uniform   B x q tokens, q from 1 to max_q and 1 + num_drafts, up to max_num_tokens
-//   mixed     T tokens, more than B (one sequence: more than max_q), up to mixed_tokens()
+//   mixed     T tokens, more than B (one sequence: more than max_q), up to mixed_tokens(), without drafts and with
 // and no more than max_seq_len of one sequence.
 // Each goes through `choose`; mixed steps that share a bucket of T and one of B differ in padding
 // alone, and the first of them goes for all.

@@ -106,7 +106,7 @@ Case make_case(const StepKey& key, const Coverage& coverage) {
   step.is_above = !tokens || *tokens > coverage.max_num_tokens;
   step.is_inexact =
       !step.is_above && key.is_uniform() && !coverage.pad_uniform && *sequences != key.sequences;
-  if (!step.is_above && !step.is_inexact) step.key = {*tokens, *sequences, key.q};
+  if (!step.is_above && !step.is_inexact) step.key = {*tokens, *sequences, key.q, key.drafts};
   return step;
 }
 
@@ -131,8 +131,10 @@ std::string_view name(Mode mode) {
 std::string describe(const StepKey& step) {
   const char* const plural = step.sequences == 1 ? "" : "s";
   if (!step.is_uniform()) {
-    return fmt::format("a mixed step of {} tokens and {} sequence{}", step.tokens, step.sequences,
-                       plural);
+    const std::string drafts =
+        step.drafts == 0 ? "" : fmt::format(" with up to {} drafts each", step.drafts);
+    return fmt::format("a mixed step of {} tokens and {} sequence{}{}", step.tokens, step.sequences,
+                       plural, drafts);
   }
   if (step.q == 1) return fmt::format("a decode step of {} sequence{}", step.sequences, plural);
   return fmt::format("a step of {} tokens in each of {} sequence{}", *step.q, step.sequences,

@@ -143,7 +143,7 @@ Choice Executor::begin(const StepKey& step) {
     choice_ = choose(step, coverage_);  // not full where the recording failed
   }
   require_replay(step, choice_, coverage_);
-  loaded_.inputs.begin(sizes_of(loaded_.program, step), sizes_of(loaded_.program, choice_.key));
+  loaded_.inputs.begin(step.sizes(), choice_.key.sizes());
   return choice_;
 }
 

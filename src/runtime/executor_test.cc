@@ -98,15 +98,14 @@ class ExecutorTest : public ::testing::Test {
   }
   // y of a step whose x counts from 1: three times the chosen rows.
   std::vector<float> run(const StepKey& step) {
-    const auto [tokens, sequences, q] = step;
     executor_->begin(step);
     const auto x = executor_->inputs().host<float>("x");
-    std::iota(x.begin(), x.begin() + tokens * 4, 1.0F);
+    std::iota(x.begin(), x.begin() + step.tokens * 4, 1.0F);
     const auto rows = executor_->inputs().host<int32_t>("rows");
-    for (int64_t b = 0; b < sequences; ++b)
-      rows[b] = static_cast<int32_t>(tokens - 1 - b);
+    for (int64_t b = 0; b < step.sequences; ++b)
+      rows[b] = static_cast<int32_t>(step.tokens - 1 - b);
     executor_->run({});
-    std::vector<float> y(sequences * 4);
+    std::vector<float> y(step.sequences * 4);
     const TensorView output =
         executor_->loaded().view(program_->graph.outputs()[0], executor_->choice().key.sizes());
     executor_->stream().copy_to_host(y.data(), output.data,

@@ -95,6 +95,17 @@ std::optional<int64_t> Ladder::bucket(int64_t size) const {
   return *place;
 }
 
+namespace {
+
+// With drafts and without them, where there are any.
+void add_mixed(std::vector<StepKey>& shapes, int64_t tokens, int64_t sequences,
+               int64_t num_drafts) {
+  if (num_drafts > 0) shapes.push_back(StepKey::mixed(tokens, sequences, num_drafts));
+  shapes.push_back(StepKey::mixed(tokens, sequences));
+}
+
+}  // namespace
+
 std::vector<StepKey> uniform_shapes(const Ladder& sequences, const Limits& limits) {
   std::vector<StepKey> shapes;
   for (const int64_t size : sequences.sizes() | std::views::reverse) {
@@ -104,7 +115,8 @@ std::vector<StepKey> uniform_shapes(const Ladder& sequences, const Limits& limit
   return shapes;
 }
 
-std::vector<StepKey> mixed_shapes(const Ladder& sequences, const Ladder& tokens) {
+std::vector<StepKey> mixed_shapes(const Ladder& sequences, const Ladder& tokens,
+                                  int64_t num_drafts) {
   std::vector<StepKey> shapes;
   for (const int64_t size : tokens.sizes() | std::views::reverse) {
     // A mixed step has fewer sequences than tokens.
@@ -112,7 +124,7 @@ std::vector<StepKey> mixed_shapes(const Ladder& sequences, const Ladder& tokens)
     auto last = std::lower_bound(sequences.sizes().begin(), sequences.sizes().end(), most);
     if (last != sequences.sizes().end()) ++last;
     for (auto count = std::reverse_iterator(last); count != sequences.sizes().rend(); ++count)
-      shapes.push_back(StepKey::mixed(size, *count));
+      add_mixed(shapes, size, *count, num_drafts);
   }
   return shapes;
 }
@@ -126,12 +138,12 @@ std::vector<StepKey> above_shapes(const Ladder& sequences, const Ladder& tokens,
       add(size);
   };
   halve_down(limits.mixed_tokens(), tokens, [&](int64_t size) {
-    shapes.push_back(StepKey::mixed(size, std::min(size, limits.max_batch_size)));
+    add_mixed(shapes, size, std::min(size, limits.max_batch_size), limits.num_drafts);
   });
   halve_down(limits.max_batch_size, sequences, [&](int64_t size) {
     for (const int64_t q : limits.uniform_qs(size))
       shapes.push_back(StepKey::uniform(size, q));
-    shapes.push_back(StepKey::mixed(std::max(size, limits.mixed_tokens()), size));
+    add_mixed(shapes, std::max(size, limits.mixed_tokens()), size, limits.num_drafts);
   });
   return shapes;
 }

@@ -63,8 +63,9 @@ std::vector<int64_t> sizes_in(std::span<const SizeRange> ranges, int64_t max);
 std::vector<StepKey> uniform_shapes(const Ladder& sequences, const Limits& limits);
 
 // Mixed steps, one a bucket of T and each bucket of B that steps of at most so many tokens are
-// padded to, largest first.
-std::vector<StepKey> mixed_shapes(const Ladder& sequences, const Ladder& tokens);
+// padded to, largest first; where there are drafts, another without them.
+std::vector<StepKey> mixed_shapes(const Ladder& sequences, const Ladder& tokens,
+                                  int64_t num_drafts = 0);
 
 // Steps above the ladders run unpadded at any size: these stand for them, the largest, halves of
 // it, and the smallest. Mixed steps first; none where the ladders reach the limits.

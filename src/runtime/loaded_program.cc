@@ -37,7 +37,7 @@ void LoadedProgram::set_workspace(const std::vector<StepKey>& steps) {
 }
 
 void LoadedProgram::send_padding(const StepKey& step) {
-  inputs.begin({0, 0}, sizes_of(program, step));
+  inputs.begin({0, 0}, step.sizes());
   inputs.send(stream);
 }
 

@@ -91,14 +91,14 @@ TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::S
 
 std::optional<StepKey> step_of(const Program& program, const ir::Node& node, const StepKey& step) {
   const auto index = static_cast<size_t>(&node - program.graph.nodes().data());
-  const int64_t num_drafts = step.q.value_or(1 + program.num_drafts()) - 1;
+  const int64_t num_drafts = step.logits_each() - 1;
   if (!program.least_drafts.empty() && num_drafts < program.least_drafts[index])
     return std::nullopt;
   StepKey own = step;
   for (const ir::ValueId input : node.inputs) {
     const ir::Value& value = program.graph.value(input);
     if (!is_of_some_steps(value)) continue;
-    if (value.type.dims[0].resolve(sizes_of(program, step)) == 0) return std::nullopt;
+    if (value.type.dims[0].resolve(step.sizes()) == 0) return std::nullopt;
     if (value.type.rows() == ir::Symbol::kGuessing) own = StepKey::uniform(step.sequences);
   }
   return own;
@@ -112,10 +112,10 @@ KernelArgs make_args(const Program& program, const ir::Node& node, const StepKey
   args.batch_invariant = program.batch_invariant;
   if (node.op->is_collective) args.exchange_buffer = exchange_buffer(program, node);
   const auto view = [&](ir::ValueId id) {
-    const TensorView view = addresses.view(id, sizes_of(program, step));
+    const TensorView view = addresses.view(id, step.sizes());
     // The op's row at these sizes is what the kernel is given and held to.
     ENCORE_CHECK(program.graph.value(id).kind != ir::ValueKind::kNode ||
-                 view.shape == program.graph.value(id).type.resolve(sizes_of(program, step)));
+                 view.shape == program.graph.value(id).type.resolve(step.sizes()));
     return view;
   };
   args.inputs = node.inputs.map(view);

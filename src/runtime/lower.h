@@ -36,11 +36,6 @@ class Addresses {
 TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
                      std::byte* arena, const Addresses& others);
 
-// The sizes of a step of a program.
-inline ir::Sizes sizes_of(const passes::Program& program, const StepKey& step) {
-  return step.sizes(program.num_drafts());
-}
-
 // The sizes of the step for which a node's kernel is chosen; nothing where the node has no rows in such a step, or is of no
 // use there, and is not launched. Sequences that guess are rows of a token each.
 std::optional<StepKey> step_of(const passes::Program& program, const ir::Node& node,

@@ -37,7 +37,7 @@ class Recorder {
         on_demand_(parts.on_demand),
         options_(options),
         uniform_(uniform_shapes(coverage_.sequences, options.limits)),
-        mixed_(mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens)),
+        mixed_(mixed_shapes(coverage_.mixed_ladder(), coverage_.tokens, options.limits.num_drafts)),
         above_(above_shapes(coverage_.sequences, coverage_.tokens, options.limits)) {}
 
   void record() {
@@ -83,7 +83,8 @@ class Recorder {
       steps.insert(steps.end(), some->begin(), some->end());
     // Above the ladders, and where nothing is padded, steps run at any size.
     const Limits& limits = options_.limits;
-    steps.push_back(StepKey::mixed(limits.max_num_tokens, limits.max_batch_size));
+    for (const int64_t drafts : std::set{int64_t{0}, limits.num_drafts})
+      steps.push_back(StepKey::mixed(limits.max_num_tokens, limits.max_batch_size, drafts));
     const int64_t first = coverage_.pad_uniform ? coverage_.sequences.sizes().back() + 1 : 1;
     for (int64_t size = first; size <= limits.max_batch_size; ++size) {
       for (const int64_t q : limits.uniform_qs(size))

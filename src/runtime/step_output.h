@@ -58,7 +58,7 @@ class StepOutput {
   // A key that is the same for steps that take about the same time.
   static int64_t kind(const Choice& choice) {
     const StepKey& key = choice.key;
-    return key.q ? (key.sequences << 8) + *key.q : -key.tokens;
+    return key.q ? (key.sequences << 8) + *key.q : -(key.tokens << 8) - key.drafts;
   }
 
   LoadedProgram& loaded_;

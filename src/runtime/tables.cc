@@ -36,13 +36,14 @@ passes::UsedSizes Tables::used_sizes(const passes::Segment& segment) const {
 Tables::Key Tables::key(int segment, const StepKey& step) const {
   const auto [by_tokens, by_sequences, by_logits, by_guesses] = used_sizes_[segment];
   const ir::Sizes& most = program_.max_sizes;
-  const bool has_own_logits = step.q.value_or(1) > 1 || program_.num_drafts() > 0;
+  const bool has_own_logits = step.logits_each() > 1;
   const bool by_q =
       !program_.segments[segment].in_pieces || by_guesses || (by_logits && has_own_logits);
   return {segment,
           {.tokens = by_tokens ? step.tokens : most.tokens,
            .sequences = by_sequences ? step.sequences : most.sequences,
-           .q = by_q ? step.q : std::nullopt}};
+           .q = by_q ? step.q : std::nullopt,
+           .drafts = by_q ? step.drafts : 0}};
 }
 
 const std::vector<Launch>& Tables::at(int segment, const StepKey& step) {

@@ -24,7 +24,7 @@ enum class WindowPages : uint8_t { kNone, kOwn };
 HostTensors operands(Random& random, const StepKey& step, int64_t num_drafts = 0,
                      WindowPages window = WindowPages::kNone) {
   using ir::Dim;
-  const ir::Sizes sizes = step.sizes(num_drafts);
+  const ir::Sizes sizes = step.sizes();
   const auto tensor = [&](std::initializer_list<Dim> dims, int64_t first, int64_t last) {
     HostTensor made = random.tensor(type_of(DType::kI32, dims), sizes);
     for (double& value : made.values)
@@ -34,7 +34,7 @@ HostTensors operands(Random& random, const StepKey& step, int64_t num_drafts = 0
   const Dim rows = Dim::sequences();
   const Dim tokens = Dim::tokens();
   const Dim logits = Dim::logits();
-  const int64_t q = step.q.value_or(1 + num_drafts);
+  const int64_t q = step.logits_each();
   const auto where_own = [&](HostTensor own) {
     return window == WindowPages::kOwn ? std::optional(std::move(own)) : std::nullopt;
   };
@@ -153,13 +153,11 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
                     "max_lens", "window_table", "run_until"});
 }
 
-void expect_advances(Device& device, const StepKey& step, const HostTensors& inputs,
-                     int64_t num_drafts = 0) {
+void expect_advances(Device& device, const StepKey& step, const HostTensors& inputs) {
   ir::Attrs attrs;
   attrs.set("page_size", kPageSize);
-  const auto actual = run(
-      device,
-      {.op = "advance", .inputs = inputs, .attrs = attrs, .step = step, .num_drafts = num_drafts});
+  const auto actual =
+      run(device, {.op = "advance", .inputs = inputs, .attrs = attrs, .step = step});
   const auto expected = advanced(inputs, step);
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i)
@@ -220,7 +218,7 @@ TEST_P(OnDevice, AdvanceMovesTheSlotsOfLayersWithPagesOfTheirOwn) {
   for (const int64_t rows : {1, 3, 31, 40}) {
     for (const int64_t q : {1, 2, 5}) {
       const StepKey step = StepKey::uniform(rows, q);
-      expect_advances(device(), step, operands(random_, step, 0, WindowPages::kOwn));
+      expect_advances(device(), step, operands(random_, step, WindowPages::kOwn));
     }
   }
   const StepKey mixed = StepKey::mixed(57, 6);
@@ -231,8 +229,8 @@ TEST_P(OnDevice, AdvanceOnlyPublishesTheTokensOfAMixedStep) {
   const StepKey step = StepKey::mixed(57, 6);
   expect_advances(device(), step, operands(random_, step));
   for (const int64_t num_drafts : {1, 4}) {
-    const StepKey mixed = StepKey::mixed(180, 31);
-    expect_advances(device(), mixed, operands(random_, mixed, num_drafts), num_drafts);
+    const StepKey mixed = StepKey::mixed(180, 31, num_drafts);
+    expect_advances(device(), mixed, operands(random_, mixed));
   }
 }
 

@@ -110,11 +110,11 @@ TEST_P(OnDevice, BeginDraftsGivesTheLastTokenOfEachSequenceThatTakesDrafts) {
 
 // The outputs of begin_drafts in a step whose sequence b guesses drafts[b] tokens.
 std::array<std::vector<double>, 12> begun(Chain& chain, const std::vector<int64_t>& counts,
-                                          const std::vector<int64_t>& drafts, int64_t num_drafts) {
+                                          const std::vector<int64_t>& drafts) {
   std::array<std::vector<double>, 12> expected;
   auto& [ids, logits_rows, lengths, last_ids, last_positions, last_slots, last_lens, starts,
          read_ids, read_positions, read_slots, read_lens] = expected;
-  const int64_t num_logits = chain.step.q.value_or(1 + num_drafts);
+  const int64_t num_logits = chain.step.logits_each();
   for (size_t t = 0; t < chain.inputs["ids"].values.size(); ++t)
     ids.push_back(chain.known_id(t));
   read_ids = ids;
@@ -158,16 +158,13 @@ TEST_P(OnDevice, BeginDraftsGivesTheTokensOfSequencesThatGuessNothingToRead) {
     StepKey step;
     std::vector<int64_t> counts;
     std::vector<int64_t> drafts = {};  // of them, guessed
-    int64_t num_drafts = 0;
   };
   // In a mixed step, some sequences guess.
-  for (const auto& [step, counts, drafts, num_drafts] :
-       {Case{StepKey::uniform(7), std::vector<int64_t>(7, 1)},
-        Case{StepKey::mixed(90, 5), {60, 1, 20, 2, 1}},
-        Case{StepKey::mixed(90, 8),
-             {4, 30, 20, 4, 3, 1, 1, 1},
-             std::vector<int64_t>{3, 0, 0, 3, 2, 0, 0, 0},
-             3}}) {
+  for (const auto& [step, counts, drafts] : {Case{StepKey::uniform(7), std::vector<int64_t>(7, 1)},
+                                             Case{StepKey::mixed(90, 5), {60, 1, 20, 2, 1}},
+                                             Case{StepKey::mixed(90, 8, 3),
+                                                  {4, 30, 20, 4, 3, 1, 1, 1},
+                                                  std::vector<int64_t>{3, 0, 0, 3, 2, 0, 0, 0}}}) {
     std::vector<int64_t> guessed = drafts;
     guessed.resize(counts.size());
     Chain chain(random_, step, counts);
@@ -175,11 +172,9 @@ TEST_P(OnDevice, BeginDraftsGivesTheTokensOfSequencesThatGuessNothingToRead) {
       const auto last = static_cast<std::ptrdiff_t>(chain.inputs["last_rows"].values[b]);
       std::fill_n(chain.inputs["ids"].values.begin() + last + 1 - guessed[b], guessed[b], -1);
     }
-    const auto actual = run(device(), {.op = "begin_drafts",
-                                       .inputs = chain.inputs,
-                                       .step = chain.step,
-                                       .num_drafts = num_drafts});
-    const auto expected = begun(chain, counts, guessed, num_drafts);
+    const auto actual =
+        run(device(), {.op = "begin_drafts", .inputs = chain.inputs, .step = chain.step});
+    const auto expected = begun(chain, counts, guessed);
     ASSERT_EQ(actual.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i)
       EXPECT_EQ(actual[i].tensor.values, expected[i]) << "output " << i;
@@ -199,7 +194,7 @@ std::vector<double> window_slots(std::vector<double> slots) {
 TEST_P(OnDevice, BeginDraftsGivesSlotsOfWindowsWhereItGivesSlots) {
   for (const auto& [step, counts] : {std::pair{StepKey::uniform(9, 3), std::vector<int64_t>(9, 3)},
                                      {StepKey::uniform(7), std::vector<int64_t>(7, 1)},
-                                     {StepKey::mixed(90, 8), {4, 30, 20, 4, 3, 1, 1, 1}}}) {
+                                     {StepKey::mixed(90, 8, 3), {4, 30, 20, 4, 3, 1, 1, 1}}}) {
     Chain chain(random_, step, counts);
     if (!step.is_uniform()) {
       for (const int64_t first : {1, 55})  // of the sequences of four tokens
@@ -210,8 +205,7 @@ TEST_P(OnDevice, BeginDraftsGivesSlotsOfWindowsWhereItGivesSlots) {
     HostTensors inputs = chain.inputs;
     inputs.add("window_slots", of_windows, true);
     const auto run_on = [&](const HostTensors& operands) {
-      return run(device(),
-                 {.op = "begin_drafts", .inputs = operands, .step = step, .num_drafts = 3});
+      return run(device(), {.op = "begin_drafts", .inputs = operands, .step = step});
     };
     const auto without = run_on(chain.inputs);
     const auto with = run_on(inputs);
@@ -232,8 +226,9 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
   constexpr int64_t kRows = 10;
   for (const auto& [q, is_mixed] : {std::pair{2, false}, {5, false}, {5, true}}) {
     for (int64_t place = 1; place < q; ++place) {
-      const StepKey step = is_mixed ? StepKey::mixed(kRows * q, kRows) : StepKey::uniform(kRows, q);
-      const ir::Sizes sizes = step.sizes(q - 1);
+      const StepKey step =
+          is_mixed ? StepKey::mixed(kRows * q, kRows, q - 1) : StepKey::uniform(kRows, q);
+      const ir::Sizes sizes = step.sizes();
       Chain chain(random_, step, std::vector<int64_t>(kRows, q));
       const auto of_sequences = [&] {
         return tensor_of(type_of(DType::kI32, {Dim::guessing()}), sizes,
@@ -270,11 +265,8 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
       ir::Attrs attrs;
       attrs.set("place", place);
       attrs.set("page_size", kChainPageSize);
-      const auto actual = run(device(), {.op = "extend_drafts",
-                                         .inputs = inputs,
-                                         .attrs = attrs,
-                                         .step = step,
-                                         .num_drafts = q - 1});
+      const auto actual =
+          run(device(), {.op = "extend_drafts", .inputs = inputs, .attrs = attrs, .step = step});
       ASSERT_EQ(actual.size(), 5U);
       EXPECT_EQ(actual[0].tensor.values, ids);
       for (size_t i = 0; i < moved.size(); ++i)
@@ -286,11 +278,8 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
         page += kPagesOfWindows;
       inputs.add("window_slots", of_sequences(), true);
       inputs.add("window_table", window_table, true);
-      const auto with_windows = run(device(), {.op = "extend_drafts",
-                                               .inputs = inputs,
-                                               .attrs = attrs,
-                                               .step = step,
-                                               .num_drafts = q - 1});
+      const auto with_windows =
+          run(device(), {.op = "extend_drafts", .inputs = inputs, .attrs = attrs, .step = step});
       ASSERT_EQ(with_windows.size(), 6U);
       for (const auto& [place, of_window] : {std::pair{3, false}, {4, true}}) {
         std::vector<double> expected = moved[2];

@@ -219,7 +219,6 @@ std::vector<Output> run(Device& device, const OpCase& c) {
   check.inputs = uploaded.views;
   check.attrs = c.attrs;
   check.step = c.step;
-  check.num_drafts = c.num_drafts;
   check.lengths = c.lengths;
   check.in_place = c.in_place;
   check.row_gap = c.output_gap;

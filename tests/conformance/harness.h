@@ -76,7 +76,6 @@ struct OpCase {
   std::set<std::string_view> on_host = {};  // inputs in memory of the host
   ir::Attrs attrs;
   StepKey step;
-  int64_t num_drafts = 0;  // of the program
   StepLengths lengths;
   std::vector<ir::InPlace> in_place;
   int64_t output_gap = 0;

@@ -93,21 +93,17 @@ struct Lookup {
     return {text.end() - count, text.end()};
   }
 
-  // `num_drafts`: of the program, for a mixed step.
-  void expect(Device& device, int64_t max_match, int64_t num_drafts = 0) const {
+  void expect(Device& device, int64_t max_match) const {
     ir::Attrs attrs;
     attrs.set("max_match", max_match);
-    const auto actual = run(device, {.op = "lookup_drafts",
-                                     .inputs = inputs,
-                                     .attrs = attrs,
-                                     .step = step,
-                                     .num_drafts = num_drafts});
+    const auto actual =
+        run(device, {.op = "lookup_drafts", .inputs = inputs, .attrs = attrs, .step = step});
     ASSERT_EQ(actual.size(), 4U);
     HostTensor ids = inputs["ids"];
     HostTensor cache = inputs["token_cache"];
     std::vector<double> rows;
     std::vector<double> lengths;
-    const int64_t num_logits = step.q.value_or(1 + num_drafts);
+    const int64_t num_logits = step.logits_each();
     for (double& id : ids.values) {
       if (id <= -2) id = inputs["last_tokens"].values[static_cast<size_t>(-2 - id)];
     }
@@ -164,8 +160,8 @@ TEST_P(OnDevice, LookupDraftsKeepsTheTokensOfStepsWithoutDrafts) {
 TEST_P(OnDevice, LookupDraftsGuessesForSomeSequencesOfAMixedStep) {
   for (const int64_t max_match : {1, 3, 8}) {
     const std::vector<int64_t> counts{5, 60, 1, 4, 5, 5, 20, 3};
-    Lookup(random_, StepKey::mixed(120, 8), counts, 2, {4, 0, 0, 3, 4, 4, 0, 2})
-        .expect(device(), max_match, 4);
+    Lookup(random_, StepKey::mixed(120, 8, 4), counts, 2, {4, 0, 0, 3, 4, 4, 0, 2})
+        .expect(device(), max_match);
   }
 }
 

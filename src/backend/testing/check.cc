@@ -111,7 +111,7 @@ void Bench::place_outputs() {
   for (size_t i = 0; i < types_.size(); ++i) {
     Output output;
     output.view = TensorView(nullptr, types_.values()[i].dtype,
-                             types_.values()[i].resolve(check_.step.sizes(check_.num_drafts)));
+                             types_.values()[i].resolve(check_.step.sizes()));
     output.input = input_under(types_.name(i));
     if (output.input) {
       output.view.row_stride = inputs_[*output.input].row_stride;

@@ -17,7 +17,6 @@ struct KernelCheck {
   Views inputs;  // in the device's memory; mutated inputs are copied first
   ir::Attrs attrs;
   StepKey step;
-  int64_t num_drafts = 0;  // of the program, which mixed steps have rows of logits for
   StepLengths lengths;
   std::vector<ir::InPlace> in_place;  // reuse to try, besides what the op mutates
   int64_t row_gap = 0;                // Units: elements between rows of outputs
