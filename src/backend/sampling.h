@@ -33,8 +33,8 @@ struct SamplingParams {
   float repetition_penalty = 1;
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  int32_t num_logprobs = -1;  // likeliest tokens to name beside the chosen one; -1: not even that
-  int32_t unused = 0;
+  int32_t num_logprobs = -1;   // likeliest tokens to name beside the chosen one; -1: not even that
+  int32_t without_drafts = 0;  // 1: nothing is guessed for the sequence
   int64_t seed = 0;
 
   [[nodiscard]] ENCORE_HOST_DEVICE constexpr bool is_greedy() const {
@@ -65,9 +65,11 @@ struct SamplingRow {
   int32_t mask = -1;       // its row of token_masks; -1: every token may be chosen
   int32_t num_stops = 0;   // stop tokens that its row of stop_tokens has no room for
 
-  // May tokens behind the next one be guessed and checked in the same step? What depends on the
-  // tokens between, counts or a grammar, would not know the guesses.
-  [[nodiscard]] ENCORE_HOST_DEVICE bool takes_drafts() const { return state < 0 && mask < 0; }
+  // May tokens behind the next one be guessed and checked in the same step? A grammar, which the host asks, would
+  // not know the guesses.
+  [[nodiscard]] ENCORE_HOST_DEVICE bool takes_drafts() const {
+    return mask < 0 && params.without_drafts == 0;
+  }
 
   // Are the logits of a sequence of `length` tokens changed before one is chosen? 0: no sequence.
   [[nodiscard]] ENCORE_HOST_DEVICE bool adjusts(int32_t length) const {

@@ -148,7 +148,7 @@ std::variant<SequenceId, Rejection> Engine::add(Request request,
       .priority = request.priority,
       .tokens = std::move(request.prompt),
       .max_length = prompt_length + request.max_tokens,
-      .takes_drafts = !state.matcher && !needs_state(state),
+      .takes_drafts = !state.matcher && request.sampling.without_drafts == 0,
       .chain = *std::move(chain),
       .max_cached = state.is_to_be_scored(0) ? std::optional<int64_t>(0) : std::nullopt,
   });

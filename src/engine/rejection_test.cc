@@ -73,17 +73,34 @@ class RejectionTest : public testing::DeviceTest {
     return answers;
   }
 
+  // Are texts of requests like that as likely with drafts, of each kind, as without?
+  void expect_as_likely(const sample::SamplingParams& sampling,
+                        const std::vector<TokenBias>& biases);
+
   int64_t num_accepted_ = 0;  // of the last answers
 };
 INSTANTIATE_TEST_SUITE_P(Devices, RejectionTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(RejectionTest, TextsAreAsLikelyAsThoseWithoutDrafts) {
+  expect_as_likely({.temperature = 0.8F, .top_p = 0.95F}, {});
+}
+
+// The choice of a token depends on those in front of it in the same step.
+TEST_P(RejectionTest, TextsWithPenaltiesAndBiasesAreAsLikelyAsThoseWithoutDrafts) {
+  expect_as_likely({.temperature = 0.8F, .repetition_penalty = 1.2F, .frequency_penalty = 0.5F},
+                   {{3, 1.5F}, {7, -2}});
+}
+
+void RejectionTest::expect_as_likely(const sample::SamplingParams& sampling,
+                                     const std::vector<TokenBias>& biases) {
   constexpr int64_t kTokens = 5;
   std::vector<Request> requests;
   for (int64_t seed = 0; seed < (is_thorough() ? 1500 : 500); ++seed) {
     Request request{.prompt = {3, 7, 1, 3, 7, 1, 3, 7}, .max_tokens = kTokens};
-    request.sampling = {.temperature = 0.8F, .top_p = 0.95F, .seed = seed};
+    request.sampling = sampling;
+    request.sampling.seed = seed;
+    request.token_bias = biases;
     requests.push_back(std::move(request));
   }
   const auto counts = [&](Guesses guesses, int64_t first_seed) {
@@ -99,7 +116,7 @@ TEST_P(RejectionTest, TextsAreAsLikelyAsThoseWithoutDrafts) {
   const auto expected = counts(Guesses::kNobody, 0);
   for (const Guesses guesses : {Guesses::kLookup, Guesses::kDraftModel}) {
     const auto actual = counts(guesses, 100000);
-    EXPECT_GT(num_accepted_, std::ssize(requests) / 10);
+    EXPECT_GT(num_accepted_, std::ssize(requests) / 20);
     ChiSquare difference;
     for (size_t place = 0; place < kTokens; ++place)
       difference.add_pair(expected[place], actual[place]);
@@ -107,8 +124,7 @@ TEST_P(RejectionTest, TextsAreAsLikelyAsThoseWithoutDrafts) {
   }
 }
 
-// At temperature 0 and with one token kept nothing is drawn; sequences whose logits depend on penalties or biases
-// take no drafts.
+// At temperature 0 and with one token kept nothing is drawn, with penalties and biases either.
 TEST_P(RejectionTest, RequestsThatDrawNothingOrTakeNoDraftsGetToTheBitWhatTheyGetWithout) {
   std::vector<Request> requests;
   for (int64_t number = 0; number < 48; ++number) {
@@ -122,8 +138,10 @@ TEST_P(RejectionTest, RequestsThatDrawNothingOrTakeNoDraftsGetToTheBitWhatTheyGe
     sampling.temperature = 0.9F;
     if (number % 4 == 0) sampling.temperature = 0;
     if (number % 4 == 1) sampling.top_k = 1;
-    if (number % 4 == 2) sampling.presence_penalty = 0.4F;
-    if (number % 4 == 3) request.token_bias = {{token(3), -2.0F}};
+    if (number % 4 == 2) sampling.without_drafts = 1;
+    if (number % 4 == 3) sampling.temperature = 0;
+    if (number % 8 < 4) sampling.presence_penalty = 0.4F;
+    if (number % 8 == 3) request.token_bias = {{token(3), -2.0F}};
     if (number % 3 == 0) sampling.num_logprobs = 2;
     if (number % 5 == 0) request.stop_tokens = {token(11), token(13)};
     if (number % 7 == 0) request.min_tokens = 3;

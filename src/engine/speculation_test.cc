@@ -322,9 +322,8 @@ TEST_P(SpeculationTest, SequencesThatGenerateGuessBesideThePromptsOfOthers) {
 TEST_P(SpeculationTest, SequencesThatTakeNoDraftsHaveOneTokenOfAMixedStep) {
   const auto model = load(3);
   Engine engine(*model, {});
-  (void)engine.add({.prompt = RequestDice(1).tokens(5),
-                    .max_tokens = 20,
-                    .sampling = {.repetition_penalty = 1.2F}});
+  (void)engine.add(
+      {.prompt = RequestDice(1).tokens(5), .max_tokens = 20, .sampling = {.without_drafts = 1}});
   (void)engine.add({.prompt = RequestDice(2).tokens(5), .max_tokens = 20});
   const auto step = [&] { return engine.step([](const Generated&) {}); };
   for (int i = 0; i < 3; ++i)

@@ -57,8 +57,8 @@ constexpr std::array kRows = {
                   "ThreeWaysTest.StepsAgreeBitForBitWithKvInFp8"},
     Compatibility{
         "speculation (drafts looked up in the text)", kWhole,
-        "drafts are made, checked and counted by launches of the step; rows with penalties, "
-        "biases or a grammar take none",
+        "drafts are made, checked and counted by launches of the step; rows with a grammar take "
+        "none",
         "SpeculationTest.RequestsGetToTheBitWhatTheyGetWithoutDrafts"},
     Compatibility{
         "speculation by a draft model", kWhole,
@@ -67,6 +67,18 @@ constexpr std::array kRows = {
     Compatibility{"drafts that are accepted by rejection sampling", kWhole,
                   "distributions of drafts stay on the device until they are decided on",
                   "ThreeWaysTest.StepsWhoseDraftsAreAcceptedByRejectionSamplingGiveTheSameTokens"},
+    Compatibility{
+        "drafts with penalties and biases", kWhole,
+        "a row of logits counts the drafts in front of it; what is right is counted at the end",
+        "RejectionTest.TextsWithPenaltiesAndBiasesAreAsLikelyAsThoseWithoutDrafts"},
+    Compatibility{
+        "drafts in bursts", kWhole,
+        "a burst repeats steps with drafts as others; another number of drafts is another burst",
+        "SpeculationTest.BurstsHaveDraftsAndChangeTheirNumberInBetween"},
+    Compatibility{"numbers of drafts that each step chooses (auto)", kWhole,
+                  "each number, and none, has recordings of its own",
+                  "RandomEngineTest."
+                  "WhereStepsChooseTheirDraftsEachRequestGetsWhatItGetsAloneWithoutAny"},
     Compatibility{"a draft model with a prefix cache, and with preemption", kWhole,
                   "a page holds K and V of both models",
                   "SpeculationTest.ADraftModelThatIsTheModelIsRightWhereverATextGoesOn"},

@@ -85,47 +85,36 @@ class DraftSampling {
  public:
   DraftSampling(Builder& b, const GraphOptions& options, ValueId sampling)
       : b_(b), sampling_(sampling), rejects_(options.acceptance == Acceptance::kRejection) {
-    const auto persistent = [&](std::string_view name, ir::Type type) {
-      return b.graph().add_value(ir::ValueKind::kPersistent, std::string(kDraftPrefix).append(name),
-                                 std::move(type));
-    };
-    const int64_t vocabulary = options.draft->config.vocab_size;
-    // Sequences whose logits are adjusted, or whose tokens are counted, take no drafts: nothing is counted
-    // here.
-    kept_ = rejects_
-                ? persistent("probs", {DType::kF32,
-                                       {options.num_drafts, options.max_batch_size, vocabulary}})
-                : persistent("token_counts", {DType::kI32, {1, vocabulary}});
+    if (!rejects_) return;
+    probs_ = b.graph().add_value(
+        ir::ValueKind::kPersistent, std::string(kDraftPrefix) + "probs",
+        {DType::kF32,
+         {options.num_drafts, options.max_batch_size, options.draft->config.vocab_size}});
   }
 
   // The draft in that place behind each row's sequence of `lens` tokens.
   ValueId next(ValueId logits, ValueId lens, int64_t place) {
-    const Values sampled = rejects_ ? b_.call("sample_draft",
-                                              {{"logits", logits},
-                                               {"sampling", sampling_},
-                                               {"lens", lens},
-                                               {"draft_probs", kept_}},
-                                              {{"place", place}}, "draft.next")
-                                    : b_.call("sample",
-                                              {{"logits", logits},
-                                               {"adjusted", logits},
-                                               {"sampling", sampling_},
-                                               {"kv_lens", lens},
-                                               {"token_counts", kept_}},
-                                              {}, "draft.next");
-    kept_ = sampled[rejects_ ? "draft_probs" : "token_counts"];
+    if (!rejects_) {
+      return b_.call(
+          "sample",
+          {{"logits", logits}, {"adjusted", logits}, {"sampling", sampling_}, {"kv_lens", lens}},
+          {}, "draft.next")["next"];
+    }
+    const Values sampled = b_.call(
+        "sample_draft",
+        {{"logits", logits}, {"sampling", sampling_}, {"lens", lens}, {"draft_probs", *probs_}},
+        {{"place", place}}, "draft.next");
+    probs_ = sampled["draft_probs"];
     return sampled["next"];
   }
   // The distributions that the drafts were drawn from, where they are kept.
-  [[nodiscard]] std::optional<ValueId> probs() const {
-    return rejects_ ? std::optional(kept_) : std::nullopt;
-  }
+  [[nodiscard]] const std::optional<ValueId>& probs() const { return probs_; }
 
  private:
   Builder& b_;
   ValueId sampling_;
   bool rejects_;
-  ValueId kept_;
+  std::optional<ValueId> probs_;
 };
 
 }  // namespace

@@ -116,7 +116,8 @@ ValueId trace_candidates(Trace& trace, ValueId logits, ValueId adjusted, const V
 }
 
 // The token of each row of logits. Those of several ranks are gathered, or candidates merged
-// (trace_candidates). `drafts`: those that are accepted by rejection sampling; null where none are.
+// (trace_candidates). `drafts`: those of a program with any; null where there are none. With drafts, only `advance`
+// knows which tokens count.
 ValueId sample(Trace& trace, ValueId logits, const Values& sampling, ValueId kv_lens,
                const Values* drafts) {
   Builder& b = trace.b;
@@ -127,7 +128,9 @@ ValueId sample(Trace& trace, ValueId logits, const Values& sampling, ValueId kv_
                                    {"stop_tokens", sampling["stop_tokens"]},
                                    {"token_counts", sampling["token_counts"]},
                                    {"token_bias", sampling["token_bias"]},
-                                   {"token_masks", sampling["token_masks"]}},
+                                   {"token_masks", sampling["token_masks"]},
+                                   {"ids", drafts ? drafts->find("ids") : nullptr},
+                                   {"logits_rows", drafts ? drafts->find("logits_rows") : nullptr}},
                                   {}, "adjusted")["adjusted"];
   std::optional<ValueId> candidates;
   if (merges_candidates(trace))
@@ -137,10 +140,10 @@ ValueId sample(Trace& trace, ValueId logits, const Values& sampling, ValueId kv_
                          {"adjusted", adjusted},
                          {"sampling", sampling["sampling"]},
                          {"kv_lens", kv_lens},
-                         {"token_counts", sampling["token_counts"]},
+                         {"token_counts", drafts ? nullptr : sampling.find("token_counts")},
                          {"candidates", candidates}},
                         {}, "next")["next"];
-  if (drafts != nullptr) {
+  if (rejects_drafts(trace.options)) {
     next = b.call("accept",
                   {{"next", next},
                    {"logits", logits},
@@ -239,8 +242,7 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
   scale_kv_weights(graph, options.kv_scales);
   if (!sampling) sampling = add_sampling(graph, config, options);
   const ValueId logits = gather_sampled(trace, own, *sampling, lengths);
-  const ValueId next =
-      sample(trace, logits, *sampling, lengths, rejects_drafts(options) ? &*drafts : nullptr);
+  const ValueId next = sample(trace, logits, *sampling, lengths, drafts ? &*drafts : nullptr);
   graph.add_output(next);
   graph.add_output(logits);
   graph.add_output(attended.o);
@@ -262,6 +264,8 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
           {"slots", slots},
           {"window_slots", trace.window ? &trace.window->slots : nullptr},
           {"kv_lens", batch.kv_lens},
+          {"sampling", drafts ? sampling->find("sampling") : nullptr},
+          {"token_counts", drafts ? sampling->find("token_counts") : nullptr},
           {"last_tokens", *last_tokens},
           {"step_clock", (*sampling)["step_clock"]},
           {"token_ring", token_ring},

@@ -297,6 +297,8 @@ void infer_sample_draft(const Types& in, const Attrs& attrs, Types&) {
 void infer_advance(const Types& in, const Attrs& attrs, Types&) {
   require_ring(in, "token_ring");
   require_window_pair(in);
+  require((in.find("token_counts") == nullptr) == (in.find("sampling") == nullptr),
+          "sampling and token_counts together");
   require(attrs.get_int("page_size") > 0, "a page_size above 0");
 }
 
@@ -541,17 +543,20 @@ std::vector<Op> rows() {
       // chosen behind it.
       //
       // sampling[b] is a SamplingRow (backend/sampling.h). A row with a `state` adds the biases of
-      // token_bias[state], then applies the penalties by token_counts[state]; in one with a `mask`,
+      // token_bias[state], then applies the penalties by token_counts[state], in which the tokens of its
+      // sequence's rows behind the first, up to its own, count as generated once more: ids at the
+      // logits_rows of those, as they are drafts. In one with a `mask`,
       // tokens whose bit in token_masks[mask] is 0 become -infinity; where kv_lens[l] < min_length,
       // its stop tokens do: those of stop_tokens[b] and the first num_stops of token_bias[state].
       // The other rows are not written.
       {.name = "adjust_logits",
        .inputs = "logits f32[L,V], sampling i32[B,W], kv_lens i32[L], stop_tokens i32[B,N], "
-                 "token_counts i32[M,V], token_bias i32[M,K,2], token_masks i32[M,V/32]",
+                 "token_counts i32[M,V], token_bias i32[M,K,2], token_masks i32[M,V/32], "
+                 "ids? i32[T], logits_rows? i32[L]",
        .outputs = "adjusted = logits",
        .awaits_host = true},
       // A row that adjust_logits writes is taken from there, and its token counts as generated once
-      // more if kv_lens[l] > 0. temperature 0, or below f32's least normal number: the first index
+      // more in token_counts, if that is there and kv_lens[l] > 0. temperature 0, or below f32's least normal number: the first index
       // of the largest logit. Else, among the tokens that the row's SamplingParams keep, the
       // largest of logit / temperature + Gumbel noise, drawn by Philox4x32-10 from (seed,
       // kv_lens[l], token). NaN logits never win; a row without a number gives token 0.
@@ -561,8 +566,8 @@ std::vector<Op> rows() {
       // left out, and of the others the largest score wins.
       {.name = "sample",
        .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
-                 "token_counts i32[M,V], candidates? f32[L,N]",
-       .outputs = "next i32[L], token_counts"},
+                 "token_counts? i32[M,V], candidates? f32[L,N]",
+       .outputs = "next i32[L], token_counts?"},
       // Ranks tell each other two things of their columns, `columns` from `first_column` on, so that they find the
       // tokens that `sample` finds with all logits. The first is a rank's largest logit, adjusted where the row
       // is, and the first token that has it, as a number. Without a number there it is -infinity, and -1 or the
@@ -680,7 +685,8 @@ std::vector<Op> rows() {
       // and behind each draft that is equal to the token before it, where `lengths` lets one be
       // chosen there, one more; none follows a stop token or one that makes the sequence max_lens[b]
       // tokens long. `logits_rows` says which row's id a draft is. token_ring[step_clock[0] mod E] has the span in the places of its rows of
-      // logits, and -1 behind it; last_tokens[b] becomes its last token. The clock and, as a release
+      // logits, and -1 behind it; last_tokens[b] becomes its last token. With `token_counts`, each token of the
+      // span counts as generated once more in the row that sampling[b] names, if any. The clock and, as a release
       // to the host, ring_marks[0] count one more step.
       //
       // In a uniform step of q = L/B, row b with kv_lens[b] > 0 moves on: its first id becomes that
@@ -700,11 +706,12 @@ std::vector<Op> rows() {
            "page_table i32[M,N], "
            "window_table? i32[M,N], stop_tokens i32[B,C], "
            "max_lens i32[B], ids i32[T], positions i32[T], slots i32[T], window_slots? i32[T], "
-           "kv_lens i32[B], "
+           "kv_lens i32[B], sampling? i32[B,W], token_counts? i32[M,V], "
            "last_tokens i32[M], step_clock i32[2], token_ring i32[E,G], ring_marks i32[32], "
            "run_until? i32[1]",
-       .outputs = "ids, positions, slots, window_slots?, kv_lens, last_tokens, step_clock, "
-                  "token_ring, ring_marks",
+       .outputs =
+           "ids, positions, slots, window_slots?, kv_lens, token_counts?, last_tokens, step_clock, "
+           "token_ring, ring_marks",
        .attrs = {{"page_size", int64_t{1}}},
        .infer = infer_advance},
 

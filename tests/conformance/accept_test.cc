@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include "backend/random.h"
 #include "backend/sampling.h"
@@ -22,6 +24,9 @@ using ir::Dim;
 constexpr int64_t kVocabulary = 16;
 constexpr int64_t kDrafts = 2;
 constexpr int64_t kEach = 1 + kDrafts;  // rows of logits of a sequence
+// As token_counts has them: a token of the prompt, one that was generated, one that was both.
+const std::vector<int32_t> kCounted = {0, kInPrompt, 2, kInPrompt + 1, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                       0, 0,         0};
 
 // How a sequence chooses tokens, and who guesses them.
 struct Choosing {
@@ -118,6 +123,7 @@ class Step {
       SamplingRow row{.params = choosing_.params};
       row.params.seed = first_seed + b;
       row.min_length = choosing_.is_adjusted ? 1000 : 0;
+      row.state = choosing_.params.has_penalties() ? static_cast<int32_t>(b) : -1;
       const auto words = std::bit_cast<std::array<int32_t, kSamplingWords>>(row);
       std::copy(words.begin(), words.end(), sampling_.row(b));
     }
@@ -128,16 +134,15 @@ class Step {
     }
     for (int64_t place = 1; place <= kDrafts; ++place)
       guess(place);
+    if (choosing_.params.has_penalties()) adjust();
     next_ = filled({Dim::logits()}, key_.sizes());
-    next_.values =
-        run(device_, {.op = "sample",
-                      .inputs = {{"logits", logits_},
-                                 {"adjusted", adjusted_},
-                                 {"sampling", sampling_},
-                                 {"kv_lens", kv_lens_},
-                                 {"token_counts", filled({1, kVocabulary}, key_.sizes())}},
-                      .step = key_})[0]
-            .tensor.values;
+    next_.values = run(device_, {.op = "sample",
+                                 .inputs = {{"logits", logits_},
+                                            {"adjusted", adjusted_},
+                                            {"sampling", sampling_},
+                                            {"kv_lens", kv_lens_}},
+                                 .step = key_})[0]
+                       .tensor.values;
     HostTensors inputs = {{"next", next_},         {"logits", logits_},   {"adjusted", adjusted_},
                           {"sampling", sampling_}, {"kv_lens", kv_lens_}, {"ids", ids_},
                           {"logits_rows", rows_}};
@@ -148,6 +153,16 @@ class Step {
   [[nodiscard]] int64_t num_sequences() const { return key_.sequences; }
   [[nodiscard]] std::vector<double> expected(int64_t place) const {
     return distribution(target_[static_cast<size_t>(place)], choosing_.params);
+  }
+  // Behind these tokens of the step, which count.
+  [[nodiscard]] std::vector<double> expected(int64_t place, std::span<const int64_t> before) const {
+    std::vector<double> logits = target_[static_cast<size_t>(place)];
+    std::vector<int32_t> counts = kCounted;
+    for (const int64_t token : before)
+      ++counts[static_cast<size_t>(token)];
+    for (size_t i = 0; i < logits.size(); ++i)
+      logits[i] = penalized(static_cast<float>(logits[i]), counts[i], choosing_.params);
+    return distribution(logits, choosing_.params);
   }
   [[nodiscard]] std::vector<double> guessed(int64_t place) const {
     return distribution(draft_[static_cast<size_t>(place)], choosing_.params);
@@ -180,6 +195,25 @@ class Step {
       }
     }
     return tensor_of(type_of(DType::kF32, {rows, std::ssize(places[0])}), key_.sizes(), values);
+  }
+  // Each sequence has had the same tokens so far, kCounted.
+  void adjust() {
+    HostTensor counts = filled({key_.sequences, kVocabulary}, key_.sizes());
+    for (int64_t b = 0; b < key_.sequences; ++b)
+      std::ranges::copy(kCounted, counts.row(b));
+    adjusted_.values =
+        run(device_, {.op = "adjust_logits",
+                      .inputs = {{"logits", logits_},
+                                 {"sampling", sampling_},
+                                 {"kv_lens", kv_lens_},
+                                 {"stop_tokens", filled({Dim::sequences(), 1}, key_.sizes(), -1)},
+                                 {"token_counts", counts},
+                                 {"token_bias", filled({key_.sequences, 1, 2}, key_.sizes(), -1)},
+                                 {"token_masks", filled({key_.sequences, 1}, key_.sizes(), -1)},
+                                 {"ids", ids_},
+                                 {"logits_rows", rows_}},
+                      .step = key_})[0]
+            .tensor.values;
   }
   void guess(int64_t place) {
     HostTensor guesses = filled({Dim::guessing()}, key_.sizes());
@@ -267,6 +301,51 @@ TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWhateverIsGuessed) {
     EXPECT_GT(behind_another.p(), 0.001) << "p " << behind_another.p() << ", tokens behind others";
     EXPECT_GT(num_accepted, num_tokens / 100);
     RecordProperty(choosing.name, std::to_string(std::min(alone.p(), behind_another.p())));
+  }
+}
+
+// What a token is drawn from goes by the tokens that came in front of it, those of the same step, too.
+TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWherePenaltiesGoByTheDrafts) {
+  constexpr int64_t kSequences = 5000;
+  const SamplingParams penalties{.temperature = 1,
+                                 .repetition_penalty = 1.5F,
+                                 .presence_penalty = 0.8F,
+                                 .frequency_penalty = 0.6F};
+  for (const Choosing& choosing :
+       {Choosing{"a draft model", penalties}, Choosing{"looked up", penalties, 0}}) {
+    SCOPED_TRACE(choosing.name);
+    Step step(device(), random_, choosing, kSequences);
+    std::map<std::vector<int64_t>, std::vector<int64_t>> counts;  // by the tokens in front
+    int64_t num_tokens = 0;
+    int64_t num_accepted = 0;
+    for (int64_t turn = 0; num_tokens < wanted_tokens(); ++turn) {
+      step.run_with(1 + turn * kSequences);
+      for (int64_t b = 0; b < kSequences; ++b) {
+        std::vector<int64_t> before;
+        for (int64_t place = 0; place < kEach; ++place) {
+          const int64_t token = step.next(b, place);
+          ASSERT_TRUE(token >= 0 && token < kVocabulary);
+          auto& behind = counts.try_emplace(before, kVocabulary).first->second;
+          ++behind[static_cast<size_t>(token)];
+          ++num_tokens;
+          before.push_back(token);
+          if (place == kDrafts || step.draft(b, place) != token) break;
+          ++num_accepted;
+        }
+      }
+    }
+    ChiSquare difference;
+    int64_t num_compared = 0;
+    for (const auto& [before, behind] : counts) {
+      const int64_t seen = std::accumulate(behind.begin(), behind.end(), int64_t{0});
+      if (seen < 10) continue;
+      difference.add(behind, step.expected(std::ssize(before), before));
+      ++num_compared;
+    }
+    EXPECT_GT(num_compared, 10);
+    EXPECT_GT(difference.p(), 0.001) << "p " << difference.p() << " of " << num_tokens << " tokens";
+    EXPECT_GT(num_accepted, num_tokens / 100);
+    RecordProperty(choosing.name, std::to_string(difference.p()));
   }
 }
 

@@ -2,9 +2,11 @@
 #include "backend/advance.h"
 
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 
+#include "backend/sampling.h"
 #include "harness.h"
 
 namespace encore::conformance {
@@ -14,15 +16,18 @@ constexpr int64_t kPageSize = 16;
 constexpr int64_t kMaxPages = 4;
 constexpr int64_t kMaxSequences = 40;  // M
 constexpr int64_t kTokenRingSteps = 8;
+constexpr int64_t kState = offsetof(SamplingRow, state) / sizeof(int32_t);
 
 using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
 // Whether some layers have pages of their own.
 enum class WindowPages : uint8_t { kNone, kOwn };
+// Whether tokens are counted here, as in programs with drafts.
+enum class Counting : uint8_t { kNone, kOfSpans };
 
-// All are i32. A step of several rows of logits a sequence has drafts. `num_drafts`: of a mixed step.
-HostTensors operands(Random& random, const StepKey& step, int64_t num_drafts = 0,
-                     WindowPages window = WindowPages::kNone) {
+// All are i32. A step of several rows of logits a sequence has drafts.
+HostTensors operands(Random& random, const StepKey& step, WindowPages window = WindowPages::kNone,
+                     Counting counting = Counting::kNone) {
   using ir::Dim;
   const ir::Sizes sizes = step.sizes();
   const auto tensor = [&](std::initializer_list<Dim> dims, int64_t first, int64_t last) {
@@ -38,6 +43,12 @@ HostTensors operands(Random& random, const StepKey& step, int64_t num_drafts = 0
   const auto where_own = [&](HostTensor own) {
     return window == WindowPages::kOwn ? std::optional(std::move(own)) : std::nullopt;
   };
+  const auto where_counted = [&](HostTensor own) {
+    return counting == Counting::kOfSpans ? std::optional(std::move(own)) : std::nullopt;
+  };
+  HostTensor sampling = tensor({rows, kSamplingWords}, 0, 0);
+  for (int64_t b = 0; b < step.sequences; ++b)
+    sampling.row(b)[kState] = static_cast<double>(b % 3 == 1 ? -1 : kMaxSequences - 1 - b);
   HostTensors made{{"next", tensor({logits}, 0, 30)},
                    {"page_table", tensor({kMaxSequences, kMaxPages}, -1, 8)},
                    {"window_table", where_own(tensor({kMaxSequences, kMaxPages}, -1, 8))},
@@ -48,11 +59,13 @@ HostTensors operands(Random& random, const StepKey& step, int64_t num_drafts = 0
                    {"slots", tensor({tokens}, 0, 60)},
                    {"window_slots", where_own(tensor({tokens}, 0, 60))},
                    {"kv_lens", tensor({rows}, q - 1, kMaxPages * kPageSize)},
+                   {"sampling", where_counted(sampling)},
+                   {"token_counts", where_counted(tensor({kMaxSequences, 31}, 0, 3))},
                    {"last_tokens", tensor({kMaxSequences}, 0, 30)},
                    {"step_clock", tensor({2}, 0, 100)},
                    {"token_ring", tensor({kTokenRingSteps, kMaxSequences * q}, 0, 30)},
                    {"ring_marks", tensor({32}, 90, 110)}};
-  if (q == 1) return made;
+  if (q == 1 && counting == Counting::kNone) return made;
   // Most drafts are right, in most rows; some sequences take none, and in a mixed step some have fewer.
   HostTensor lengths = tensor({logits}, 0, 0);
   HostTensor rows_of_logits = tensor({logits}, 0, 0);
@@ -114,6 +127,12 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
     for (int64_t j = 0; j < num_each; ++j)
       ring[b * num_each + j] = j < count ? next[j] : -1;
     t["last_tokens"].values[b] = next[count - 1];
+    if (const HostTensor* const sampling = t.find("sampling")) {
+      const int64_t state = sampling->integer(b * kSamplingWords + kState);
+      const bool is_counted = state >= 0 && lengths->values[b * num_each] > 0;
+      for (int64_t j = 0; is_counted && j < count; ++j)
+        ++t["token_counts"].row(state)[static_cast<int64_t>(next[j])];
+    }
     if (!moves_rows || kv_len == 0) continue;
     const auto page_of = [&](int64_t position) {
       return position >= kMaxPages * kPageSize
@@ -150,7 +169,7 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
   t["step_clock"].values[1] = any_left && run_until > static_cast<double>(steps + 1) ? 1 : 0;
   t["ring_marks"].values[kPublished] = static_cast<double>(steps + 1);
   return t.without({"next", "logits_rows", "lengths", "acceptance", "page_table", "stop_tokens",
-                    "max_lens", "window_table", "run_until"});
+                    "max_lens", "window_table", "sampling", "run_until"});
 }
 
 void expect_advances(Device& device, const StepKey& step, const HostTensors& inputs) {
@@ -222,7 +241,15 @@ TEST_P(OnDevice, AdvanceMovesTheSlotsOfLayersWithPagesOfTheirOwn) {
     }
   }
   const StepKey mixed = StepKey::mixed(57, 6);
-  expect_advances(device(), mixed, operands(random_, mixed, 0, WindowPages::kOwn));
+  expect_advances(device(), mixed, operands(random_, mixed, WindowPages::kOwn));
+}
+
+TEST_P(OnDevice, AdvanceCountsTheTokensOfSpansForThoseWhoseChoiceGoesByThem) {
+  for (const StepKey& step : {StepKey::uniform(31), StepKey::uniform(31, 2), StepKey::uniform(9, 5),
+                              StepKey::mixed(57, 6), StepKey::mixed(180, 31, 4)}) {
+    for (const WindowPages window : {WindowPages::kNone, WindowPages::kOwn})
+      expect_advances(device(), step, operands(random_, step, window, Counting::kOfSpans));
+  }
 }
 
 TEST_P(OnDevice, AdvanceOnlyPublishesTheTokensOfAMixedStep) {

@@ -48,7 +48,7 @@ struct Chain {
             is_sampled ? -2 - random.integer(0, kMaxChains - 1) : random.integer(0, 99));
       }
       SamplingRow sampling;
-      if (b % 4 == 1) sampling.state = 2;
+      if (b % 4 == 1) sampling.params.without_drafts = 1;
       if (b % 4 == 2) sampling.mask = 0;
       const auto words =
           std::bit_cast<std::array<int32_t, static_cast<size_t>(kSamplingWords)>>(sampling);

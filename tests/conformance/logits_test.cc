@@ -91,10 +91,15 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
 }
 
 // As ops.cc says, in floats: the same bits on every device.
-std::vector<double> adjusted_row(const OpCase& c, int64_t b) {
+std::vector<double> adjusted_row(const OpCase& c, int64_t l) {
   const int64_t vocabulary = c.inputs["logits"].shape[1];
+  const int64_t each = c.inputs["logits"].num_rows() / c.inputs["sampling"].num_rows();
+  const int64_t b = l / each;
   const auto row = take<SamplingRow>(c.inputs["sampling"].row(b));
-  std::vector<float> logits(c.inputs["logits"].row(b), c.inputs["logits"].row(b) + vocabulary);
+  std::vector<float> logits(c.inputs["logits"].row(l), c.inputs["logits"].row(l) + vocabulary);
+  std::vector<int32_t> drafted(static_cast<size_t>(vocabulary));
+  for (int64_t draft = b * each + 1; draft <= l; ++draft)
+    ++drafted[c.inputs["ids"].integer(c.inputs["logits_rows"].integer(draft))];
   if (row.state >= 0) {
     for (int64_t k = row.num_stops; k < kMostBiases; ++k) {
       const auto bias = take<TokenBias>(c.inputs["token_bias"].row(row.state) + 2 * k);
@@ -103,18 +108,18 @@ std::vector<double> adjusted_row(const OpCase& c, int64_t b) {
     }
     for (int64_t i = 0; i < vocabulary; ++i) {
       const auto count = static_cast<int32_t>(c.inputs["token_counts"].row(row.state)[i]);
-      logits[i] = penalized(logits[i], count, row.params);
+      logits[i] = penalized(logits[i], count + drafted[i], row.params);
     }
   }
   for (int64_t i = 0; row.mask >= 0 && i < vocabulary; ++i) {
     const auto word = static_cast<int32_t>(c.inputs["token_masks"].row(row.mask)[i / 32]);
     if ((static_cast<uint32_t>(word) >> (i % 32) & 1U) == 0) logits[i] = -INFINITY;
   }
-  for (int64_t k = 0; c.inputs["kv_lens"].values[b] < row.min_length && k < 3; ++k) {
+  for (int64_t k = 0; c.inputs["kv_lens"].values[l] < row.min_length && k < 3; ++k) {
     const auto stop = static_cast<int64_t>(c.inputs["stop_tokens"].row(b)[k]);
     if (stop >= 0) logits[stop] = -INFINITY;
   }
-  for (int64_t k = 0; c.inputs["kv_lens"].values[b] < row.min_length && k < row.num_stops; ++k)
+  for (int64_t k = 0; c.inputs["kv_lens"].values[l] < row.min_length && k < row.num_stops; ++k)
     logits[take<TokenBias>(c.inputs["token_bias"].row(row.state) + 2 * k).token] = -INFINITY;
   return {logits.begin(), logits.end()};
 }
@@ -126,6 +131,44 @@ TEST_P(OnDevice, AdjustLogitsAppliesBiasesPenaltiesMasksAndStopTokensToWhoAsks) 
     for (const int64_t b : {1, 2, 4, 6}) {
       const double* actual = y[0].tensor.row(b);
       EXPECT_EQ(std::vector<double>(actual, actual + vocabulary), adjusted_row(c, b)) << b;
+    }
+  }
+}
+
+// The sequences of adjust_case() with drafts: the count of a token grows along them.
+TEST_P(OnDevice, AdjustLogitsCountsTheDraftsInFrontOfARow) {
+  for (const int64_t vocabulary : cases(kVocabularies, 5)) {
+    for (const int64_t q : {1, 2, 6, 17}) {
+      OpCase c = adjust_case(random_, vocabulary);
+      c.step = StepKey::uniform(c.step.sequences, q);
+      const ir::Sizes sizes = c.step.sizes();
+      HostTensor lengths = filled({Dim::logits()}, sizes);
+      HostTensor ids = filled({Dim::tokens()}, sizes);
+      HostTensor rows = filled({Dim::logits()}, sizes);
+      for (int64_t l = 0; l < sizes.logits; ++l) {
+        lengths.values[l] = l / q == 5 ? 0 : static_cast<double>(10 + l % q);
+        rows.values[l] = static_cast<double>(sizes.tokens - 1 - l);
+        ids.values[l] =
+            static_cast<double>(random_.integer(0, std::min<int64_t>(3, vocabulary - 1)));
+      }
+      c.inputs["logits"] =
+          random_.tensor(type_of(DType::kF32, {Dim::logits(), vocabulary}), sizes, 3);
+      c.inputs["kv_lens"] = lengths;
+      c.inputs.add("ids", ids, true);
+      c.inputs.add("logits_rows", rows, true);
+      // Behind a draft, row 2's stop tokens may come.
+      c.may_skip = [q](std::string_view, int64_t l) {
+        const int64_t b = l / q;
+        return b == 0 || (b == 2 && l % q > 0) || b == 3 || b == 5;
+      };
+      const std::vector<Output> y = run(device(), c);
+      for (const int64_t b : {1, 4, 6}) {
+        for (int64_t l = b * q; l < (b + 1) * q; ++l) {
+          const double* actual = y[0].tensor.row(l);
+          EXPECT_EQ(std::vector<double>(actual, actual + vocabulary), adjusted_row(c, l))
+              << "row " << l << ", q " << q;
+        }
+      }
     }
   }
 }

@@ -66,7 +66,7 @@ struct Lookup {
         texts.back().push_back(token);
       }
       SamplingRow sampling;
-      if (b % 4 == 1) sampling.state = 2;
+      if (b % 4 == 1) sampling.params.without_drafts = 1;
       if (b % 4 == 2) sampling.mask = 0;
       const auto words =
           std::bit_cast<std::array<int32_t, static_cast<size_t>(kSamplingWords)>>(sampling);

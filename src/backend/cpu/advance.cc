@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "backend/cpu/kernels.h"
+#include "backend/sampling.h"
 
 namespace encore::cpu {
 namespace {
@@ -33,6 +34,8 @@ struct Advance {
       logits_rows = ints("logits_rows");
     }
     if (window_table != nullptr) window_slots = ints("window_slots");
+    token_counts = args.inputs.find("token_counts");
+    if (token_counts != nullptr) sampling = args.inputs["sampling"].as<SamplingRow>();
     acceptance = args.inputs.find("acceptance");
     step = static_cast<uint32_t>(ints("step_clock")[0]);
   }
@@ -63,6 +66,13 @@ struct Advance {
            !ends(b, next[first + count - 1], first_length(b) + count))
       ++count;
     return count;
+  }
+  // Counts the tokens of row b's span, where the choice of later ones goes by that.
+  void count_tokens(int64_t b, int64_t count) const {
+    if (token_counts == nullptr || sampling[b].state < 0 || first_length(b) == 0) return;
+    auto* const counts = token_counts->row<int32_t>(sampling[b].state);
+    for (int64_t j = 0; j < count; ++j)
+      ++counts[next[b * num_each + j]];
   }
   // Row b goes on with the last token of a span, unless that is the last of the sequence or a token
   // behind it has no page. Returns whether it does.
@@ -118,6 +128,8 @@ struct Advance {
   const int32_t* max_lens = nullptr;
   const int32_t* lengths = nullptr;
   const int32_t* logits_rows = nullptr;
+  const TensorView* token_counts = nullptr;  // null: `sample` counts
+  const SamplingRow* sampling = nullptr;
   const TensorView* acceptance = nullptr;  // null: drafts are right where they are equal
   uint32_t step = 0;
   int32_t* ids = nullptr;
@@ -142,6 +154,7 @@ void advance(Pool& /*pool*/, const KernelArgs& args) {
     for (int64_t j = 0; j < a.num_each; ++j)
       published[b * a.num_each + j] = j < count ? tokens[j] : -1;
     last_tokens[b] = tokens[count - 1];
+    a.count_tokens(b, count);
     if (args.step.q == a.num_each && a.kv_lens[b] > 0) any_left |= a.move_on(b, count);
   }
   clock[0] = static_cast<int32_t>(done + 1);
@@ -169,8 +182,9 @@ void write_inputs(Pool& /*pool*/, const KernelArgs& args) {
 
 std::span<const Kernel> advance_kernels() {
   static constexpr std::array kRows = {
-      row<"advance.cpu", advance>("advance", {"logits_rows", "lengths", "acceptance",
-                                              "window_table", "window_slots", "run_until"}),
+      row<"advance.cpu", advance>(
+          "advance", {"logits_rows", "lengths", "acceptance", "window_table", "window_slots",
+                      "sampling", "token_counts", "run_until"}),
       row<"write_inputs.cpu", write_inputs>("write_inputs"),
   };
   return kRows;

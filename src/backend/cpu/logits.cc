@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "backend/cpu/kernels.h"
 #include "backend/sampling.h"
@@ -96,6 +97,26 @@ void write_logprobs(std::span<const float> logits, int32_t chosen, int32_t num_t
     row.top[i] = {tokens[i], log_softmax(logits[tokens[i]])};
 }
 
+// The drafts of row l's sequence whose tokens come in front of the one that it chooses: those of its rows up to l.
+std::vector<int32_t> drafts_before(const KernelArgs& args, int64_t l) {
+  std::vector<int32_t> drafts;
+  const TensorView* const rows = args.inputs.find("logits_rows");
+  if (rows == nullptr) return drafts;
+  const auto* const ids = args.inputs["ids"].as<int32_t>();
+  const int64_t first = l / rows_of_each(args) * rows_of_each(args);
+  for (int64_t draft = first + 1; draft <= l; ++draft)
+    drafts.push_back(ids[rows->as<int32_t>()[draft]]);
+  return drafts;
+}
+
+void penalize(std::span<const int32_t> counts, std::span<const int32_t> drafts,
+              const SamplingParams& params, std::span<float> logits) {
+  for (size_t token = 0; token < logits.size(); ++token) {
+    const auto drafted = std::ranges::count(drafts, static_cast<int32_t>(token));
+    logits[token] = penalized(logits[token], counts[token] + static_cast<int32_t>(drafted), params);
+  }
+}
+
 void adjust_logits(Pool& pool, const KernelArgs& args) {
   const TensorView& given = args.inputs["logits"];
   const auto* const sampling = args.inputs["sampling"].as<SamplingRow>();
@@ -120,9 +141,8 @@ void adjust_logits(Pool& pool, const KernelArgs& args) {
         of_state = {biases.as<TokenBias>() + row.state * biases.shape[1],
                     static_cast<size_t>(biases.shape[1])};
         add_biases(of_state.subspan(static_cast<size_t>(row.num_stops)), logits);
-        const auto* const counts = token_counts.row<int32_t>(row.state);
-        for (size_t token = 0; token < logits.size(); ++token)
-          logits[token] = penalized(logits[token], counts[token], row.params);
+        const std::span<const int32_t> counts(token_counts.row<int32_t>(row.state), logits.size());
+        penalize(counts, drafts_before(args, l), row.params, logits);
       }
       if (row.mask >= 0) forbid(masks.row<int32_t>(row.mask), logits);
       if (length >= row.min_length) continue;
@@ -182,7 +202,7 @@ void write_token_state(Pool& pool, const KernelArgs& args) {
 
 std::span<const Kernel> logits_kernels() {
   static constexpr std::array kRows = {
-      row<"adjust_logits.cpu", adjust_logits>("adjust_logits"),
+      row<"adjust_logits.cpu", adjust_logits>("adjust_logits", {"ids", "logits_rows"}),
       row<"log_probs.cpu", log_probs>("log_probs"),
       row<"write_token_state.cpu", write_token_state>("write_token_state"),
   };

@@ -187,7 +187,7 @@ void own_candidates(Pool& pool, const KernelArgs& args) {
 void sample(Pool& pool, const KernelArgs& args) {
   const int64_t vocabulary = args.inputs["logits"].row_elements();
   const TensorView* const candidates = args.inputs.find("candidates");
-  const TensorView& token_counts = args.inputs["token_counts"];
+  const TensorView* const token_counts = args.inputs.find("token_counts");
   auto* const tokens = args.outputs["next"].as<int32_t>();
   for_each_row(
       pool, args, [&](const float* logits, const SamplingRow& row, int32_t kv_len, int64_t l) {
@@ -196,7 +196,8 @@ void sample(Pool& pool, const KernelArgs& args) {
         } else {
           tokens[l] = sample_row(logits, vocabulary, row.params, kv_len);
         }
-        if (row.state >= 0 && kv_len > 0) ++token_counts.row<int32_t>(row.state)[tokens[l]];
+        if (token_counts != nullptr && row.state >= 0 && kv_len > 0)
+          ++token_counts->row<int32_t>(row.state)[tokens[l]];
       });
 }
 
@@ -204,7 +205,7 @@ void sample(Pool& pool, const KernelArgs& args) {
 
 std::span<const Kernel> sample_kernels() {
   static constexpr std::array kRows = {
-      row<"sample.cpu", sample>("sample", {"candidates"}),
+      row<"sample.cpu", sample>("sample", {"token_counts", "candidates"}),
       row<"own_largest.cpu", own_largest>("own_largest"),
       row<"own_candidates.cpu", own_candidates>("own_candidates"),
   };

@@ -14,6 +14,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/memory_order.cuh"
+#include "backend/sampling.h"
 
 namespace encore::cuda {
 namespace {
@@ -50,6 +51,9 @@ struct Advance {
   int num_rates;
   const int32_t* window_table;  // null: all layers have the same pages
   int32_t* window_slots;
+  const SamplingRow* sampling;
+  int32_t* token_counts;  // null: `sample` counts
+  int vocabulary;
   const uint32_t* run_until;  // that the ranks agree on; null: the host's mark
 };
 
@@ -102,6 +106,15 @@ __device__ __forceinline__ bool move_on(const Advance& a, int row, const Row& ol
   return !last;
 }
 
+// Counts the first tokens that a row chose, where the choice of later ones goes by that. `length`: before them.
+__device__ __forceinline__ void count_tokens(const Advance& a, int row, int length, int count) {
+  if (a.token_counts == nullptr || length == 0 || a.sampling[row].state < 0) return;
+  int32_t* const counts =
+      a.token_counts + static_cast<int64_t>(a.sampling[row].state) * a.vocabulary;
+  for (int j = 0; j < count; ++j)
+    ++counts[a.next[row * a.num_each + j]];
+}
+
 // The step is done, and its tokens are written.
 __device__ __forceinline__ void publish(const Advance& a, uint32_t done, uint32_t run_until,
                                         bool any_left) {
@@ -126,6 +139,7 @@ __global__ void __launch_bounds__(kMaxThreads) advance_kernel(const __grid_const
     const int32_t token = a.next[row];
     ring[row] = token;
     a.last_tokens[row] = token;
+    if (a.token_counts != nullptr) count_tokens(a, row, a.lengths[row], 1);
     if (!a.moves_rows) continue;
     any_left |= move_on(a, row, row < static_cast<int>(blockDim.x) ? first : Row(a, row), token);
   }
@@ -163,6 +177,7 @@ __device__ bool advance_span(const Advance& a, int row, uint32_t done, int32_t* 
   for (int j = 0; j < a.num_each; ++j)
     ring[first + j] = j < count ? a.next[first + j] : -1;
   a.last_tokens[row] = token;
+  count_tokens(a, row, a.lengths[first], count);
   if (kv_len == 0 || !a.moves_rows) return false;
 
   const int position = length + count - 1;
@@ -213,6 +228,7 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
   const TensorView* const acceptance = args.inputs.find("acceptance");
   const TensorView* const window_table = args.inputs.find("window_table");
   const TensorView* const run_until = args.inputs.find("run_until");
+  const TensorView* const token_counts = args.inputs.find("token_counts");
   const Advance advance{
       .next = in("next"),
       .page_table = in("page_table"),
@@ -240,6 +256,10 @@ BoundLaunch bind(Device& /*device*/, const KernelArgs& args) {
       .num_rates = acceptance == nullptr ? 0 : size("acceptance", 0),
       .window_table = window_table == nullptr ? nullptr : window_table->as<const int32_t>(),
       .window_slots = window_table == nullptr ? nullptr : in("window_slots"),
+      .sampling =
+          token_counts == nullptr ? nullptr : args.inputs["sampling"].as<const SamplingRow>(),
+      .token_counts = token_counts == nullptr ? nullptr : token_counts->as<int32_t>(),
+      .vocabulary = token_counts == nullptr ? 0 : size("token_counts", 1),
       .run_until = run_until == nullptr ? nullptr : run_until->as<const uint32_t>()};
   const auto threads =
       static_cast<unsigned>(std::clamp<int64_t>(round_up(advance.num_rows, 32), 32, kMaxThreads));
@@ -351,7 +371,8 @@ std::span<const Kernel> advance_kernels() {
        nullptr,
        nullptr,
        bind,
-       {"logits_rows", "lengths", "acceptance", "window_table", "window_slots", "run_until"}},
+       {"logits_rows", "lengths", "acceptance", "window_table", "window_slots", "sampling",
+        "token_counts", "run_until"}},
       {"write_inputs", "write_inputs.rows", nullptr, nullptr, bind_write_inputs},
   }};
   return kRows;

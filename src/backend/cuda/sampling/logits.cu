@@ -45,6 +45,8 @@ struct AdjustParams {
   int num_mask_words = 0;
   int vocabulary = 0;
   int rows_each = 1;  // rows of logits of a sequence
+  const int32_t* ids = nullptr;
+  const int32_t* logits_rows = nullptr;  // of programs with drafts
 };
 
 // A block's part of a row. Its first token is a multiple of 32.
@@ -57,11 +59,37 @@ struct Slice {
   [[nodiscard]] __device__ bool has(int token) const { return token >= first && token < end; }
 };
 
+// The counts of tokens in front of the one that a row chooses: the sequence's, and its drafts up to that row.
+struct Counts {
+  static constexpr int kMostDrafts = 64;
+
+  const int32_t* known = nullptr;
+  const int32_t* drafts = nullptr;  // shared memory
+  int num_drafts = 0;
+
+  [[nodiscard]] __device__ int32_t operator[](int token) const {
+    int32_t count = known[token];
+    for (int j = 0; j < num_drafts; ++j)
+      count += drafts[j] == token ? 1 : 0;
+    return count;
+  }
+};
+
+// REQUIRES: all threads of the block call it.
+__device__ Counts counts_of(const AdjustParams& params, const SamplingRow& row, int l,
+                            int32_t (&drafts)[Counts::kMostDrafts]) {
+  const int place = params.logits_rows == nullptr ? 0 : l % params.rows_each;
+  for (int j = static_cast<int>(threadIdx.x); j < place; j += kAdjustThreads)
+    drafts[j] = params.ids[params.logits_rows[l - place + 1 + j]];
+  __syncthreads();
+  return {params.token_counts + static_cast<int64_t>(row.state) * params.vocabulary, drafts, place};
+}
+
 // Tokens with a bias are computed once more from the model's logits, behind all others.
-__device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& row,
+__device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& row, int l,
                                 const Slice& slice) {
-  const int32_t* const counts =
-      params.token_counts + static_cast<int64_t>(row.state) * params.vocabulary;
+  __shared__ int32_t drafts[Counts::kMostDrafts];
+  const Counts counts = counts_of(params, row, l, drafts);
   for (int i = slice.first + static_cast<int>(threadIdx.x); i < slice.end; i += kAdjustThreads)
     slice.adjusted[i] = penalized(slice.logits[i], counts[i], row.params);
   __syncthreads();
@@ -122,7 +150,7 @@ __global__ void __launch_bounds__(kAdjustThreads)
   slice.logits = params.logits + l * params.logits_stride;
   slice.adjusted = params.adjusted + l * params.adjusted_stride;
   if (row.state >= 0) {
-    adjust_by_state(params, row, slice);
+    adjust_by_state(params, row, static_cast<int>(l), slice);
   } else {
     for (int i = slice.first + static_cast<int>(threadIdx.x); i < slice.end; i += kAdjustThreads)
       slice.adjusted[i] = slice.logits[i];
@@ -164,6 +192,11 @@ BoundLaunch bind_adjust_logits(Device& /*device*/, const KernelArgs& args) {
   params.num_biases = static_cast<int>(args.inputs["token_bias"].shape[1]);
   params.vocabulary = static_cast<int>(args.inputs["logits"].row_elements());
   params.rows_each = rows_of_each(args);
+  if (const TensorView* rows = args.inputs.find("logits_rows")) {
+    params.logits_rows = rows->as<const int32_t>();
+    params.ids = args.inputs["ids"].as<const int32_t>();
+    ENCORE_CHECK(params.rows_each <= Counts::kMostDrafts);
+  }
   const Grid grid{
       .blocks = dim3(kAdjustBlocks, static_cast<unsigned>(args.outputs["adjusted"].num_rows())),
       .threads = kAdjustThreads};
@@ -361,7 +394,12 @@ BoundLaunch bind_write_token_state(Device& /*device*/, const KernelArgs& args) {
 
 std::span<const Kernel> logits_kernels() {
   static constexpr std::array<Kernel, 3> kRows = {{
-      {"adjust_logits", "adjust_logits.slices", nullptr, nullptr, bind_adjust_logits},
+      {"adjust_logits",
+       "adjust_logits.slices",
+       nullptr,
+       nullptr,
+       bind_adjust_logits,
+       {"ids", "logits_rows"}},
       {"log_probs", "log_probs.block", nullptr, nullptr, bind_log_probs},
       {"write_token_state", "write_token_state.block", nullptr, nullptr, bind_write_token_state},
   }};

@@ -34,7 +34,7 @@ struct SampleParams {
   float unit = 0;        // of a bin's weights: a token at its lower bound
   const SamplingRow* sampling = nullptr;
   const int32_t* kv_lens = nullptr;
-  int32_t* token_counts = nullptr;
+  int32_t* token_counts = nullptr;  // null: nothing is counted
   int32_t* tokens = nullptr;
   int32_t rows_each = 1;                        // rows of logits of a sequence
   const SampleCandidate* candidates = nullptr;  // of all ranks
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   if (cluster.block_rank() != 0 || threadIdx.x != 0) return;
   const int32_t token = token_of(best);
   params.tokens[index] = token;
-  if (sampling.state >= 0 && choice.kv_len > 0)
+  if (params.token_counts != nullptr && sampling.state >= 0 && choice.kv_len > 0)
     ++params.token_counts[static_cast<int64_t>(sampling.state) * params.vocabulary + token];
 }
 
@@ -220,7 +220,8 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   params.unit = std::ldexp(1.0F, std::min(22, 32 - static_cast<int>(std::bit_width(most))));
   params.sampling = args.inputs["sampling"].as<const SamplingRow>();
   params.kv_lens = args.inputs["kv_lens"].as<const int32_t>();
-  params.token_counts = args.inputs["token_counts"].as<int32_t>();
+  if (const TensorView* counts = args.inputs.find("token_counts"))
+    params.token_counts = counts->as<int32_t>();
   params.tokens = args.outputs["next"].as<int32_t>();
   params.rows_each = static_cast<int32_t>(logits.num_rows() /
                                           std::max<int64_t>(1, args.inputs["sampling"].num_rows()));
@@ -244,7 +245,7 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
 
 std::span<const Kernel> sample_kernels() {
   static constexpr std::array<Kernel, 1> kRows = {
-      {{"sample", "sample.cluster", nullptr, nullptr, bind, {"candidates"}}}};
+      {{"sample", "sample.cluster", nullptr, nullptr, bind, {"token_counts", "candidates"}}}};
   return kRows;
 }
 
