@@ -32,13 +32,13 @@ struct UsedSizes {
 };
 
 // A run of consecutive nodes [first, last) between splits (split_segments says where). Its rows are
-// all tokens or all of sequences, so one size says how to record it, and q where it has logits behind
-// several tokens of each.
+// all tokens or all of sequences, so one size says how to record it, and the number of drafts where it has logits
+// behind several tokens of each, or is for steps that guess, or for those that do not.
 struct Segment {
   int first = 0;
   int last = 0;
-  // False: pieces leave it out, as its launch depends on T, B and q together, as only some steps have
-  // it, or as the program is split there. Recordings of whole steps take it.
+  // False: pieces leave it out, as its launch depends on T and B together, or as the program is split there.
+  // Recordings of whole steps take it.
   bool in_pieces = true;
   ir::Symbol rows = ir::Symbol::kTokens;
 

@@ -32,14 +32,15 @@ class Cutter {
     if (!node.op->is_view) {
       const auto [tokens, sequences, logits, guesses] = used_sizes(program_.graph, node);
       const Symbol rows = tokens ? Symbol::kTokens : sequences ? Symbol::kSequences : Symbol::kNone;
-      const bool in_pieces =
-          !(tokens && sequences) && !guesses && !program_.split_ops.contains(node.op->name);
+      const bool in_pieces = !(tokens && sequences) && !program_.split_ops.contains(node.op->name);
       const bool rows_change =
           rows != Symbol::kNone && segment_.rows != Symbol::kNone && rows != segment_.rows;
-      const bool must_cut =
-          node.op->awaits_host || rows_change || !in_pieces || !segment_.in_pieces;
+      // Launches that only some steps have are pieces of their own, which other steps leave out.
+      const bool must_cut = node.op->awaits_host || rows_change || guesses != guesses_ ||
+                            !in_pieces || !segment_.in_pieces;
       if (has_launch_ && must_cut) cut(index);
       segment_.in_pieces = in_pieces;  // what is not is the only launch
+      guesses_ = guesses;
       if (segment_.rows == Symbol::kNone) segment_.rows = rows;
       has_launch_ = true;
     }
@@ -64,6 +65,7 @@ class Cutter {
   std::vector<Segment> segments_;
   Segment segment_{.rows = Symbol::kNone};
   bool has_launch_ = false;
+  bool guesses_ = false;  // do the launches of the segment depend on whether a step guesses?
 };
 
 }  // namespace

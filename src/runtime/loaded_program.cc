@@ -45,7 +45,9 @@ void LoadedProgram::enqueue(const Step& step, Mode mode, StepPart part) {
   if (mode == Mode::kFull) return replay(*recordings.full(step.key, part));
   const auto [first, last] = recordings.segments(part);
   for (int segment = first; segment < last; ++segment) {
-    if (mode == Mode::kPiecewise && program.segments[segment].in_pieces) {
+    const bool is_piece = mode == Mode::kPiecewise && program.segments[segment].in_pieces &&
+                          !tables.at(segment, step.key).empty();
+    if (is_piece) {
       replay(*recordings.piece(segment, step.key));
     } else {
       tables.launch(stream, segment, segment + 1, step);

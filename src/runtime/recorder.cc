@@ -221,6 +221,7 @@ class Recorder {
       for (int segment = 0; pieces && segment < loaded_.tables.num_segments(); ++segment) {
         const auto& [first, last, in_pieces, rows] = loaded_.program.segments[segment];
         if (!in_pieces || recordings.piece(segment, step) != nullptr) continue;
+        if (loaded_.tables.at(segment, step).empty()) continue;  // a part of steps with drafts
         if (record_or_drop(policy, [&] { recordings.record_piece(segment, step); })) continue;
         if (rows == ir::Symbol::kTokens) coverage_.dropped_tokens.insert(step.tokens);
         if (rows == ir::Symbol::kSequences) coverage_.dropped_tails.insert(step.sequences);
