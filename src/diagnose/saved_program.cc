@@ -23,8 +23,10 @@ std::string print_recordings(const runtime::LoadedProgram& loaded) {
     if (key.drafts > 0) text += fmt::format(", up to {} drafts each", key.drafts);
     text += fmt::format(": {} nodes\n", recording->num_nodes());
   }
-  for (const auto& [sequences, recording] : recordings.all_bursts())
-    text += fmt::format("burst of {} sequences: {} nodes\n", sequences, recording->num_nodes());
+  for (const auto& [key, recording] : recordings.all_bursts()) {
+    text += fmt::format("burst of {} sequences, q = {}: {} nodes\n", key.sequences, *key.q,
+                        recording->num_nodes());
+  }
   for (const auto& [key, recording] : recordings.all_pieces()) {
     const auto& [segment, step] = key;
     const bool is_tokens = loaded.program.segments[segment].rows == ir::Symbol::kTokens;

@@ -1,6 +1,7 @@
 // Bursts: launches of which each is as many steps as it takes.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "engine/engine.h"
 
@@ -16,9 +17,12 @@ constexpr auto kBetweenLooks = std::chrono::milliseconds(25);
 int64_t Engine::grant_burst(sched::Plan& plan) {
   constexpr int64_t kAtOnce = 256;
   constexpr int64_t kOvershoot = runtime::Recordings::kStepsPerIteration - 1;
-  if (options_.burst_steps <= 1 || scheduler_.num_waiting() > 0 || plan.uniform_q(1) != 1 ||
-      draft_choice_)
-    return 0;
+  if (options_.burst_steps <= 1 || scheduler_.num_waiting() > 0 || !plan.uniform_q(1)) return 0;
+  // Each step has a token of each sequence at least, and so many at most. Where the step in front of the burst
+  // may turn out longer than it counts, so may where the burst begins.
+  const int64_t drafts = plan.num_drafts();
+  const int64_t each = 1 + drafts;
+  const int64_t before_burst = drafts * std::ssize(loop_.in_flight());
   int64_t wanted = 0;  // steps that some sequence may still take
   int64_t granted = std::numeric_limits<int32_t>::max();
   bool is_free = true;  // the device knows all stop tokens, and the host no token that follows
@@ -29,12 +33,18 @@ int64_t Engine::grant_burst(sched::Plan& plan) {
     const int64_t last = sequence.max_length - 1;
     wanted = std::max(wanted, last - row.first);
     const SentPages before = pages_of(sequence);
-    const int64_t farthest = scheduler_.farthest_grant(row.end()).value_or(last);
-    scheduler_.grow(sequence, std::min({row.end() + kAtOnce + kOvershoot, farthest, last}));
+    // Drafts have pages behind the last token, too.
+    const int64_t farthest = scheduler_.farthest_grant(row.end()).value_or(last + drafts);
+    scheduler_.grow(sequence,
+                    std::min({row.end() + each * (kAtOnce + kOvershoot), farthest, last + drafts}));
     plan.has_new_pages |= pages_of(sequence) != before;
     const int64_t end = scheduler_.granted_end(sequence);
-    if (end < last) granted = std::min(granted, end - row.end() - kOvershoot);
+    if (end >= last + drafts) return;
+    granted = std::min(granted, (end - row.end() - drafts - before_burst) / each - kOvershoot);
   });
+  if (draft_choice_) {
+    granted = std::min(granted, draft_choice_->num_alike(std::ssize(plan.rows)));
+  }
   const bool pays = std::min(wanted, granted) >= runtime::Recordings::kStepsPerIteration;
   return is_free && pays ? granted : 0;
 }
@@ -50,6 +60,7 @@ bool Engine::collect_burst(InFlightStep& burst) {
        .num_steps = num_steps,
        .end = burst.ended.get()});
   const auto start = HostTimes::Clock::now();
+  measure_burst(burst, static_cast<int64_t>(end - first), start);
   for (auto step = first; runtime::is_before(step, end); ++step)
     collect_step(burst);
   host_times_.add(HostWork::kCollect, start);
@@ -62,6 +73,18 @@ bool Engine::collect_burst(InFlightStep& burst) {
   after_launched_ = executor.next_step();
   device_rests_since_ = start;
   return true;
+}
+
+// Steps between two looks are taken to be equally long.
+void Engine::measure_burst(InFlightStep& burst, int64_t num_steps,
+                           HostTimes::Clock::time_point now) {
+  if (!draft_choice_ || num_steps == 0) return;
+  const std::chrono::duration<double, std::milli> took =
+      now - std::max(burst.launched_at, std::exchange(burst.looked_at, now));
+  for (int64_t i = 0; i < num_steps; ++i) {
+    draft_choice_->add_step(std::ssize(burst.plan.rows), burst.plan.num_drafts(),
+                            took.count() / static_cast<double>(num_steps));
+  }
 }
 
 int64_t Engine::steps_ahead() const {

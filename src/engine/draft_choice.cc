@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kTrialSteps = 4;         // by which a step's time is known
 constexpr int64_t kSmoothing = 8;          // steps that a run's mean time goes by
 constexpr int64_t kBetweenTrials = 256;    // steps at least
+constexpr int64_t kBurstTrial = 8;         // by as many where they come in bursts
+constexpr int64_t kLongestBurst = 64;      // steps, so that a change of the text is noticed
 constexpr double kTrialCost = 0.004;       // of the time, at most
 constexpr double kKeep = 0.99;             // of what rows said, by each step with drafts
 constexpr double kLeastGain = 1.01;        // for which another number of drafts is chosen
@@ -109,6 +111,14 @@ int64_t DraftChoice::choose(const sched::DraftableStep& step) const {
   const bool stays = speed(group, best) < kLeastGain * speed(group, run_.place) &&
                      !(has_without && is_too_slow(group, run_.place));
   return counts_[stays ? run_.place : best];
+}
+
+int64_t DraftChoice::num_alike(int64_t sequences) const {
+  const Group& group = groups_[group_of(sequences)];
+  const bool is_compared = run_.num_steps > 0 && run_.group == group_of(sequences) &&
+                           run_.num_steps >= kTrialSteps && group.is_known();
+  if (!is_compared) return kBurstTrial;
+  return std::clamp(trial_interval(group) - group.since_trial, kBurstTrial, kLongestBurst);
 }
 
 int64_t DraftChoice::choose_mixed(const sched::DraftableStep& step) const {

@@ -30,6 +30,9 @@ class DraftChoice {
   // The drafts of a row of a mixed step, which is taken to last the longer, the more tokens it has.
   [[nodiscard]] int64_t choose_mixed(const sched::DraftableStep& step) const;
 
+  // Steps of so many sequences that may follow before another number of drafts may be chosen: how long a burst is.
+  [[nodiscard]] int64_t num_alike(int64_t sequences) const;
+
   // A row of a step with drafts was collected, of which the first `num_right` were right.
   void add_row(int64_t num_drafts, int64_t num_right);
   // A row was collected that took no drafts, although its step had some.

@@ -143,6 +143,30 @@ TEST(DraftChoice, KeepsStepsShortForSequencesThatTakeNone) {
   }
 }
 
+// A burst is no longer than its number of drafts is to stay: a trial's few steps, and never so many that a change of
+// the text goes unseen.
+TEST(DraftChoice, SaysHowManyStepsMayFollowAlike) {
+  DraftChoice choice(kDraftCounts);
+  EXPECT_EQ(choice.num_alike(4), 8) << "nothing is known yet";
+  SimulatedBatch batch{.sequences = 4, .acceptance = 0.9};
+  int64_t num_steps = 0;
+  int64_t longest = 0;
+  for (int burst = 0; burst < 200; ++burst) {
+    const int64_t steps = choice.num_alike(batch.sequences);
+    const int64_t num_drafts = choice.choose(batch.step());
+    for (int64_t step = 0; step < steps; ++step) {
+      for (int64_t b = 0; num_drafts > 0 && b < batch.sequences; ++b)
+        choice.add_row(num_drafts, num_drafts);
+      choice.add_step(batch.sequences, num_drafts, batch.step_ms(num_drafts));
+    }
+    num_steps += steps;
+    longest = std::max(longest, steps);
+  }
+  EXPECT_EQ(longest, 64);
+  EXPECT_GT(num_steps, 200 * 32) << "trials are few";
+  EXPECT_EQ(choice.num_alike(64), 8) << "of another batch nothing is known";
+}
+
 TEST(DraftChoice, KeepsMixedStepsShortForSequencesThatTakeNone) {
   const DraftChoice choice(kDraftCounts);
   EXPECT_EQ(choice.choose_mixed({.sequences = 64, .prompt_tokens = 400}), 4);

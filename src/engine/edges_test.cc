@@ -50,8 +50,8 @@ TEST_P(RecordedEdges, AreProgrammaticBetweenKernelsOfOurs) {
       const Recording* full = recordings.full(StepKey::uniform(size));
       ASSERT_NE(full, nullptr);
       expect_programmatic(full->nodes());
-      ASSERT_NE(recordings.burst(size), nullptr);
-      expect_programmatic(recordings.burst(size)->nodes());
+      ASSERT_NE(recordings.burst(StepKey::uniform(size)), nullptr);
+      expect_programmatic(recordings.burst(StepKey::uniform(size))->nodes());
     }
   }
 }

@@ -264,6 +264,8 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   [[nodiscard]] runtime::StepNumber burst_end(const InFlightStep& burst) const;
   [[nodiscard]] int64_t steps_per_look(const InFlightStep& burst) const;
   void interrupt_burst();
+  // Tells the choice of drafts how long so many steps of a burst took, the last ones since it was looked at.
+  void measure_burst(InFlightStep& burst, int64_t num_steps, HostTimes::Clock::time_point now);
   // Collects the next published step of the oldest launch.
   void collect_step(InFlightStep& step);
   // The token that steps in flight choose for a sequence does not count, as its grammar had no time

@@ -32,6 +32,7 @@ struct InFlightStep : sched::LaunchedStep {
   std::unique_ptr<Event> ended;  // where steps are measured, and of a burst
   int64_t max_burst_steps = 0;   // that pages were granted for; 0: a single step
   bool is_interrupted = false;
+  std::chrono::steady_clock::time_point looked_at = {};                  // last, at a burst
   std::vector<ScoredToken> scored;                                       // in the order of `scores`
   std::vector<std::shared_ptr<const loader::ResidentAdapter>> adapters;  // that its rows read
   runtime::PromptScorer::InFlight scores;

@@ -2,17 +2,20 @@
 // Whatever it guesses, requests get the tokens, log probabilities and ends that they get without.
 #include <map>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
 #include "base/testing/message_of.h"
 #include "engine/testing/tiny_model.h"
-#include "model/testing/checkpoint_fixture.h"
+#include "engine/testing/words_checkpoint.h"
 
 namespace encore::engine {
 namespace {
 
-constexpr int32_t kWords = 24;  // of a vocabulary so small that guesses are often right
+using testing::WordsCheckpoint;
+
+constexpr int32_t kWords = WordsCheckpoint::kWords;
 constexpr int64_t kMostDrafts = 8;
 
 class RequestDice {
@@ -81,42 +84,6 @@ model::ModelSource words_model(size_t num_layers) {
   source.config.vocab_size = kWords;
   return source;
 }
-
-// A model of one layer on disk, so that it can be the draft model of itself.
-class WordsCheckpoint {
- public:
-  WordsCheckpoint() {
-    const std::string layer = "model.layers.0.";
-    const model::NamedShapes tensors{{"model.embed_tokens.weight", {kWords, 64}},
-                                     {"lm_head.weight", {kWords, 64}},
-                                     {"model.norm.weight", {64}},
-                                     {layer + "input_layernorm.weight", {64}},
-                                     {layer + "post_attention_layernorm.weight", {64}},
-                                     {layer + "self_attn.q_proj.weight", {128, 64}},
-                                     {layer + "self_attn.k_proj.weight", {64, 64}},
-                                     {layer + "self_attn.v_proj.weight", {64, 64}},
-                                     {layer + "self_attn.o_proj.weight", {64, 128}},
-                                     {layer + "mlp.gate_proj.weight", {96, 64}},
-                                     {layer + "mlp.up_proj.weight", {96, 64}},
-                                     {layer + "mlp.down_proj.weight", {64, 96}}};
-    std::mt19937 random(11);
-    std::normal_distribution<float> normal(0, 0.2F);
-    (void)dir_.write("model.safetensors", model::safetensors_f32(tensors, [&](size_t n, int64_t) {
-                       return tensors[n].second.rank() == 1 ? 1 : normal(random);
-                     }));
-    (void)dir_.write("config.json", fmt::format(R"({{"architectures": ["LlamaForCausalLM"],
-        "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": {}, "rms_norm_eps": 1e-5,
-        "max_position_embeddings": 512, "tie_word_embeddings": false, "torch_dtype": "float32"}})",
-                                                kWords));
-  }
-  [[nodiscard]] model::ModelSource source() const {
-    return {model::read_config(dir_.path()), dir_.path()};
-  }
-
- private:
-  TempDir dir_;
-};
 
 class SpeculationTest : public testing::DeviceTest {
  protected:
@@ -227,6 +194,11 @@ class SpeculationTest : public testing::DeviceTest {
     }
     EXPECT_GT(num_drafted, each * kMostDrafts / 2);
   }
+
+  // Of a run of a test: replays, steps, and tokens of a sequence in uniform ones.
+  int64_t num_replays_ = 0;
+  int64_t num_steps_ = 0;
+  std::set<int> uniform_qs_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, SpeculationTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
                          [](const auto& info) { return std::string(info.param); });
@@ -337,6 +309,87 @@ TEST_P(SpeculationTest, SequencesThatTakeNoDraftsHaveOneTokenOfAMixedStep) {
   const DraftCounts& drafts = engine.draft_counts();
   EXPECT_GE(drafts.mixed_rows, 4);
   EXPECT_EQ(2 * drafts.mixed_drafting_rows, drafts.mixed_rows);
+}
+
+TEST_P(SpeculationTest, AMixedStepInWhichNobodyGuessesHasARecordingWithoutDrafts) {
+  const auto model = load(3, 1);
+  Engine engine(*model, {});
+  const auto step = [&] { return engine.step([](const Generated&) {}); };
+  (void)engine.add({.prompt = RequestDice(1).tokens(70), .max_tokens = 20});
+  (void)engine.add(
+      {.prompt = RequestDice(2).tokens(5), .max_tokens = 12, .sampling = {.without_drafts = 1}});
+  while (step()) {
+  }
+  (void)engine.add({.prompt = RequestDice(3).tokens(5), .max_tokens = 30});
+  step();
+  step();
+  (void)engine.add({.prompt = RequestDice(4).tokens(70), .max_tokens = 2});
+  while (step()) {
+  }
+  std::map<int, int64_t> steps;  // mixed ones, by the drafts that they have room for
+  for (const StepCount& count : engine.step_counts()) {
+    if (!count.key.is_uniform()) steps[count.key.drafts] += count.steps;
+  }
+  EXPECT_GE(steps[0], 2) << "the first prompt";
+  EXPECT_GE(steps[3], 2) << "the last prompt, beside a sequence that guesses";
+  EXPECT_EQ(steps.size(), 2U);
+}
+
+// All of a burst is one launch. The draft model is the model, so steps of a burst begin as far as they can.
+TEST_P(SpeculationTest, BurstsHaveDraftsAndChangeTheirNumberInBetween) {
+  const WordsCheckpoint words;
+  for (const std::vector<int64_t>& fewer : {std::vector<int64_t>{}, std::vector<int64_t>{1, 2}}) {
+    SCOPED_TRACE(fewer.size());
+    LoadOptions options;
+    options.limits = {.max_num_tokens = 32,
+                      .max_batch_size = 2,
+                      .max_q = 1,
+                      .max_seq_len = 500,
+                      .num_drafts = 3,
+                      .fewer_drafts = fewer};
+    options.page_size = 16;
+    options.dtype = DType::kF32;
+    options.compile.batch_invariant = is_on_gpu();
+    options.draft = words.source();
+    options.bursts = true;
+    LoadedModel model(*device_, words.source(), options);
+    const auto generate = [&](const EngineOptions& how) {
+      Engine engine(model, how);
+      std::map<SequenceId, std::vector<int32_t>> texts;
+      for (const int64_t number : {1, 2}) {
+        Request request{.prompt = RequestDice(number).tokens(9), .max_tokens = 480};
+        request.sampling = {.temperature = 1, .frequency_penalty = 0.1F, .seed = number};
+        (void)engine.add(std::move(request));
+      }
+      const auto& stats = model.executor().loaded().recordings.stats();
+      const int64_t replays_before = stats.replays;
+      while (engine.step([&](const Generated& generated) {
+        texts[generated.sequence].push_back(generated.token);
+      })) {
+      }
+      num_replays_ = stats.replays - replays_before;
+      num_steps_ = 0;
+      uniform_qs_.clear();
+      for (const StepCount& count : engine.step_counts()) {
+        num_steps_ += count.steps;
+        if (count.key.q) uniform_qs_.insert(*count.key.q);
+      }
+      // Where steps choose, they go by time, but each number is tried.
+      EXPECT_GT(engine.draft_counts().num_accepted(), fewer.empty() ? 100 : 10);
+      EXPECT_EQ(engine.page_pool().num_free(), engine.page_pool().num_pages());
+      return texts;
+    };
+    const auto expected = generate({.overlap = false});
+    for (const bool overlap : {false, true}) {
+      EXPECT_EQ(generate({.overlap = overlap, .burst_steps = 64}), expected);
+      EXPECT_LT(num_replays_, num_steps_ / 2) << "launches are single steps";
+      if (!fewer.empty()) {
+        EXPECT_EQ(uniform_qs_, (std::set<int>{1, 2, 3, 4}));
+      } else {
+        EXPECT_EQ(uniform_qs_, (std::set<int>{4}));
+      }
+    }
+  }
 }
 
 // Rows of drafts have the adapter of their sequence, in the last layer, too.

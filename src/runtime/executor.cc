@@ -225,8 +225,7 @@ bool Executor::has_halves() {
 }
 
 bool Executor::has_burst() const {
-  return choice_.mode == Mode::kFull && choice_.key.q == 1 &&
-         loaded_.recordings.burst(choice_.key.sequences) != nullptr;
+  return choice_.mode == Mode::kFull && loaded_.recordings.burst(choice_.key) != nullptr;
 }
 
 void Executor::run_burst(StepNumber end) {
@@ -242,7 +241,7 @@ void Executor::run_next_burst(StepNumber end) {
   lead_through([&] {
     prepare();
     output_.ring().run_until(end);
-    in_step(choice_, [&] { loaded_.replay(*loaded_.recordings.burst(choice_.key.sequences)); });
+    in_step(choice_, [&] { loaded_.replay(*loaded_.recordings.burst(choice_.key)); });
     if (hooks_.after) hooks_.after(*this);
   });
 }

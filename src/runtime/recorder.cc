@@ -213,7 +213,7 @@ class Recorder {
         if (!record_or_drop(policy, [&] { recordings.record_full(step); }))
           coverage_.dropped_full.insert(step);
         // A size whose burst is dropped still has single steps.
-        if (options_.bursts && step.q == 1)
+        if (options_.bursts && step.is_uniform())
           record_or_drop(policy, [&] { recordings.record_burst(step); });
         if (has_halves && !record_or_drop(policy, [&] { recordings.require_halves(step); }))
           coverage_.dropped_halves.insert(step);
@@ -244,7 +244,7 @@ class Recorder {
     loaded_.send_padding(key);
     loaded_.enqueue({key, {}}, mode);
     // A device may set up loops when it first runs one. This one ends at once: no row goes on.
-    const Recording* burst = key.q == 1 ? loaded_.recordings.burst(key.sequences) : nullptr;
+    const Recording* burst = loaded_.recordings.burst(key);
     if (burst != nullptr) loaded_.replay(*burst);
     loaded_.stream.synchronize();
   }

@@ -79,8 +79,7 @@ void Recordings::record_burst(const StepKey& step) {
     for (int i = 0; i < kStepsPerIteration; ++i)
       tables_.launch(stream_, 0, tables_.num_segments(), {step, {}});
   };
-  bursts_[step.sequences] =
-      record(fmt::format("a burst of {} sequences", step.sequences), stats_.bursts, work, goes_on);
+  bursts_[step] = record("a burst of " + describe(step), stats_.bursts, work, goes_on);
 }
 
 void Recordings::require_halves(const StepKey& step) {
@@ -100,8 +99,8 @@ std::pair<int, int> Recordings::segments(StepPart part) const {
           part == StepPart::kToLogits ? middle : tables_.num_segments()};
 }
 
-const Recording* Recordings::burst(int64_t sequences) const {
-  return find(bursts_, sequences);
+const Recording* Recordings::burst(const StepKey& step) const {
+  return find(bursts_, step);
 }
 
 void Recordings::record_piece(int segment, const StepKey& step) {

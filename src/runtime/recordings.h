@@ -80,7 +80,7 @@ class Recordings {
   // A loop asks once an iteration whether to go on, which costs the device some microseconds: an
   // iteration is worth several steps. So a burst may run up to this less one longer than asked.
   static constexpr int kStepsPerIteration = 8;
-  // Records a loop of whole steps of one token per sequence. Errors: as record_full().
+  // Records a loop of whole uniform steps. Errors: as record_full().
   void record_burst(const StepKey& step);
   // Records both halves of a whole step, unless that is done. Errors: as record_full().
   void require_halves(const StepKey& step);
@@ -89,7 +89,7 @@ class Recordings {
 
   // The recording; null when there is none.
   [[nodiscard]] const Recording* full(const StepKey& step, StepPart part = StepPart::kWhole) const;
-  [[nodiscard]] const Recording* burst(int64_t sequences) const;
+  [[nodiscard]] const Recording* burst(const StepKey& step) const;
   [[nodiscard]] const Recording* piece(int segment, const StepKey& step) const;
   // The segments of a part: [first, last).
   [[nodiscard]] std::pair<int, int> segments(StepPart part) const;
@@ -115,7 +115,7 @@ class Recordings {
   Tables& tables_;
   Stream& stream_;
   std::map<std::pair<StepKey, StepPart>, std::unique_ptr<Recording>> full_;
-  std::map<int64_t, std::unique_ptr<Recording>> bursts_;  // by B
+  std::map<StepKey, std::unique_ptr<Recording>> bursts_;
   std::map<Tables::Key, std::unique_ptr<Recording>> pieces_;
   const Recording* newest_piece_ = nullptr;  // most often of the layer before, so like the next one
   RecordingStats stats_;

@@ -121,7 +121,8 @@ class StepLoop {
   bool collect_row(const ScheduledTokens& row, Sequence& sequence,
                    std::span<const int32_t> sampled) {
     if (const int64_t num_right = std::ssize(sampled) - 1; num_right > 0) {
-      for (size_t i = 1; i < in_flight_.size(); ++i)
+      // A burst's further steps begin farther, too.
+      for (size_t i = in_flight_.front().is_burst ? 0 : 1; i < in_flight_.size(); ++i)
         in_flight_[i].plan.move_on(row.sequence, num_right);
       launched_.move_on(row.sequence, num_right);
     }
