@@ -37,7 +37,7 @@ MAY_INCLUDE = {
     "server": "engine grammar text sample sched",
     "config": "engine loader planning runtime backend",
     "hub": "",
-    "setup": "hub config engine text planning loader model runtime backend",
+    "setup": "hub config measure engine text planning loader model runtime backend passes",
     "library": "setup config diagnose engine grammar text sample",
     "cli": "setup hub server text measure diagnose traffic engine sample sched kv loader model config planning runtime backend listing passes ops ir",
 }

@@ -100,6 +100,7 @@ class Speculation {
  public:
   explicit Speculation(const BenchSpeculateOptions& options)
       : options_(options), settings_(options.bench.settings) {
+    settings_.auto_drafts = false;  // each number is given
     config::Settings plain = settings_;
     plain.draft_model.clear();
     plain.speculative_method.clear();
@@ -172,6 +173,7 @@ class Speculation {
     loader::LoadOptions load = decode_load_options(bench);
     load.record_all_modes = false;
     load.limits.num_drafts = num_drafts;
+    load.limits.fewer_drafts.clear();
     const int64_t step = load.limits.max_batch_size * (1 + num_drafts);
     load.limits.max_num_tokens = std::max(load.limits.max_num_tokens, step);
     load.tokens = runtime::Ladder({load.limits.max_num_tokens});
@@ -220,7 +222,7 @@ class Speculation {
   static constexpr int kWarmUpRuns = 5;
 
   const BenchSpeculateOptions& options_;
-  const config::Settings& settings_;
+  config::Settings settings_;
   Bench bench_;
   bool is_warm_ = false;
 };

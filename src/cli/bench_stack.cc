@@ -88,6 +88,7 @@ class Stack {
   Stack(const BenchStackOptions& options, int64_t batch)
       : options_(options), bench_options_(options.bench) {
     bench_options_.batch = batch;
+    bench_options_.settings.auto_drafts = false;  // their number is given
   }
 
   StackResult run() {
@@ -137,6 +138,7 @@ class Stack {
     loader::LoadOptions load = decode_load_options(bench_options_);
     load.record_all_modes = num_drafts == 0;
     load.limits.num_drafts = num_drafts;
+    load.limits.fewer_drafts.clear();
     load.limits.max_num_tokens =
         std::max(load.limits.max_num_tokens, load.limits.max_batch_size * (1 + num_drafts));
     load.tokens = runtime::Ladder({load.limits.max_num_tokens});

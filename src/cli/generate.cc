@@ -44,7 +44,7 @@ So does -n, which generates several texts, each with a seed one higher. Text tha
 Else stdout has the generated text alone; without a tokenizer, the ids. --json prints one object:
   prompt_ids, ids, text (null without a tokenizer), finish (stop, length, interrupted),
   timings {load_s, first_token_ms, total_s, tokens_per_s}
-  stats {steps [{mode, bucket_tokens, bucket_sequences, q, reason, steps, tokens, padding}], drafts {tokens, right},
+  stats {steps [{mode, bucket_tokens, bucket_sequences, q, reason, steps, tokens, padding}], drafts {tokens, right, speculative_tokens, max_sequences},
          memory {weights, kv, arena, arena_without_reuse, step_inputs, scratch},
          recordings {full {recordings, executables, nodes, capture_ms, instantiate_ms}, pieces {...},
                      lower_ms}}
@@ -213,9 +213,16 @@ json::array ids_json(const std::vector<int32_t>& ids) {
   return json::array(ids.begin(), ids.end());
 }
 
-json::object drafts_json(const engine::Engine& engine) {
+json::object drafts_json(const engine::Engine& engine, const loader::LoadedModel& model) {
   const engine::DraftCounts& drafts = engine.draft_counts();
-  return {{"tokens", drafts.tokens}, {"right", drafts.num_accepted()}};
+  const runtime::Limits& limits = model.limits();
+  const std::vector<int64_t> counts = limits.draft_counts();
+  return {
+      {"tokens", drafts.tokens},
+      {"right", drafts.num_accepted()},
+      {"speculative_tokens", json::array(counts.begin(), counts.end())},
+      {"max_sequences", limits.max_drafting_sequences ? json::value(*limits.max_drafting_sequences)
+                                                      : json::value(nullptr)}};
 }
 
 void print_json(const Prompt& prompt, const GenerateResult& result, bool has_text,
@@ -231,7 +238,7 @@ void print_json(const Prompt& prompt, const GenerateResult& result, bool has_tex
                                      {"tokens_per_s", result.tokens_per_s()}}},
             {"stats",
              json::object{{"steps", measure::steps_json(engine.step_counts())},
-                          {"drafts", drafts_json(engine)},
+                          {"drafts", drafts_json(engine, model)},
                           {"memory", measure::memory_json(loader::memory_plan(model))},
                           {"recordings", measure::recordings_json(model.recording_stats())}}}}) +
         "\n");

@@ -411,6 +411,24 @@ TEST(SpeculativeTokens, AreANumberOrUpToThreeOrChosen) {
     return options;
   }());
   EXPECT_EQ(settings.load.limits.draft_counts(), (std::vector<int64_t>{1, 2, 4}));
+  EXPECT_TRUE(settings.auto_drafts);
+}
+
+TEST(Settings, LeaveTheNumberOfDraftsToTheStartWhereTheirSourceIsAllThatIsGiven) {
+  const auto settings = [](const char* yaml) {
+    return make_settings(read(yaml, Dialect::kNative).options);
+  };
+  EXPECT_FALSE(settings("page_size: 32\n").auto_drafts);
+  for (const char* source : {"draft_model: /drafts\n", "speculative_method: ngram\n"}) {
+    EXPECT_TRUE(settings(source).auto_drafts) << source;
+    EXPECT_EQ(settings(source).load.limits.num_drafts, 4) << source;
+    const Settings fixed = settings(fmt::format("{}speculative_tokens: 3\n", source).c_str());
+    EXPECT_FALSE(fixed.auto_drafts) << source;
+    EXPECT_EQ(fixed.load.limits.draft_counts(), std::vector<int64_t>{3}) << source;
+  }
+  const Settings rejecting = settings("draft_model: /drafts\nspeculative_acceptance: rejection\n");
+  EXPECT_FALSE(rejecting.auto_drafts);
+  EXPECT_EQ(rejecting.load.limits.num_drafts, 5);
 }
 
 TEST(Settings, TakeFiveDraftsWithRejectionUnlessANumberIsGiven) {

@@ -41,6 +41,8 @@ struct Settings {
   std::string model;               // empty: the bundled model
   std::string draft_model;         // empty: drafts are looked up
   std::string speculative_method;  // ngram, draft_model; empty: as draft_model says
+  // The numbers of drafts in `load` are those of which a start takes what may gain.
+  bool auto_drafts = false;
 
   std::string device = "auto";      // auto, cpu, cuda, cuda:N
   int threads = 0;                  // of the CPU device; 0: one per processor

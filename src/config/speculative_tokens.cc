@@ -16,8 +16,12 @@ constexpr int64_t kAuto[] = {1, 2, 4};
 
 }  // namespace
 
+bool is_auto(const Names& names) {
+  return names == Names{"auto"};
+}
+
 std::vector<int64_t> draft_counts(const Names& names) {
-  if (names == Names{"auto"}) return {std::begin(kAuto), std::end(kAuto)};
+  if (is_auto(names)) return {std::begin(kAuto), std::end(kAuto)};
   if (names == Names{"0"}) return {};
   const auto refuse = [&](std::string_view why) {
     fail(ErrorKind::kUsage,

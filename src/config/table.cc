@@ -45,11 +45,17 @@ constexpr Range between(double min, double max) {
 
 using Text = std::string;
 
-void put_drafts(Settings& settings, std::vector<int64_t> counts) {
+void put_drafts(Settings& settings, std::vector<int64_t> counts, bool is_auto = false) {
+  settings.auto_drafts = is_auto;
   runtime::Limits& limits = settings.load.limits;
   limits.num_drafts = counts.empty() ? 0 : counts.back();
   if (!counts.empty()) counts.pop_back();
   limits.fewer_drafts = std::move(counts);
+}
+
+// Drafts are asked for by saying where they come from; the number of them is chosen then.
+void put_auto_drafts(Settings& settings, const Text& source) {
+  if (!source.empty()) put_drafts(settings, draft_counts({"auto"}), true);
 }
 
 // Parses a text that one_of() below allows.
@@ -236,45 +242,59 @@ constexpr Option kOptions[] = {
      "what the host has read, watching stop tokens and lengths itself; the host reads every 25 ms, "
      "or every quarter of these steps; 1: no bursts, whose recordings take eight times the memory"},
 
-    // In front of speculative_tokens, which decides where it is given.
-    {"speculative_acceptance", Group::kSpeculation,
+    // Each of the options below decides about the number of drafts in the place of those in front of it.
+    {"draft_model", Group::kSpeculation,
      [](Settings& s, const Text& v) {
-       const bool rejects = v == "rejection";
-       s.load.acceptance = rejects ? model::Acceptance::kRejection : model::Acceptance::kCoupled;
-       put_drafts(s, rejects ? std::vector{kRejectionDrafts} : std::vector<int64_t>());
+       s.draft_model = v;
+       put_auto_drafts(s, v);
      },
-     "", value("coupled"), one_of("coupled|rejection"),
-     "Which guesses count: coupled takes those that are the token which is chosen without guesses, "
-     "so texts are the same; rejection takes a guess with probability min(1, p/q), the model's over "
-     "that of who guessed, and else draws from what p has above q: more guesses count at "
-     "temperatures above 0, and texts are as likely as without guesses, but not the same"},
-    {"speculative_tokens", Group::kSpeculation,
-     [](Settings& s, const Names& v) { put_drafts(s, draft_counts(v)); }, "tokens",
-     otherwise("0; 5 with --speculative-acceptance rejection"), any(),
-     "Tokens that a step guesses behind the next one of each sequence that generates, "
-     "and checks at once: texts are the same, and come sooner where guesses are right, as with "
-     "code, summaries and lists; 0: none. 2 to 5 do for most, 16 are the most; each makes a step "
-     "longer, "
-     "the more so the more sequences it has. Of several, such as 2,4 (three at most), or auto "
-     "(1,2,4), "
-     "each step takes the one, or none, by which most tokens come in a time, as measured"},
-    {"draft_model", Group::kSpeculation, [](Settings& s, const Text& v) { s.draft_model = v; },
      "MODEL", otherwise("none: guesses are looked up"), any(),
      "A small model with the tokenizer of the model, which guesses the tokens (named as --model "
      "is): "
      "stories-draft for stories. It runs in the same recordings, without adapters, and its K and V "
      "lie in the same pages"},
-    {"speculative_slowdown", Group::kSpeculation,
-     [](Settings& s, double v) { s.serving.engine.most_draft_slowdown = v; }, "", value("1.25"),
-     between(1, 100),
-     "Where steps choose among several numbers of drafts: how much longer than a step without drafts one "
-     "may be in which some request takes none (it has penalties, biases or a grammar), as a factor"},
     {"speculative_method", Group::kSpeculation,
-     [](Settings& s, const Text& v) { s.speculative_method = v; }, "",
-     otherwise("draft_model where there is one, else ngram"), one_of("ngram|draft_model"),
+     [](Settings& s, const Text& v) {
+       s.speculative_method = v;
+       put_auto_drafts(s, v);
+     },
+     "", otherwise("draft_model where there is one, else ngram"), one_of("ngram|draft_model"),
      "Where guesses come from: draft_model has --draft-model make them; ngram looks for the "
      "sequence's last tokens further up in it, and repeats what followed them there (prompt "
      "lookup)"},
+    {"speculative_acceptance", Group::kSpeculation,
+     [](Settings& s, const Text& v) {
+       const bool rejects = v == "rejection";
+       s.load.acceptance = rejects ? model::Acceptance::kRejection : model::Acceptance::kCoupled;
+       if (rejects) put_drafts(s, {kRejectionDrafts});
+     },
+     "", value("coupled"), one_of("coupled|rejection"),
+     "Which guesses count: coupled takes those that are the token which is chosen without guesses, "
+     "so texts are the same; rejection takes a guess with probability min(1, p/q), the model's "
+     "over "
+     "that of who guessed, and else draws from what p has above q: more guesses count at "
+     "temperatures above 0, and texts are as likely as without guesses, but not the same"},
+    {"speculative_tokens", Group::kSpeculation,
+     [](Settings& s, const Names& v) { put_drafts(s, draft_counts(v), is_auto(v)); }, "tokens",
+     otherwise("auto with --draft-model or --speculative-method; 5 with --speculative-acceptance "
+               "rejection; else 0"),
+     any(),
+     "Tokens that a step guesses behind the next one of each sequence that generates, "
+     "and checks at once: texts are the same, and come sooner where guesses are right, as with "
+     "code, summaries and lists; 0: none. 2 to 5 do for most, 16 are the most; each makes a step "
+     "longer, "
+     "the more so the more sequences it has. Of several, such as 2,4 (three at most), each step "
+     "takes the one, or "
+     "none, by which most tokens come in a time, as measured. auto: of 1 to 4, those that may gain "
+     "on this device, by the "
+     "cost of the model's steps, up to the largest steps where any may; the start says which"},
+    {"speculative_slowdown", Group::kSpeculation,
+     [](Settings& s, double v) { s.serving.engine.most_draft_slowdown = v; }, "", value("1.25"),
+     between(1, 100),
+     "Where steps choose among several numbers of drafts: how much longer than a step without "
+     "drafts one "
+     "may be in which some request takes none (it has a grammar), as a "
+     "factor"},
     {"speculative_ngram", Group::kSpeculation, [](Settings& s, int64_t v) { s.load.max_match = v; },
      "tokens", value("4"), between(1, 64),
      "Tokens that are looked for at most; the longest match counts, and the last of several"},
@@ -295,7 +315,8 @@ constexpr Option kOptions[] = {
      "Tokens that the KV pool holds"},
     {"window_pages", Group::kSizes, [](Settings& s, bool v) { s.window_pages = v; }, "",
      value("on"), on_or_off(),
-     "Keep of each sequence, in layers with a sliding window, only the pages that its window holds"},
+     "Keep of each sequence, in layers with a sliding window, only the pages that its window "
+     "holds"},
     {"free_gpu_memory_fraction", Group::kSizes,
      [](Settings& s, double v) { s.load.free_memory_fraction = v; }, "",
      otherwise("1; serving on the CPU: 0.25, unless --kv-tokens needs more"), between(0, 1),
@@ -358,8 +379,9 @@ constexpr Option kOptions[] = {
      "Key of the hashes of KV pages, for routers that compute the same ones (src/kv/page_hash.h) "
      "from the first served name, the dtype of KV, a request's cache_salt and the tokens"},
     {"target_step_ms", Group::kServing,
-     [](Settings& s,
-        double v) { s.serving.engine.target_step_ms = v > 0 ? std::optional(v) : std::nullopt; },
+     [](Settings& s, double v) {
+       s.serving.engine.target_step_ms = v > 0 ? std::optional(v) : std::nullopt;
+     },
      "milliseconds", value("25"), between(0, 1e6),
      "Time that a step may take while prompts run beside requests that generate: it takes as much "
      "of the prompts as keeps to that; 0: as much as fits"},
@@ -438,8 +460,9 @@ constexpr Option kOptions[] = {
      "Systems (vllm, trtllm) under whose names, for routers that read those, /metrics also gives "
      "what Encore counts as they do"},
     {"log_format", Group::kServer,
-     [](Settings& s,
-        const Text& v) { s.log_format = v == "json" ? log::Format::kJson : log::Format::kText; },
+     [](Settings& s, const Text& v) {
+       s.log_format = v == "json" ? log::Format::kJson : log::Format::kText;
+     },
      "", value("text"), one_of("text|json"),
      "What stderr gets: lines for people, or an object a line for programs"},
     {"log_requests", Group::kServer, [](Settings& s, bool v) { s.logs_requests = v; }, "",

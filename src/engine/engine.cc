@@ -97,7 +97,9 @@ sched::SchedulerLimits Engine::own_scheduler_limits() {
   sched::SchedulerLimits limits =
       scheduler_limits(model_.limits(), model_.executor().coverage().tokens, options_);
   if (model_.limits().adapts_drafts())
-    limits.choose_drafts = [this](const sched::DraftableStep& step) {
+    limits.choose_drafts = [this](const sched::DraftableStep& step) -> int64_t {
+      if (!model_.limits().may_draft(step.sequences)) return 0;
+      if (options_.fixed_drafts) return *options_.fixed_drafts;
       return step.prompt_tokens == 0 ? draft_choice_->choose(step)
                                      : draft_choice_->choose_mixed(step);
     };

@@ -125,6 +125,9 @@ struct EngineOptions {
   // Where steps choose their numbers of drafts: how much longer than a step without drafts one may be that
   // has sequences which take none.
   double most_draft_slowdown = DraftChoice::kMostSlowdown;
+  // The number of drafts of each step that may have some, instead of the one that it would choose: benchmarks compare
+  // them. Absent: steps choose.
+  std::optional<int64_t> fixed_drafts = {};
   // Options of the scheduler (sched::SchedulerLimits).
   double prompt_share = 0.5;
   bool preempts_by_priority = false;

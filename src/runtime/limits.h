@@ -24,6 +24,9 @@ struct Limits {
   // Smaller numbers of drafts that steps may have as well, from 1 on, ascending. Where there are any, each
   // step has that number, or none, by which most tokens come in a time.
   std::vector<int64_t> fewer_drafts = {};
+  // Steps of more sequences guess nothing, where that is known to cost more than it gains; the others choose their
+  // number as with several. Absent: all steps may guess.
+  std::optional<int64_t> max_drafting_sequences = {};
 
   // All numbers of drafts that steps may have, ascending, without 0.
   [[nodiscard]] std::vector<int64_t> draft_counts() const {
@@ -31,7 +34,13 @@ struct Limits {
     if (num_drafts > 0) counts.push_back(num_drafts);
     return counts;
   }
-  [[nodiscard]] bool adapts_drafts() const { return !fewer_drafts.empty(); }
+  [[nodiscard]] bool adapts_drafts() const {
+    return !fewer_drafts.empty() || max_drafting_sequences.has_value();
+  }
+  // May a step of so many sequences guess?
+  [[nodiscard]] bool may_draft(int64_t sequences) const {
+    return num_drafts > 0 && sequences <= max_drafting_sequences.value_or(sequences);
+  }
 
   [[nodiscard]] ir::Sizes max_sizes() const {
     ir::Sizes sizes{max_num_tokens, max_batch_size, max_batch_size * (1 + num_drafts)};
@@ -44,7 +53,8 @@ struct Limits {
   [[nodiscard]] std::vector<int64_t> uniform_qs(int64_t sequences) const {
     std::vector<int64_t> qs;
     for (const int64_t count : draft_counts()) {
-      if (sequences * (1 + count) <= max_num_tokens) qs.insert(qs.begin(), 1 + count);
+      if (may_draft(sequences) && sequences * (1 + count) <= max_num_tokens)
+        qs.insert(qs.begin(), 1 + count);
     }
     for (int64_t q = std::min(max_q, max_num_tokens / sequences); q >= 1; --q)
       qs.push_back(q);

@@ -38,12 +38,18 @@ class DefaultsOfTheHelp : public ::testing::Test {
       {"model", {"stories", [&] { return source_.checkpoint->filename() == "stories"; }}},
       {"draft_model", {"none: guesses are looked up", [&] { return !load_.draft.has_value(); }}},
       {"speculative_tokens",
-       {"0; 5 with --speculative-acceptance rejection",
+       {"auto with --draft-model or --speculative-method; 5 with --speculative-acceptance "
+        "rejection; else 0",
         [&] {
-          config::Options rejects;
-          rejects.put(*config::find_option("speculative_acceptance"), std::string("rejection"));
-          return load_.limits.num_drafts == 0 &&
-                 config::make_settings(rejects).load.limits.num_drafts == 5;
+          const auto with = [](const char* option, std::string value) {
+            config::Options options;
+            options.put(*config::find_option(option), std::move(value));
+            return config::make_settings(options);
+          };
+          return load_.limits.num_drafts == 0 && !settings_.auto_drafts &&
+                 with("draft_model", "stories-draft").auto_drafts &&
+                 with("speculative_method", "ngram").auto_drafts &&
+                 with("speculative_acceptance", "rejection").load.limits.num_drafts == 5;
         }}},
       {"speculative_method",
        {"draft_model where there is one, else ngram",

@@ -20,6 +20,7 @@
 #include "model/end_tokens.h"
 #include "model/gguf/metadata.h"
 #include "planning/coverage.h"
+#include "setup/draft_options.h"
 
 namespace encore::setup {
 namespace {
@@ -384,9 +385,11 @@ void check_draft_tokenizer(const model::ModelSource& source, const model::ModelS
 }  // namespace
 
 std::unique_ptr<loader::LoadedModel> open_model(Device& device, const model::ModelSource& source,
-                                                const loader::LoadOptions& load,
+                                                const loader::LoadOptions& given,
                                                 const config::Settings& settings) {
-  if (load.draft) check_draft_tokenizer(source, *load.draft);
+  if (given.draft) check_draft_tokenizer(source, *given.draft);
+  loader::LoadOptions load = given;
+  if (settings.auto_drafts) choose_drafts(device, source, load);
   ENCORE_CHECK(!settings.debug.asks() || settings.load_for_debugging);
   auto model = settings.debug.asks() ? settings.load_for_debugging(device, source, load)
                                      : std::make_unique<loader::LoadedModel>(device, source, load);

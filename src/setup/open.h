@@ -68,7 +68,7 @@ int64_t sequence_limit(const config::Settings& settings, const model::ModelConfi
 runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most);
 
 // Loads the model, and says in a line on stderr what was loaded, where, in how much memory and time;
-// --verbose says more. Errors: those of LoadedModel, and of
+// --verbose says more. With `--speculative-tokens auto`, takes of its drafts those that may gain (draft_options.h). Errors: those of LoadedModel, and of
 // Settings::load_for_debugging where that is asked for.
 std::unique_ptr<loader::LoadedModel> open_model(Device& device, const model::ModelSource& source,
                                                 const loader::LoadOptions& load,

@@ -78,7 +78,24 @@ runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t 
   }
 }
 
+namespace {
+
+// Of drafts that are to be chosen, those stay that the steps which were asked for have room for.
+void drop_drafts_without_room(const config::Settings& settings, runtime::Limits& limits) {
+  if (!settings.auto_drafts || !settings.max_num_tokens || limits.num_drafts == 0) return;
+  const int64_t room = limits.max_num_tokens / limits.max_batch_size - 1;
+  std::vector<int64_t> counts = limits.draft_counts();
+  std::erase_if(counts, [&](int64_t count) { return count > room; });
+  limits.num_drafts = counts.empty() ? 0 : counts.back();
+  if (!counts.empty()) counts.pop_back();
+  limits.fewer_drafts = std::move(counts);
+}
+
+}  // namespace
+
 void set_ladders(const config::Settings& settings, loader::LoadOptions& load) {
+  drop_drafts_without_room(settings, load.limits);
+  if (load.limits.num_drafts == 0 && settings.auto_drafts) load.draft.reset();
   // Steps have room for all drafts, unless they are to be smaller.
   if (!settings.max_num_tokens) {
     load.limits.max_num_tokens = std::max(

@@ -44,7 +44,8 @@ class GenerateTest(CliTest):
         for sampling in (["--temperature", "0"], ["--temperature", "0.8", "--seed", "3"]):
             base = ["--model", self.model, "--prompt-ids", repeated, "--max-tokens", "48", *sampling]
             wanted = self.ids(*base)
-            self.assertEqual(wanted["stats"]["drafts"], {"tokens": 0, "right": 0})
+            self.assertEqual(wanted["stats"]["drafts"],
+                             {"tokens": 0, "right": 0, "speculative_tokens": [], "max_sequences": None})
             for drafts in ("1", "4"):
                 with self.subTest(sampling=sampling, drafts=drafts):
                     output = self.ids(*base, "--speculative-tokens", drafts)
@@ -69,12 +70,32 @@ class GenerateTest(CliTest):
     def test_steps_choose_among_several_numbers_of_drafts(self):
         base = ["--model", "stories", "--prompt-ids", "2046,379,260", "--max-tokens", "80", "--temperature", "0.8", "--seed", "3"]
         wanted = self.ids(*base)["ids"]
-        for drafts, qs in (("auto", {1, 2, 3, 5}), ("3,1", {1, 2, 4})):
-            for source in ([], ["--draft-model", "stories-draft"]):
-                with self.subTest(drafts=drafts, source=source):
-                    output = self.ids(*base, "--speculative-tokens", drafts, *source)
-                    self.assertEqual(output["ids"], wanted)
-                    self.assertEqual({step["q"] for step in output["stats"]["steps"] if step["q"]}, qs)
+        for source in ([], ["--draft-model", "stories-draft"]):
+            with self.subTest(source=source):
+                output = self.ids(*base, "--speculative-tokens", "3,1", *source)
+                self.assertEqual(output["ids"], wanted)
+                self.assertEqual({step["q"] for step in output["stats"]["steps"] if step["q"]}, {1, 2, 4})
+
+    # Which may gain goes by the machine; the start says which are left, and steps have no others.
+    def test_the_numbers_of_drafts_are_chosen_at_start_where_none_is_given(self):
+        base = ["--model", "stories", "--prompt-ids", "2046,379,260", "--max-tokens", "80", "--temperature", "0.8", "--seed", "3"]
+        wanted = self.ids(*base)["ids"]
+        for source in (["--draft-model", "stories-draft"], ["--speculative-method", "ngram"], ["--speculative-tokens", "auto"]):
+            with self.subTest(source=source):
+                result = self.run_encore("generate", "--device", DEVICE, *base, *source, "--json")
+                output = json.loads(result.stdout)
+                self.assertEqual(output["ids"], wanted)
+                drafts = output["stats"]["drafts"]
+                chosen = drafts["speculative_tokens"]
+                self.assertLessEqual(set(chosen), {1, 2, 3, 4})
+                named = ", ".join(map(str, chosen)) + " or none, in batches of up to 1: " if chosen else "none, as they would gain"
+                self.assertIn("guesses: " + named, result.stderr)
+                self.assertEqual(drafts["max_sequences"], 1 if chosen else None)
+                self.assertLessEqual({step["q"] for step in output["stats"]["steps"] if step["q"]}, {1} | {1 + k for k in chosen})
+        output = self.ids(*base, "--draft-model", "stories-draft", "--max-batch-size", "4", "--max-num-tokens", "8")
+        self.assertLessEqual(set(output["stats"]["drafts"]["speculative_tokens"]), {1})
+
+    def test_numbers_of_drafts_that_are_wrong_are_refused(self):
         for wrong in ("17", "1,2,3,4", "0,2", "many"):
             line = self.error_line("generate", "--model", "stories", "--device", DEVICE, "--speculative-tokens", wrong, code=2)
             self.assertIn("give one number from 1 to 16, up to 3 of them, auto, or 0 for none", line)

@@ -1,0 +1,58 @@
+#include "setup/draft_options.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "base/log.h"
+#include "measure/draft_list.h"
+
+namespace encore::setup {
+namespace {
+
+// Tokens of a sequence that the choice is made for, where sequences may be as long.
+constexpr int64_t kContext = 1024;
+
+// Sizes of decode steps that stand for all: one of each doubling, and the largest.
+std::vector<int64_t> batches(const loader::LoadOptions& load) {
+  const runtime::Coverage coverage = runtime::wanted_coverage(load);
+  std::vector<int64_t> sizes;
+  for (const int64_t size : coverage.sequences.sizes()) {
+    if (size <= load.limits.max_batch_size && (std::has_single_bit(static_cast<uint64_t>(size)) ||
+                                               size == coverage.sequences.sizes().back()))
+      sizes.push_back(size);
+  }
+  if (sizes.empty()) sizes.push_back(load.limits.max_batch_size);
+  return sizes;
+}
+
+measure::Rates rates_of(Device& device, const passes::Program& program) {
+  if (device.kind() == DeviceKind::kCuda)
+    return measure::rates(device, device.read_bandwidth(), std::nullopt);
+  return measure::rates(device, 0, measure::step_cost(program.graph, {1, 1, 1}).bytes);
+}
+
+}  // namespace
+
+void choose_drafts(Device& device, const model::ModelSource& source, loader::LoadOptions& load) {
+  runtime::Limits& limits = load.limits;
+  if (limits.num_drafts == 0) return;
+  loader::LoadOptions tried = load;
+  tried.rank = device.rank();
+  tried.compile.dump = {};
+  const passes::Program program = loader::compile_model(source, tried, 1);
+  const measure::DraftList list =
+      measure::choose_draft_list(program, batches(load), std::min(limits.max_seq_len / 2, kContext),
+                                 rates_of(device, program));
+  log::info("{}", to_text(list));
+  limits.num_drafts = list.counts.empty() ? 0 : list.counts.back();
+  limits.fewer_drafts = list.counts;
+  if (list.counts.empty()) {
+    load.draft.reset();
+    return;
+  }
+  limits.fewer_drafts.pop_back();
+  limits.max_drafting_sequences = list.max_sequences;
+}
+
+}  // namespace encore::setup
