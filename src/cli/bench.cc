@@ -180,10 +180,10 @@ std::string bench_title(std::string_view verb, const BenchOptions& options, Benc
 }
 
 void add_bench(Command& app) {
-  Command* bench =
-      app.add_subcommand("bench",
-                         "How fast it is: decode, ladder, prefill, mixed, serve, speculate, "
-                         "stack, linear, attention, collectives, sampling, sleep, tokenize");
+  Command* bench = app.add_subcommand(
+      "bench",
+      "How fast it is: decode, ladder, prefill, mixed, serve, speculate, drafts, "
+      "stack, linear, attention, collectives, sampling, sleep, tokenize");
   bench->require_subcommand();
   add_bench_decode(*bench);
   add_bench_ladder(*bench);
@@ -191,6 +191,7 @@ void add_bench(Command& app) {
   add_bench_mixed(*bench);
   add_bench_serve(*bench);
   add_bench_speculate(*bench);
+  add_bench_drafts(*bench);
   add_bench_stack(*bench);
   add_bench_sleep(*bench);
   add_bench_collectives(*bench);

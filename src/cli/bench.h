@@ -31,6 +31,7 @@ struct BenchOptions {
 };
 
 void add_bench_decode(Command& bench);
+void add_bench_drafts(Command& bench);
 void add_bench_ladder(Command& bench);
 void add_bench_mixed(Command& bench);
 void add_bench_prefill(Command& bench);

@@ -1,6 +1,7 @@
 #include "measure/decoding.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -64,6 +65,10 @@ Decoding::Decoding(engine::Engine& engine, const DecodingOptions& options)
     engine::Request request{
         .prompt = std::move(prompt), .max_tokens = max_tokens, .sampling = options.sampling};
     const auto adapter = adapter_of(engine.model(), std::ssize(sequences_));
+    const auto i = static_cast<double>(sequences_.size());
+    if (std::floor((i + 1) * options.share_without_drafts) >
+        std::floor(i * options.share_without_drafts))
+      request.sampling.without_drafts = 1;
     if (options.has_adapters && adapter != nullptr) request.adapter = adapter->name;
     const auto added = engine.add(std::move(request));
     if (const auto* rejection = std::get_if<engine::Rejection>(&added))

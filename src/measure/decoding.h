@@ -29,6 +29,7 @@ struct DecodingOptions {
   uint64_t seed = 1;
   bool has_adapters = true;         // false: sequences take none, whatever the model has
   sample::SamplingParams sampling;  // greedy
+  double share_without_drafts = 0;  // of the sequences: so many take none
 
   // Returns how many tokens each sequence generates, so that none ends while the last still
   // decodes: those that started first go on until the last has been timed.

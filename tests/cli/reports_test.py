@@ -320,6 +320,22 @@ class BenchTest(CliTest):
         line = self.speculate("--speculative-tokens", "3", "--synthetic-acceptance-rates", "0.8,0.6", code=2).stderr.splitlines()[-1]
         self.assertIn("--synthetic-acceptance-rates has 2 numbers, and a step guesses 3 tokens", line)
 
+    def test_drafts_sets_the_choice_of_each_step_beside_every_number_and_none(self):
+        base = ["bench", "drafts", "--device", DEVICE, "--model", "stories", "--draft-model", "stories-draft", "--context", "12",
+                "--steps", "4", "--warmup-tokens", "2", "--batches", "2,1", "--acceptance", "0.5,0.9"]
+        output = json.loads(self.run_encore(*base, "--speculative-tokens", "1,2", "--without", "0.5", "--json").stdout)
+        self.assertEqual(output["speculative_tokens"], [1, 2])
+        self.assertEqual([(point["batch"], point["acceptance"]) for point in output["points"]],
+                         [(1, 0.5), (1, 0.9), (2, 0.5), (2, 0.9)])
+        for point in output["points"]:
+            self.assertEqual(len(point["fixed_tokens_per_s"]), 2)
+            best = max(point["none_tokens_per_s"], *point["fixed_tokens_per_s"])
+            self.assertAlmostEqual(point["of_best"], point["chosen_tokens_per_s"] / best, places=3)
+            self.assertAlmostEqual(point["of_none"], point["chosen_tokens_per_s"] / point["none_tokens_per_s"], places=3)
+            self.assertLessEqual(point["chosen_drafts"], 2)
+        self.assertAlmostEqual(output["least_of_best"], min(point["of_best"] for point in output["points"]), places=3)
+        self.assertIn("lowest of none: ", self.run_encore(*base, "--speculative-tokens", "1").stdout)
+
     def stack(self, *arguments, **options):
         return self.run_encore("bench", "stack", "--device", DEVICE, "--model", "stories", "--context", "12", "--steps", "8",
                                "--warmup-tokens", "2", "--runs", "1", *arguments, **options)
