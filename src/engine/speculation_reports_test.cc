@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/testing/tiny_model.h"
+#include "engine/testing/words_checkpoint.h"
 
 namespace encore::engine {
 namespace {
@@ -185,6 +186,56 @@ TEST_P(SpeculationReports, AFoundBeginningServesBothTokensThatMayFollowIt) {
                 cold.draft_counts().num_accepted());
     }
     EXPECT_EQ(warm.prefix_cache()->stats().hit_tokens, 64);
+  }
+}
+
+// SGLang 31071, TensorRT-LLM 12024: of equal logits, which lie on different ranks here, each rank took another, and then
+// ranks accepted different counts.
+TEST(SpeculationOfRanks, AcceptsAlikeWhereTheTwoLargestLogitsAreEqual) {
+  const testing::WordsCheckpoint twins(true);
+  constexpr int32_t kFirstTwins = testing::WordsCheckpoint::kWords / 2;
+  LoadOptions options;
+  options.limits = {.max_num_tokens = 16, .max_batch_size = 2, .max_q = 1, .max_seq_len = 500};
+  options.page_size = 16;
+  options.dtype = DType::kF32;
+  options.bursts = true;
+  const auto texts = [&](int64_t num_drafts, bool has_model, int64_t burst_steps,
+                         int64_t* num_accepted) {
+    options.limits.num_drafts = num_drafts;
+    options.draft = has_model ? std::optional(twins.source()) : std::nullopt;
+    const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
+    LoadedModel model(*device, twins.source(), options);
+    Engine engine(model, {.burst_steps = burst_steps});
+    std::map<SequenceId, std::vector<int32_t>> texts;
+    for (int32_t number = 0; number < (is_thorough() ? 12 : 4); ++number) {
+      Request request{.prompt = {number, 5, 1, number}, .max_tokens = is_thorough() ? 450 : 60};
+      request.sampling = {.temperature = number % 2 == 0 ? 0.0F : 1.0F, .seed = number};
+      if (number % 4 == 1) request.sampling.frequency_penalty = 0.2F;
+      (void)engine.add(std::move(request));
+    }
+    while (engine.step(
+        [&](const Generated& token) { texts[token.sequence].push_back(token.token); })) {
+    }
+    if (num_accepted != nullptr) *num_accepted = engine.draft_counts().num_accepted();
+    return texts;
+  };
+  const auto expected = texts(0, false, 1, nullptr);
+  for (const auto& [sequence, text] : expected) {
+    const bool is_greedy = sequence % 2 == expected.begin()->first % 2;
+    const auto second = std::ranges::count_if(text, [&](int32_t id) { return id >= kFirstTwins; });
+    if (is_greedy) {
+      EXPECT_EQ(second, 0) << "of equal logits the first";
+    } else {
+      EXPECT_GT(second, 0);
+    }
+  }
+  for (const bool has_model : {false, true}) {
+    for (const int64_t burst_steps : {1, 32}) {
+      SCOPED_TRACE(fmt::format("draft model {}, bursts of {}", has_model, burst_steps));
+      int64_t num_accepted = 0;
+      EXPECT_EQ(texts(4, has_model, burst_steps, &num_accepted), expected);
+      EXPECT_GT(num_accepted, has_model ? 100 : 10);
+    }
   }
 }
 
