@@ -186,9 +186,12 @@ std::string cache_text(const kv::PrefixCacheStats& cache) {
 
 std::string drafts_text(const engine::DraftCounts& drafts) {
   return fmt::format(
-      "drafts: {} rows of steps had {}, of which {} counted ({}); {} rows beside them took none\n",
+      "drafts: {} rows of steps had {}, of which {} counted ({}); {} rows beside them took none; "
+      "{} of {} rows beside prompts had some ({})\n",
       drafts.rows, drafts.tokens, drafts.num_accepted(), percent(drafts.share_right()),
-      drafts.rows_without);
+      drafts.rows_without, drafts.mixed_drafting_rows, drafts.mixed_rows,
+      percent(static_cast<double>(drafts.mixed_drafting_rows) /
+              static_cast<double>(std::max<int64_t>(1, drafts.mixed_rows))));
 }
 
 json::value drafts_json(const std::optional<engine::DraftCounts>& drafts) {
@@ -198,6 +201,8 @@ json::value drafts_json(const std::optional<engine::DraftCounts>& drafts) {
       {"rows_without", drafts->rows_without},
       {"tokens", drafts->tokens},
       {"accepted", drafts->num_accepted()},
+      {"rows_beside_prompts", drafts->mixed_rows},
+      {"rows_beside_prompts_with_drafts", drafts->mixed_drafting_rows},
       {"accepted_by_position", json::array(drafts->accepted.begin(), drafts->accepted.end())}};
 }
 

@@ -105,6 +105,24 @@ TEST(TrafficText, SaysWhatWasServedAndHowItKeptToTheLimits) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }
 
+TEST(TrafficText, SaysHowManyDraftsCountedAndWhoHadSomeBesidePrompts) {
+  TrafficReport report = some_report();
+  EXPECT_EQ(traffic_text(report).find("drafts:"), std::string::npos);
+  report.record.drafts = {.rows = 20,
+                          .rows_without = 4,
+                          .tokens = 40,
+                          .mixed_rows = 12,
+                          .mixed_drafting_rows = 9,
+                          .accepted = {16, 8}};
+  EXPECT_NE(traffic_text(report).find(
+                "drafts: 20 rows of steps had 40, of which 24 counted (60.00 %); 4 rows beside "
+                "them took none; 9 of 12 rows beside prompts had some (75.00 %)\n"),
+            std::string::npos);
+  const json::object drafts = traffic_json(report).at("drafts").as_object();
+  EXPECT_EQ(drafts.at("rows_beside_prompts"), 12);
+  EXPECT_EQ(drafts.at("rows_beside_prompts_with_drafts"), 9);
+}
+
 TEST(TrafficCurves, HaveLoadThroughputMemoryAndLatencies) {
   const TrafficReport report = some_report();
   const json::object curves = traffic_curves(report);
