@@ -20,7 +20,6 @@ static_assert(kBufferBytes % kStagedAlignment == 0 && kFirstBufferBytes % kStage
 
 // One thread copies 10 GB a second out of the page cache, a device takes five times as much. What a
 // thread takes at once is long enough to be worth waking it.
-constexpr int kMostThreads = 8;
 constexpr int64_t kGrain = int64_t{256} << 10;
 static_assert(kGrain % kStagedAlignment == 0);
 
@@ -31,12 +30,19 @@ Memory allocate_pageable(int64_t bytes) {
   return cpu::allocate(bytes);
 }
 
-StagedCopy::StagedCopy(Device& device)
+StagedCopy::StagedCopy(Device& device, int most_threads)
     : device_(device),
-      threads_(std::min(kMostThreads, cpu::num_usable_processors())),
+      threads_(std::min(most_threads, cpu::num_usable_processors())),
       stream_(device.create_stream()) {
   for (Buffer& buffer : buffers_)
     buffer.copied = device.create_event();
+}
+
+void StagedCopy::pin() {
+  for (Buffer& buffer : buffers_) {
+    ENCORE_CHECK(buffer.used == 0, "buffers are pinned before they are used");
+    buffer.memory = device_.allocate_host(kBufferBytes);
+  }
 }
 
 void StagedCopy::empty(Buffer& buffer) {

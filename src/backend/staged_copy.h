@@ -18,15 +18,20 @@ Memory allocate_pageable(int64_t bytes);
 
 // Copies through two pinned buffers: the host fills or empties one, with several threads, while the
 // device copies the other. Small copies share a buffer. Buffers are pinned when they are needed, the
-// first a small one. Threads: one calls. Capture: no. Errors: kMemory where one cannot be pinned.
+// first a small one, or by pin(). Threads: one calls. Capture: no. Errors: kMemory where one cannot be
+// pinned.
 class StagedCopy {
  public:
   // Writes bytes [first, first + bytes) of what is to be copied; `first` is a multiple of 64.
   // Called by several threads at once, for different bytes; does not throw.
   using Write = std::function<void(std::byte* to, int64_t first, int64_t bytes)>;
 
-  explicit StagedCopy(Device& device);
+  // `most_threads`: that fill or empty a buffer.
+  explicit StagedCopy(Device& device, int most_threads = 8);
 
+  // Pins both buffers now. The driver takes half a millisecond a megabyte for it, during which a GPU's launches
+  // wait, so whoever copies beside steps pins first.
+  void pin();
   // `write` is called before this returns, the device has the bytes after finish().
   void to_device(void* device, int64_t bytes, const Write& write);
   void to_device(void* device, const void* host, int64_t bytes);

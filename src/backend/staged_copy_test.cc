@@ -1,5 +1,6 @@
 #include "backend/staged_copy.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -76,6 +77,25 @@ TEST_P(StagedCopyTest, AsksForTheBytesOfEachPieceOnce) {
   copy.finish();
   EXPECT_EQ(expected, kBytes);
   EXPECT_NE(last, std::byte{0});
+}
+
+TEST_P(StagedCopyTest, AllocatesNothingOnceItsBuffersArePinned) {
+  const int64_t total = std::accumulate(std::begin(kCounts), std::end(kCounts), int64_t{0});
+  std::vector<int32_t> there(total);
+  std::iota(there.begin(), there.end(), 17);
+  std::vector<int32_t> back(total);
+  const Memory memory = device_->allocate(total * 4);
+  StagedCopy copy(*device_, 1);
+  copy.pin();
+  const fault::Injection injection(
+      [](std::string_view call) { EXPECT_NE(call, "allocate") << "beside steps"; });
+  for (int round = 0; round < 2; ++round) {
+    copy.to_device(memory.data(), there.data(), total * 4);
+    copy.to_host(back.data(), memory.data(), total * 4);
+    copy.finish();
+    EXPECT_EQ(there, back);
+    std::ranges::reverse(there);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, StagedCopyTest, ::testing::Values("Cpu", "Cuda"),

@@ -1,10 +1,13 @@
 // Sequences with adapters: each gets what the model with that adapter's weights merged in gives, beside
 // whomever it runs, and sequences without one get what the model gives.
 #include <array>
+#include <atomic>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
+#include "backend/fault.h"
 #include "base/testing/message_of.h"
 #include "engine/serving_loop.h"
 #include "engine/testing/lora_model.h"
@@ -229,6 +232,25 @@ TEST_P(LoraTest, AdaptersShareNoPagesOfThePrefixCache) {
     EXPECT_LT(error_of(first, expected), 1e-5);
     EXPECT_LT(error_of(again, expected), 1e-4);
   }
+}
+
+// A driver that allocates lets no step be launched meanwhile.
+TEST_P(LoraTest, AdaptersAreLoadedBesideStepsWithoutAllocatingOnTheDevice) {
+  const auto all = std::exchange(options_.adapters.adapters, {});
+  options_.adapters.num_slots = 2;
+  const auto model = load();
+  Engine engine(*model);
+  (void)answers(engine, {request_of("", 1)});
+  std::atomic<int> allocations = 0;
+  const fault::Injection injection([&](std::string_view call) {
+    if (call == "allocate") ++allocations;
+  });
+  for (const auto& [name, path] : all) {  // the last in a slot that another had
+    model->adapters()->load(name, path);
+    EXPECT_EQ(answers(engine, {request_of(name, 1)})[0].problem, "");
+  }
+  EXPECT_EQ(model->adapters()->stats().slots.num_evictions, 1);
+  EXPECT_EQ(allocations, 0);
 }
 
 // Slots that nobody holds are empty behind a sleep, so requests come into other steps than before.

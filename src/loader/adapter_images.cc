@@ -7,13 +7,9 @@
 
 namespace encore::loader {
 
-AdapterImages::AdapterImages(std::vector<const model::LoraSlots*> slots, Device& device,
-                             int64_t max_images, int64_t max_rank)
-    : slots_(std::move(slots)),
-      offsets_{0},
-      device_(device),
-      max_images_(max_images),
-      max_rank_(max_rank) {
+AdapterImages::AdapterImages(std::vector<const model::LoraSlots*> slots, int64_t max_images,
+                             int64_t max_rank)
+    : slots_(std::move(slots)), offsets_{0}, max_images_(max_images), max_rank_(max_rank) {
   for (const model::LoraSlots* rank : slots_)
     offsets_.push_back(offsets_.back() + rank->image_bytes());
 }
@@ -30,7 +26,7 @@ AdapterImages::Image AdapterImages::get(const Adapter& adapter) {
     ++num_reads_;
     buffer = take_buffer();
   }
-  if (!buffer) buffer = std::make_shared<Memory>(device_.allocate_host(offsets_.back()));
+  if (!buffer) buffer = std::make_shared<Memory>(allocate_pageable(offsets_.back()));
   const std::string digest = read(adapter, buffer->data());
   const std::lock_guard lock(mutex_);
   if (digests_.try_emplace(adapter.generation, digest).first->second != digest) {

@@ -1,5 +1,4 @@
-// Copies of adapters in pinned host memory, from where they come to the slots of all ranks without a file
-// being read.
+// Copies of adapters in host memory, from where they come to the slots of all ranks without a file being read.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +9,22 @@
 #include <string>
 #include <vector>
 
-#include "backend/device.h"
+#include "backend/staged_copy.h"
 #include "loader/adapter.h"
 #include "model/lora/slots.h"
 
 namespace encore::loader {
 
-// Keeps those that were used last. Threads: any. Lifetime: refers to slots and device.
+// Keeps those that were used last, in memory that is not pinned: pinning 84 MB takes 42 ms, in which no step can
+// be launched (AdapterShare copies through memory that was pinned at the start). Threads: any. Lifetime: refers
+// to the slots.
 class AdapterImages {
  public:
   // As model::LoraSlots::pack() writes it, that of each rank behind those of the ranks before.
   using Image = std::shared_ptr<const Memory>;
 
   // `slots`: by rank. `max_images`: 1 or more. More are there only while somebody has them.
-  AdapterImages(std::vector<const model::LoraSlots*> slots, Device& device, int64_t max_images,
-                int64_t max_rank);
+  AdapterImages(std::vector<const model::LoraSlots*> slots, int64_t max_images, int64_t max_rank);
 
   // The adapter's image, read from its files where no copy is kept. Several threads may read at a time.
   // Errors: those of LoraAdapter and LoraSlots::pack; kModel when its files are not those that were read
@@ -51,7 +51,6 @@ class AdapterImages {
 
   std::vector<const model::LoraSlots*> slots_;  // by rank
   std::vector<int64_t> offsets_;                // of their parts, and of the end. Units: bytes
-  Device& device_;
   int64_t max_images_;
   int64_t max_rank_;
   mutable std::mutex mutex_;

@@ -4,15 +4,17 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <vector>
 
 #include "backend/device.h"
+#include "backend/staged_copy.h"
 #include "model/lora/slots.h"
 
 namespace encore::loader {
 
-// It is shared by the rank's model and by rank 0's adapters. A model that one device computes has one.
+// It is shared by the rank's model and by rank 0's adapters. A model that one device computes has one. All that
+// filling a slot takes of the device is there from the start: while the driver makes a stream or pins memory, it
+// lets no step be launched.
 // Threads: any.
 class AdapterShare {
  public:
@@ -25,16 +27,16 @@ class AdapterShare {
   [[nodiscard]] const model::LoraSlots& layout() const { return layout_; }
   // Device memory of all slots. Units: bytes.
   [[nodiscard]] int64_t bytes() const { return bytes_; }
-  // Copies what layout().pack() has written to a slot; the device has it when it returns. Several threads may
-  // write at a time, each to a slot of its own. Errors: kDevice, also once it is closed.
+  // Copies what layout().pack() has written to a slot, in parts of a few megabytes; the device has it when it
+  // returns. One slot is written at a time, and others wait. Errors: kDevice, also once it is closed.
   void write(const std::byte* image, int64_t slot);
   // Fills a slot with random numbers, which depend on its place among the weights with slots alone.
   void write_random(int64_t slot);
-  // The rank ends. Waits for those who write, and nobody writes any more.
+  // The rank ends. Waits for who writes, and nobody writes any more.
   void close();
 
  private:
-  // Has the work enqueued on a stream of the device, and waits for it.
+  // Has the work enqueued beside the device's steps, and waits for it.
   template <typename Work>
   void enqueue(const Work& work);
 
@@ -42,10 +44,8 @@ class AdapterShare {
   Device& device_;
   std::vector<TensorView> slotted_;
   int64_t bytes_ = 0;
-  std::shared_mutex closing_;  // shared by those who write
-  bool is_closed_ = false;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Stream>> idle_streams_;
+  std::unique_ptr<StagedCopy> copy_;  // null once it is closed
 };
 
 }  // namespace encore::loader

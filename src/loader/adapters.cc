@@ -52,11 +52,10 @@ void check_adapters(const model::LoraSlots& slots, const AdapterOptions& options
     slots.check(model::LoraAdapter(path, options.max_rank));
 }
 
-Adapters::Adapters(std::vector<std::shared_ptr<AdapterShare>> shares, Device& device,
-                   AdapterOptions options)
+Adapters::Adapters(std::vector<std::shared_ptr<AdapterShare>> shares, AdapterOptions options)
     : options_(std::move(options)),
       shares_(std::move(shares)),
-      images_(layouts(shares_), device, options_.max_images, options_.max_rank),
+      images_(layouts(shares_), options_.max_images, options_.max_rank),
       slots_(layout().num_slots(),
              [this](const Adapter& adapter, int32_t slot) { write(adapter, slot); }) {
   if (options_.fills_slots) {

@@ -30,7 +30,7 @@ struct AdapterOptions {
   };
   std::vector<Named> adapters;
   int64_t num_slots = 0;    // on the device at a time; 0: as many as `adapters`
-  int64_t max_images = 32;  // copies in pinned host memory
+  int64_t max_images = 32;  // copies in host memory
   int64_t max_rank = 16;
   // Projections that adapters may change beside those that `adapters` do (model::LoraShape); empty: all,
   // where there is room for more adapters than those.
@@ -59,13 +59,11 @@ struct AdapterStats {
 // Decides once for all ranks which adapter has which slot: a slot is an adapter's when all of them have their
 // shares of it there. A load that fails on one rank has failed.
 //
-// Threads: any, but for fill(), release(), slots() and wait_for(), which are those of who steps. Lifetime:
-// refers to the device.
+// Threads: any, but for fill(), release(), slots() and wait_for(), which are those of who steps.
 class Adapters {
  public:
-  // `shares`: by rank, the one on `device` first. REQUIRES: check_adapters().
-  Adapters(std::vector<std::shared_ptr<AdapterShare>> shares, Device& device,
-           AdapterOptions options);
+  // `shares`: by rank. REQUIRES: check_adapters().
+  Adapters(std::vector<std::shared_ptr<AdapterShare>> shares, AdapterOptions options);
 
   // The memory of the slots is there. The first time, loads the first adapters to them, as many as there
   // are slots; later, what somebody has: whose files cannot be read fails for those who have it.
@@ -90,7 +88,7 @@ class Adapters {
   // kUsage where others use all slots.
   std::shared_ptr<const ResidentAdapter> wait_for(const std::shared_ptr<const Adapter>& adapter);
   [[nodiscard]] int64_t num_slots() const { return layout().num_slots(); }
-  // Memory of all slots on this rank's device. Units: bytes.
+  // Memory of all slots on rank 0's device. Units: bytes.
   [[nodiscard]] int64_t bytes() const { return shares_.front()->bytes(); }
   [[nodiscard]] AdapterStats stats() const;
 

@@ -215,7 +215,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const
   try {
     if (leads) followers_ = std::make_unique<RankThreads>(device, source, options);
     load(device, source, options);
-    if (adapter_share_ && options.rank.index == 0) load_adapters(device, options.adapters);
+    if (adapter_share_ && options.rank.index == 0) load_adapters(options.adapters);
   } catch (const Error& error) {
     if (communicator) communicator->fail(options.rank.index, error.kind(), error.what());
     throw;
@@ -231,13 +231,13 @@ LoadedModel::~LoadedModel() {
   if (adapter_share_ && !adapters_) adapter_share_->close();  // rank 0 fills its slots
 }
 
-void LoadedModel::load_adapters(Device& device, const AdapterOptions& options) {
+void LoadedModel::load_adapters(const AdapterOptions& options) {
   std::vector<std::shared_ptr<AdapterShare>> shares{adapter_share_};
   if (followers_) {
     for (std::shared_ptr<AdapterShare>& share : followers_->adapter_shares())
       shares.push_back(std::move(share));
   }
-  adapters_.emplace(std::move(shares), device, options);
+  adapters_.emplace(std::move(shares), options);
   adapters_->fill();
 }
 

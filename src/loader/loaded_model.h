@@ -144,7 +144,7 @@ class LoadedModel {
  private:
   void load(Device& device, const model::ModelSource& source, const LoadOptions& options);
   // Brings the first adapters to the slots of all ranks. REQUIRES: rank 0, and that all ranks load.
-  void load_adapters(Device& device, const AdapterOptions& options);
+  void load_adapters(const AdapterOptions& options);
   void take_memory_back();
   // Does it on all ranks or on none; returns the first rank's error.
   std::optional<Error> on_all_ranks(const std::string& what, const std::function<void()>& work,

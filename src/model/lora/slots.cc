@@ -183,12 +183,12 @@ void LoraSlots::pack(const LoraAdapter& adapter, const Slotted& to, std::byte* i
   cpu::simd().store(numbers.data(), std::ssize(numbers), to.view.dtype, image);
 }
 
-void LoraSlots::copy(const std::byte* image, int64_t slot, Stream& stream) const {
+void LoraSlots::copy(const std::byte* image, int64_t slot, StagedCopy& copy) const {
   ENCORE_CHECK(slot >= 0 && slot < num_slots_);
   for (const Slotted& to : weights_) {
     std::byte* const place =
         to.view.as<std::byte>() + slot * to.view.row_stride * size_of(to.view.dtype);
-    stream.copy_to_device(place, image + to.image_offset, to.slot_bytes());
+    copy.to_device(place, image + to.image_offset, to.slot_bytes());
   }
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/device.h"
+#include "backend/staged_copy.h"
 #include "base/tensor.h"
 #include "ir/graph.h"
 #include "model/lora/adapter.h"
@@ -40,8 +40,8 @@ class LoraSlots {
   // kModel, naming the tensor, on a number that is not finite, also once it is rounded: the image holds
   // nothing of use then. Threads: any.
   void pack(const LoraAdapter& adapter, std::byte* image) const;
-  // Enqueues the copy of an image to a slot. Threads: any, with a stream each.
-  void copy(const std::byte* image, int64_t slot, Stream& stream) const;
+  // Copies an image to a slot; the device has it after copy.finish().
+  void copy(const std::byte* image, int64_t slot, StagedCopy& copy) const;
 
  private:
   struct Slotted {
