@@ -46,11 +46,6 @@ std::optional<Finish> take_token(const sched::Sequence& sequence, int64_t positi
   return is_stop ? Finish::kStop : Finish::kLength;
 }
 
-// Names the numbers that an adapter is made of.
-std::string generation_text(const loader::Adapter& adapter) {
-  return fmt::format("{}", adapter.generation);
-}
-
 // A load that ends meanwhile is seen at once.
 constexpr auto kAdapterWait = std::chrono::milliseconds(1);
 
@@ -124,8 +119,9 @@ std::shared_ptr<const loader::Adapter> Engine::find_adapter(const Request& reque
 kv::PageChain Engine::page_chain(const Request& request) const {
   if (cache_ == nullptr) return {};
   const auto adapter = find_adapter(request);
-  kv::PageChain chain = cache_->chain(name(model_.kv_dtype()), request.cache_salt,
-                                      adapter == nullptr ? "" : generation_text(*adapter));
+  kv::PageChain chain =
+      cache_->chain(name(model_.kv_dtype()), request.cache_salt,
+                    adapter == nullptr ? "" : model_.adapters()->identity(*adapter));
   cache_->extend(chain, request.prompt);
   return chain;
 }

@@ -234,6 +234,31 @@ TEST_P(LoraTest, AdaptersShareNoPagesOfThePrefixCache) {
   }
 }
 
+// Hashes that routers can compute are the same in all processes, so a load's number alone would not do.
+TEST_P(LoraTest, APrefixIsFoundByTheDigestOfItsAdapterAndByItsLoad) {
+  EngineOptions how;
+  how.prefix_cache.emplace().key = "known to routers";
+  const Request request = request_of("a", 7, 70);
+  const auto first = load();
+  Engine engine(*first, how);
+  const kv::PageHash root = engine.page_chain(request).root;
+  const auto alike = load();
+  EXPECT_EQ(Engine(*alike, how).page_chain(request).root, root);
+
+  (void)answers(engine, {request});
+  EXPECT_EQ(answers(engine, {request})[0].num_cached, 64);
+  first->adapters()->load("a", options_.adapters.adapters[0].path, true);
+  EXPECT_NE(engine.page_chain(request).root, root) << "another load of these files";
+  EXPECT_EQ(answers(engine, {request})[0].num_cached, 0);
+  EXPECT_EQ(answers(engine, {request})[0].num_cached, 64);
+
+  (void)LoraFiles::random(77, modules_of(kLlama, {"self_attn"})).write(dir_, "a");
+  const auto other = load();
+  EXPECT_NE(Engine(*other, how).page_chain(request).root, root) << "the first load of other files";
+  first->adapters()->load("a", options_.adapters.adapters[0].path, true);
+  EXPECT_EQ(answers(engine, {request})[0].num_cached, 0) << "pages of files that were replaced";
+}
+
 // A driver that allocates lets no step be launched meanwhile.
 TEST_P(LoraTest, AdaptersAreLoadedBesideStepsWithoutAllocatingOnTheDevice) {
   const auto all = std::exchange(options_.adapters.adapters, {});

@@ -41,6 +41,12 @@ AdapterImages::Image AdapterImages::get(const Adapter& adapter) {
   return buffer;
 }
 
+std::string AdapterImages::digest(const Adapter& adapter) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = digests_.find(adapter.generation);
+  return found == digests_.end() ? "" : found->second;
+}
+
 int64_t AdapterImages::num_reads() const {
   const std::lock_guard lock(mutex_);
   return num_reads_;

@@ -34,6 +34,8 @@ class AdapterImages {
   [[nodiscard]] const std::byte* part(const Image& image, size_t rank) const {
     return image->data() + offsets_[rank];
   }
+  // The digest of the files that the adapter was read from; empty: they have not been read yet.
+  [[nodiscard]] std::string digest(const Adapter& adapter) const;
   // Times that files were read.
   [[nodiscard]] int64_t num_reads() const;
 

@@ -120,6 +120,10 @@ std::shared_ptr<const Adapter> Adapters::find(std::string_view name) const {
   return place == adapters_.end() ? nullptr : place->second;
 }
 
+std::string Adapters::identity(const Adapter& adapter) const {
+  return fmt::format("{} {}", adapter.generation, images_.digest(adapter));
+}
+
 std::vector<std::shared_ptr<const Adapter>> Adapters::all() const {
   std::vector<std::shared_ptr<const Adapter>> all;
   {

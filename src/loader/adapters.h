@@ -81,6 +81,9 @@ class Adapters {
 
   // Null: there is none of that name.
   [[nodiscard]] std::shared_ptr<const Adapter> find(std::string_view name) const;
+  // Says which numbers the adapter has: those of the load that gave it, whose files have this digest. Until they
+  // are read, the load alone.
+  [[nodiscard]] std::string identity(const Adapter& adapter) const;
   // The adapters that have a name, in the order in which they came.
   [[nodiscard]] std::vector<std::shared_ptr<const Adapter>> all() const;
   [[nodiscard]] AdapterSlots& slots() { return slots_; }
