@@ -144,31 +144,48 @@ TEST_P(LoraTest, AnAdaptersScaleIsThatOfItsConfiguration) {
   }
 }
 
+// How far the log probabilities of a prompt with an adapter of all linears are from those of the model with that
+// merged in.
+double error_of_family(const Family& family, const std::function<Device&()>& device) {
+  const TempDir base;
+  write_model(base, family, base_tensors(family));
+  LoraFiles files = LoraFiles::random(4, modules_of(family, {"self_attn", "mlp"}));
+  files.config = R"({"r": 4, "lora_alpha": 8, "target_modules": "all-linear"})";
+  const TempDir merged;
+  write_model(merged, family, merged_tensors(family, files, [](const auto&) { return 2.0; }));
+  LoadOptions options = lora_options();
+  options.adapters.adapters = {{"x", files.write(base, "x")}};
+  LoadedModel model(device(), model::find_model(base.path().string()), options);
+  LoadedModel reference_model(device(), model::find_model(merged.path().string()), lora_options());
+  Engine engine(model);
+  Engine reference(reference_model);
+  Request asked = request_of("x", 9, 40);
+  asked.num_prompt_logprobs = 0;
+  Request expected = asked;
+  expected.adapter.clear();
+  EXPECT_FALSE(answers(engine, {asked})[0] == answers(engine, {expected})[0]) << "no effect";
+  return error_of(answers(engine, {asked})[0], answers(reference, {expected})[0]);
+}
+
 // Rows of q and k in another order, several projections in one tensor, factors on the way.
 TEST_P(LoraTest, RowsOfBFollowThoseOfTheWeight) {
   for (const Family& family : {kPhi3, kGranite, kGlm4}) {
     SCOPED_TRACE(family.name);
-    const TempDir base;
-    write_model(base, family, base_tensors(family));
-    const LoraFiles files = [&] {
-      LoraFiles made = LoraFiles::random(4, modules_of(family, {"self_attn", "mlp"}));
-      made.config = R"({"r": 4, "lora_alpha": 8, "target_modules": "all-linear"})";
-      return made;
-    }();
-    const TempDir merged;
-    write_model(merged, family, merged_tensors(family, files, [](const auto&) { return 2.0; }));
-    LoadOptions options = lora_options();
-    options.adapters.adapters = {{"x", files.write(base, "x")}};
-    LoadedModel model(device_for_another(), model::find_model(base.path().string()), options);
-    LoadedModel reference_model(device_for_another(), model::find_model(merged.path().string()),
-                                lora_options());
-    Engine engine(model);
-    Engine reference(reference_model);
-    Request asked = request_of("x", 9, 40);
-    asked.num_prompt_logprobs = 0;
-    Request expected = asked;
-    expected.adapter.clear();
-    EXPECT_LT(error_of(answers(engine, {asked})[0], answers(reference, {expected})[0]), 2e-4);
+    EXPECT_LT(error_of_family(family, [&]() -> Device& { return device_for_another(); }), 2e-4);
+  }
+}
+
+TEST_P(LoraTest, AdaptersOfAttentionServeAModelWithExpertsAndThoseOfExpertsAreRefused) {
+  EXPECT_LT(error_of_family(kMixtral, [&]() -> Device& { return device_for_another(); }), 2e-4);
+  write_model(dir_, kMixtral, base_tensors(kMixtral));
+  for (const char* module : {"block_sparse_moe.experts.0.w2", "block_sparse_moe.gate"}) {
+    const std::string name = std::string("model.layers.0.") + module;
+    LoraFiles files = LoraFiles::random(5, {{name, kHidden, kInner, 4}});
+    files.config = fmt::format(R"({{"r": 4, "lora_alpha": 8, "target_modules": ["{}"]}})", name);
+    options_.adapters.adapters = {{"x", files.write(dir_, "x")}};
+    const std::string problem = message_of(ErrorKind::kUnsupported, [&] { (void)load(); });
+    EXPECT_NE(problem.find(name), std::string::npos) << problem;
+    EXPECT_NE(problem.find("merge it into the model"), std::string::npos) << problem;
   }
 }
 

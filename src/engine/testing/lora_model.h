@@ -45,6 +45,13 @@ inline const Family kGlm4{"glm4",
                           R"("architectures": ["Glm4ForCausalLM"], "model_type": "glm4",
                       "partial_rotary_factor": 0.5, "attention_bias": false)"};
 
+// Its feed-forward is experts, which adapters do not change.
+inline const Family kMixtral{
+    "mixtral",
+    R"("architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4,
+                         "num_experts_per_tok": 2)"};
+inline constexpr int kExperts = 4;
+
 struct Shape2 {
   const char* name;
   int64_t num_out;
@@ -66,6 +73,12 @@ inline std::vector<Shape2> projections_of(const Family& family) {
     }
   }
   all.push_back({"self_attn.o_proj", kHidden, 64});
+  if (std::string_view(family.name) == "mixtral") {
+    std::erase_if(all, [](const Shape2& projection) {
+      return std::string_view(projection.name).starts_with("mlp");
+    });
+    return all;
+  }
   all.push_back({"mlp.down_proj", kHidden, kInner});
   return all;
 }
@@ -112,6 +125,15 @@ inline std::vector<TypedTensor> base_tensors(const Family& family) {
     for (const Shape2& projection : projections_of(family))
       matrix(module_name(layer, projection) + ".weight", projection.num_out, projection.num_in,
              0.12F);
+    if (std::string_view(family.name) != "mixtral") continue;
+    const std::string experts = prefix + "block_sparse_moe.";
+    matrix(experts + "gate.weight", kExperts, kHidden, 0.12F);
+    for (int e = 0; e < kExperts; ++e) {
+      for (const char* matrix_of_expert : {"w1", "w3"})
+        matrix(fmt::format("{}experts.{}.{}.weight", experts, e, matrix_of_expert), kInner, kHidden,
+               0.12F);
+      matrix(fmt::format("{}experts.{}.w2.weight", experts, e), kHidden, kInner, 0.12F);
+    }
   }
   return tensors;
 }
