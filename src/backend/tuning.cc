@@ -99,6 +99,8 @@ std::string to_text(const TuningStats& stats) {
     text = fmt::format("tuned {} launches in {:.1f} s", stats.measured, stats.seconds);
   if (stats.cached > 0)
     text += fmt::format("{}{} launches tuned earlier", text.empty() ? "" : ", ", stats.cached);
+  if (stats.postponed > 0)
+    text += fmt::format("{}{} left for the next start", text.empty() ? "" : ", ", stats.postponed);
   return text;
 }
 
@@ -120,6 +122,7 @@ Tuner::Phase::~Phase() {
   const std::lock_guard lock(tuner_.mutex_);
   if (--tuner_.phases_ > 0) return;
   tuner_.out_of_memory_ = false;
+  tuner_.phase_seconds_ = 0;
   tuner_.timer_->release();
   if (tuner_.cache_) (void)tuner_.cache_->save();
 }
@@ -162,10 +165,14 @@ std::optional<std::string> Tuner::find_answer(const Tunable& tunable) {
   if (options_.tune != Tune::kOff) {
     if (options_.cache && !cache_) cache_.emplace(*options_.cache, key_);
     if (auto config = remembered(tunable)) return config;
-    if (phases_ > 0) {
+    if (phases_ > 0 && !has_time()) {
+      ++stats_.postponed;
+    } else if (phases_ > 0) {
       const double start = seconds_now();
       const std::optional<TunedChoice> choice = measure(tunable);
-      stats_.seconds += seconds_now() - start;
+      const double seconds = seconds_now() - start;
+      stats_.seconds += seconds;
+      phase_seconds_ += seconds;
       if (choice) {
         ++stats_.measured;
         if (cache_) cache_->add(tunable.launch, *choice);
@@ -190,6 +197,10 @@ std::optional<std::string> Tuner::remembered(const Tunable& tunable) {
   }
   ++stats_.cached;
   return choice->config;
+}
+
+bool Tuner::has_time() const {
+  return options_.tune == Tune::kFresh || phase_seconds_ < options_.patience;
 }
 
 std::optional<TunedChoice> Tuner::measure(const Tunable& tunable) {

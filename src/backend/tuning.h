@@ -94,16 +94,21 @@ Tune parse_tune(std::string_view text);  // "off", "on", "fresh"
 struct TuningOptions {
   Tune tune = Tune::kOff;
   std::optional<std::filesystem::path> cache;  // a directory; absent: nothing is remembered
+  // Measuring stops for the rest of a Phase once it took so long, unless everything is measured
+  // anew: launches that are left take their first guess until the next start. Units: seconds.
+  double patience = 15;
 };
 
 // Distinct launches by where their configuration came from.
 struct TuningStats {
-  int64_t cached = 0;    // answered by the cache
-  int64_t measured = 0;  // answered by measuring now
-  int64_t untuned = 0;   // answered by the first guess
-  double seconds = 0;    // spent measuring
+  int64_t cached = 0;     // answered by the cache
+  int64_t measured = 0;   // answered by measuring now
+  int64_t untuned = 0;    // answered by the first guess
+  int64_t postponed = 0;  // those of them that the next start measures, as time was up
+  double seconds = 0;     // spent measuring
 };
-// "tuned 248 launches in 3.1 s", "248 launches tuned earlier", and both; empty when there are none.
+// "tuned 248 launches in 3.1 s", "248 launches tuned earlier", "12 left for the next start", and
+// several of them; empty when there are none.
 std::string to_text(const TuningStats& stats);
 
 // Threads: any. Lifetime: of its device.
@@ -118,7 +123,7 @@ class Tuner {
   // its own; `check` throws where that will not answer any more.
   void follow(std::shared_ptr<Tuner> first, std::function<void()> check);
 
-  // While a Phase lives, choices that the cache lacks are measured: the tune phase of start-up.
+  // While a Phase lives, choices that the cache lacks are measured, as long as patience lasts: the tune phase of start-up.
   // Outside of it the first guess is taken, so that nothing is measured while serving. Its end
   // saves the cache and gives back the memory that measuring took.
   class Phase {
@@ -144,6 +149,8 @@ class Tuner {
   std::optional<std::string> answer(const std::string& launch, const std::function<void()>& check);
   std::optional<std::string> find_answer(const Tunable& tunable);
   std::optional<std::string> remembered(const Tunable& tunable);
+  // Is there time to measure one more launch?
+  [[nodiscard]] bool has_time() const;
   std::optional<TunedChoice> measure(const Tunable& tunable);
 
   TuningKey key_;
@@ -156,6 +163,7 @@ class Tuner {
   std::optional<TuningCache> cache_;
   int phases_ = 0;
   bool out_of_memory_ = false;  // measuring was given up for this phase
+  double phase_seconds_ = 0;    // spent measuring in this phase
   std::map<std::string, std::optional<std::string>> answers_;
   std::set<std::string> codes_;  // that answers run
   TuningStats stats_;

@@ -181,6 +181,34 @@ TEST_F(TunerTest, OutsideOfAPhaseTheFirstGuessIsTakenAndKept) {
   EXPECT_EQ(tune("a", {"20", "10"}), "10");
 }
 
+TEST_F(TunerTest, WithoutPatienceTheFirstGuessIsTakenAndTheNextStartMeasures) {
+  restart({.tune = Tune::kOn, .cache = directory_, .patience = 0});
+  EXPECT_EQ(tune("a", {"20", "10"}), "20");
+  EXPECT_EQ(timer_->num_samples, 0);
+  EXPECT_EQ(tuner_->stats().postponed, 1);
+  EXPECT_EQ(tuner_->stats().untuned, 1);
+  EXPECT_EQ(to_text(tuner_->stats()), "1 left for the next start");
+  restart({Tune::kOn, directory_});
+  EXPECT_EQ(tune("a", {"20", "10"}), "10");
+  EXPECT_EQ(tuner_->stats().postponed, 0);
+}
+
+TEST_F(TunerTest, PatienceIsOneForEachPhase) {
+  restart({.tune = Tune::kOn, .cache = directory_, .patience = 1e-9});
+  {
+    const Tuner::Phase phase(*tuner_);
+    EXPECT_EQ(choose("a", {"20", "10"}), "10");
+    EXPECT_EQ(choose("b", {"20", "10"}), "20");
+  }
+  EXPECT_EQ(tune("c", {"20", "10"}), "10");
+}
+
+TEST_F(TunerTest, WhereAllIsMeasuredAnewItTakesAsLongAsItTakes) {
+  restart({.tune = Tune::kFresh, .cache = directory_, .patience = 0});
+  EXPECT_EQ(tune("a", {"20", "10"}), "10");
+  EXPECT_EQ(tuner_->stats().postponed, 0);
+}
+
 TEST_F(TunerTest, OffNeitherMeasuresNorReads) {
   EXPECT_EQ(tune("a", {"20", "10"}), "10");
   restart({Tune::kOff, directory_});

@@ -141,8 +141,11 @@ constexpr Option kOptions[] = {
      "threads", otherwise("one per processor"), between(1, 1024), "Threads of the CPU device"},
     {"tune", Group::kDevice, [](Settings& s, const Text& v) { s.tune = parse_tune(v); }, "",
      value("on"), one_of("on|off|fresh"),
-     "At start, on measures kernel choices that the tuning cache lacks, fresh measures all of them "
-     "again (after others used the GPU meanwhile), off takes the first guess"},
+     "At start, on measures kernel choices that the tuning cache lacks, for 15 s at most (the next "
+     "start "
+     "goes on), fresh measures all of them again (after others used the GPU meanwhile), off takes "
+     "the "
+     "first guess"},
     {"tuning_cache", Group::kDevice, [](Settings& s, const Text& v) { s.tuning_cache = v; }, "DIR",
      otherwise("$ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore"), any(),
      "Directory that remembers measured kernel choices between starts; off remembers none"},

@@ -155,7 +155,12 @@ void log_start_up(loader::LoadedModel& model, Device& device) {
     log::warning("decode steps are slow: {}", reason);
   log::debug("arena {}; {}", bytes_text(plan.arena), to_text(model.recording_stats()));
   const TuningStats tuning = device.tuner().stats();
-  if (tuning.cached + tuning.measured > 0) log::debug("{}", to_text(tuning));
+  if (tuning.postponed > 0) {
+    log::info("{}: those run as guessed until then; --tune fresh measures all at once",
+              to_text(tuning));
+  } else if (tuning.cached + tuning.measured > 0) {
+    log::debug("{}", to_text(tuning));
+  }
   if (plan.context > 0) {
     log::debug("memory: {} of recordings and {} in all by plan, {} by the driver's count",
                bytes_text(plan.recordings), bytes_text(plan.total()),
