@@ -68,10 +68,12 @@ class LibraryTest(CliTest):
         import encore
         expected = self.generate(40)
         with encore.Engine(library=self.library, device="cpu") as engine:
-            text = engine.submit(PROMPT, max_tokens=40).wait()
+            waited = engine.submit(PROMPT, max_tokens=40)
+            text, again = waited.wait(), waited.wait()
             ids = engine.submit(expected["prompt_ids"], max_tokens=40).wait()
             self.assertEqual((text.tokens, text.text), (expected["ids"], expected["text"]))
             self.assertEqual(ids.tokens, expected["ids"])
+            self.assertEqual((again.text, again.tokens, again.finish), ("", [], text.finish))
             rows = engine.submit(PROMPT, max_tokens=5, logprobs=2).wait().logprobs
             self.assertEqual([row.top[0][0] for row in rows], expected["ids"][:5])
             chat = engine.submit([{"role": "user", "content": "Yes or no?"}], choice=["yes", "no"]).wait()
