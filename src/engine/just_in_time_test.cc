@@ -170,32 +170,63 @@ TEST_F(JustInTimeLoopTest, RequestsThatComeWhileAStepRunsStartInTheSameStep) {
   EXPECT_TRUE(start_together);
 }
 
-class AbortedBurstTest : public JustInTimeTest {};
-
 // The device does no second step before the sequence that the burst is for is gone.
+class AbortedBurstTest : public JustInTimeTest {
+ protected:
+  AbortedBurstTest() {
+    LoadOptions options = eager_options();
+    options.graphs = runtime::Graphs::kAuto;
+    options.bursts = true;
+    model_ = std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama),
+                                           testing::with_feature(options));
+    model_->executor().stream().synchronize();
+    at_end_of_step_ = [this] {
+      if (++num_ended_ > 1) may_end_.wait(false);
+    };
+  }
+  void let_steps_end() {
+    may_end_ = true;
+    may_end_.notify_all();
+  }
+  void expect_end_of_burst() {
+    model_->executor().stream().synchronize();
+    EXPECT_LE(num_ended_, runtime::Recordings::kStepsPerIteration);
+  }
+  const EngineOptions how_ = {.overlap = false, .burst_steps = 64};
+  const Request request_ = {.prompt = {4}, .max_tokens = 90};
+  int num_tokens_ = 0;
+};
+
 TEST_F(AbortedBurstTest, EndsOnceNobodyTakesPart) {
-  LoadOptions options = eager_options();
-  options.graphs = runtime::Graphs::kAuto;
-  options.bursts = true;
-  model_ = std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama),
-                                         testing::with_feature(options));
-  Engine engine(*model_, {.overlap = false, .burst_steps = 64});
-  at_end_of_step_ = [this] {
-    if (++num_ended_ > 1) may_end_.wait(false);
-  };
-  const SequenceId id = std::get<SequenceId>(engine.add({.prompt = {4}, .max_tokens = 90}));
-  int num_tokens = 0;
-  const auto on_token = [&](const Generated&) { ++num_tokens; };
-  while (num_tokens == 0)
+  Engine engine(*model_, how_);
+  const SequenceId id = std::get<SequenceId>(engine.add(request_));
+  const auto on_token = [&](const Generated&) { ++num_tokens_; };
+  while (num_tokens_ == 0)
     EXPECT_TRUE(engine.step(on_token));
   engine.abort(id);
-  may_end_ = true;
-  may_end_.notify_all();
+  let_steps_end();
   while (engine.step(on_token)) {
   }
-  model_->executor().stream().synchronize();
-  EXPECT_EQ(num_tokens, 1);
-  EXPECT_LE(num_ended_, runtime::Recordings::kStepsPerIteration);
+  EXPECT_EQ(num_tokens_, 1);
+  expect_end_of_burst();
+}
+
+// As a server stops whose last requests were not done in time.
+TEST_F(AbortedBurstTest, EndsOnceTheLoopIsStopped) {
+  ServingLoop loop(*model_, {.engine = how_});
+  std::optional<Ending> ending;
+  std::vector<Submission> one;
+  one.push_back({request_, [&](const Update& update) {
+                   num_tokens_ += static_cast<int>(update.tokens.size());
+                   ending = update.ending;
+                   ending ? let_steps_end() : loop.stop();
+                 }});
+  ASSERT_TRUE(std::holds_alternative<std::vector<RequestId>>(loop.submit(std::move(one))));
+  loop.run();
+  ASSERT_TRUE(ending);
+  EXPECT_EQ(ending->reason, EndReason::kAborted);
+  EXPECT_EQ(num_tokens_, 1);
+  expect_end_of_burst();
 }
 
 }  // namespace
