@@ -38,7 +38,8 @@ HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary) {
 }
 
 // Rows 1 and 4 have penalties and biases, 2 and 4 stop tokens that may not come yet, of which 4 has
-// more than stop_tokens has room for, 4 and 6 masks; the others are as the model gives them.
+// more than stop_tokens has room for, 4 and 6 masks; the others are as the model gives them. Each names
+// a stop token that no vocabulary has.
 OpCase adjust_case(Random& random, int64_t vocabulary) {
   constexpr int64_t kRows = 7;
   const ir::Sizes sizes{0, kRows};
@@ -61,8 +62,10 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
   put(sampling.row(5), SamplingRow{.min_length = 11, .state = 1});
   put(sampling.row(6), SamplingRow{.mask = 2});
   lengths.values[5] = 0;  // a sequence that has ended
-  for (int64_t b = 0; b < kRows; ++b)
+  for (int64_t b = 0; b < kRows; ++b) {
     stops.row(b)[b % 3] = static_cast<double>(random.integer(0, vocabulary - 1));
+    stops.row(b)[(b + 1) % 3] = std::numeric_limits<int32_t>::max();
+  }
   for (double& count : counts.values) {
     count = random.integer(0, 2) == 0 ? static_cast<double>(random.integer(0, 9)) : 0;
     if (random.integer(0, 3) == 0) count += kInPrompt;
@@ -117,7 +120,7 @@ std::vector<double> adjusted_row(const OpCase& c, int64_t l) {
   }
   for (int64_t k = 0; c.inputs["kv_lens"].values[l] < row.min_length && k < 3; ++k) {
     const auto stop = static_cast<int64_t>(c.inputs["stop_tokens"].row(b)[k]);
-    if (stop >= 0) logits[stop] = -INFINITY;
+    if (stop >= 0 && stop < vocabulary) logits[stop] = -INFINITY;
   }
   for (int64_t k = 0; c.inputs["kv_lens"].values[l] < row.min_length && k < row.num_stops; ++k)
     logits[take<TokenBias>(c.inputs["token_bias"].row(row.state) + 2 * k).token] = -INFINITY;
