@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/testing/message_of.h"
+#include "config/read.h"
 #include "config/settings.h"
 #include "config/speculative_tokens.h"
 #include "config/testing/read_text.h"
@@ -47,6 +48,21 @@ TEST(Config, NamesAdaptersByTheirOptionInAllSpellings) {
   EXPECT_EQ(adapters[1].name, "/d");
   EXPECT_EQ(adapters[2].path, "/e");
   EXPECT_EQ(adapters[3].name, "y");
+}
+
+TEST(Options, SayWhatKindOfValueTheyTake) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"padding", "on|off"},       {"max_batch_size", "N"},         {"max_num_tokens", "TOKENS"},
+      {"decode_ladder", "LADDER"}, {"speculative_tokens", "K,..."}, {"split_at", "NAME,..."}};
+  for (const auto& [name, kind] : rows)
+    EXPECT_EQ(find_option(name)->kind(), kind) << name;
+}
+
+TEST(Suggestion, IsTheNameThatIsNearest) {
+  const std::vector<std::string_view> names = {"graphs", "ab"};
+  EXPECT_EQ(suggestion("graph", names), "; did you mean 'graphs'?");
+  EXPECT_EQ(suggestion("xab", names), "; did you mean 'ab'?");  // a letter in front
+  EXPECT_EQ(suggestion("overlap", names), "");
 }
 
 TEST(Config, ReadsBackWhatItPrints) {

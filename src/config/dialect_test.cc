@@ -1,5 +1,6 @@
 // Each system's documented configurations, as the native options they stand for.
 #include <algorithm>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -47,7 +48,10 @@ TEST(Trtllm, HasItsOwnDefaults) {
   EXPECT_EQ(config.options.get<std::string>("graphs"), "full-decode-only");
   EXPECT_EQ(config.options.get<bool>("padding"), false);
   EXPECT_EQ(config.options.get<int64_t>("max_batch_size"), 2048);
-  EXPECT_EQ(config.options.get<Sizes>("decode_ladder")->sizes.size(), 34U);  // 1 to 31, 32, 64, 128
+  std::vector<int64_t> sizes(32);
+  std::iota(sizes.begin(), sizes.end(), 1);
+  sizes.insert(sizes.end(), {64, 128});
+  EXPECT_EQ(config.options.get<Sizes>("decode_ladder")->sizes, sizes);
   EXPECT_EQ(config.options.get<double>("free_gpu_memory_fraction"), 0.9);
   EXPECT_FALSE(config.options.get<Sizes>("token_ladder").has_value());
   EXPECT_TRUE(config.refused.empty());
@@ -194,6 +198,12 @@ TEST(Sglang, HasItsOwnDefaults) {
                 .options.get<Sizes>("token_ladder")
                 ->sizes.size(),
             42U);
+  const auto larger = read("cuda-graph-max-bs: 600\nmax-running-requests: 4096\n")
+                          .options.get<Sizes>("decode_ladder")
+                          ->sizes;
+  ASSERT_GT(larger.size(), 5U);
+  EXPECT_EQ(std::vector<int64_t>(larger.end() - 5, larger.end()),
+            (std::vector<int64_t>{480, 496, 512, 544, 576}));
 }
 
 TEST(Sglang, ReadsYamlAndListsOfFlags) {
@@ -271,6 +281,7 @@ TEST(Vllm, HasItsOwnDefaults) {
   EXPECT_EQ(config.options.get<Sizes>("token_ladder"), config.options.get<Sizes>("decode_ladder"));
   EXPECT_EQ(config.options.get<int64_t>("page_size"), 16);
   EXPECT_EQ(config.options.get<Amount>("memory_reserve"), (Amount{0, 0.1}));
+  EXPECT_EQ(config.options.get<std::string>("above_ladder"), "eager");
   EXPECT_TRUE(config.refused.empty());
 }
 
@@ -390,6 +401,9 @@ TEST(Sglang, HasADraftModelGuessWhereItDoes) {
     EXPECT_EQ(options.get<std::string>("draft_model"), "x/y");
     EXPECT_EQ(options.get<Names>("speculative_tokens"), Names{"3"}) << count;
   }
+  EXPECT_EQ(
+      read(start + "--speculative-num-draft-tokens 40").options.get<Names>("speculative_tokens"),
+      Names{"16"});
   EXPECT_EQ(refused(read(start + "--speculative-num-steps 3 --speculative-eagle-topk 4")),
             (Keys{"speculative_eagle_topk"}));
 }

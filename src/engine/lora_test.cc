@@ -518,6 +518,31 @@ TEST_F(LoraRefusalTest, NamesATargetWithoutTensorsInOneLayer) {
       std::string::npos);
 }
 
+TEST_F(LoraRefusalTest, WantsTensorsOfThoseLayersAloneThatTheAdapterIsFor) {
+  std::vector<LoraModule> modules = modules_of(kLlama, {"self_attn"});
+  std::erase_if(modules, [](const LoraModule& module) {
+    return module.name.find("layers.1.") != std::string::npos;
+  });
+  LoraFiles files = LoraFiles::random(1, modules);
+  const auto is_for = [&](const char* layers) {
+    files.config = fmt::format(
+        R"({{"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"],
+             "layers_to_transform": {}}})",
+        layers);
+  };
+  for (const char* const layers : {"0", "[0]"}) {
+    is_for(layers);
+    LoadOptions options = lora_options();
+    options.adapters.adapters = {{"x", files.write(dir_, "x")}};
+    EXPECT_NO_THROW(LoadedModel(*device_, model::find_model(dir_.path().string()), options))
+        << layers;
+  }
+  for (const char* const layers : {"1", "[0, 1]", "null"}) {
+    is_for(layers);
+    EXPECT_NE(problem(ErrorKind::kModel, files).find("layers.1."), std::string::npos) << layers;
+  }
+}
+
 TEST_F(LoraRefusalTest, NamesATensorWithANumberThatIsNotFinite) {
   for (const float number : {NAN, INFINITY, -INFINITY}) {
     LoraFiles files = LoraFiles::random(1, modules_of(kLlama, {"self_attn"}));

@@ -66,6 +66,17 @@ TEST(Pattern, KnowsEscapesAndRepetitions) {
   EXPECT_FALSE(finds("^.$", "\n"));
 }
 
+TEST(Automaton, ProductsComeBackToTheirStart) {
+  const Automaton pairs = pattern_automaton("^(?:ab)*$", Extent::kSearch);
+  const Automaton letters = pattern_automaton("^[ab]*$", Extent::kSearch);
+  for (const Automaton& product : {both(pairs, letters), either(pairs, pairs)}) {
+    for (const char* const text : {"", "ab", "abab"})
+      EXPECT_TRUE(product.accepts(text)) << text;
+    for (const char* const text : {"a", "aba", "abb"})
+      EXPECT_FALSE(product.accepts(text)) << text;
+  }
+}
+
 TEST(Pattern, RefusesWhatIsNotRegularOrNotAnExpression) {
   for (const char* const pattern :
        {R"((a)\1)", R"(\k<a>)", "a(?=^b)", "(?<=a)b", "(?<!a)b", "(?i)a", "(", "a)", "[a", "*a",

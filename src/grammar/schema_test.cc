@@ -124,6 +124,21 @@ TEST(SchemaGrammar, HoldsAPropertyToItsNameAndToPatterns) {
   EXPECT_FALSE(takes(schema, R"({"b":1})"));
 }
 
+TEST(SchemaGrammar, HoldsToOtherPropertiesNoneThatAPatternNames) {
+  const char* const schema = R"({"type": "object", "patternProperties": {"^x": {"const": 1}},
+      "additionalProperties": {"const": "s"}, "required": ["xa"], "maxProperties": 2})";
+  EXPECT_TRUE(takes(schema, R"({"xa":1})"));
+  EXPECT_TRUE(takes(schema, R"({"xa":1,"b":"s"})"));
+  EXPECT_FALSE(takes(schema, R"({"xa":"s"})"));
+}
+
+TEST(SchemaGrammar, KeepsWhatAnArrayMayNotContain) {
+  const char* const schema =
+      R"({"type": "array", "items": {"enum": [1, 2]}, "maxItems": 2, "not": {"contains": {"const": 2}}})";
+  EXPECT_TRUE(takes(schema, "[1,1]"));
+  EXPECT_FALSE(takes(schema, "[1,2]"));
+}
+
 TEST(SchemaGrammar, CountsPropertiesAndItems) {
   const char* const two =
       R"({"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 1}, "c": {"const": 1}},

@@ -247,6 +247,7 @@ TEST(Preset, HasSoundNumbersUnderEveryName) {
     EXPECT_EQ(model.num_heads % model.num_kv_heads, 0) << name;
     EXPECT_EQ(model.ropes.size(), 1U) << name;
     EXPECT_FALSE(model.eos_token_ids.empty()) << name;
+    EXPECT_TRUE(model.bos_token_id) << name;
   }
   EXPECT_EQ(preset("gpt-2"), std::nullopt);
 }

@@ -217,6 +217,13 @@ TEST(BuildGraph, MultipliesScoresByTheFactorOfTheRotation) {
             (ir::WeightPiece{"model.layers.0.self_attn.qkv_proj.weight", Rows{64, 68}, 9}));
   EXPECT_EQ(recipe("model.layers.0.self_attn.k_proj.weight").at(1),
             (ir::WeightPiece{"model.layers.0.self_attn.qkv_proj.weight", Rows{72, 76}, 1}));
+  // All of a head turns, whose rows are paired in another order.
+  config.ropes[0].rotary_dim = 0;
+  config.ropes[0].interleaved = true;
+  graph = build_graph(config, kOptions);
+  EXPECT_EQ(scale_of(graph), 9.0 / 4);
+  for (const ir::WeightPiece& piece : recipe("model.layers.0.self_attn.k_proj.weight"))
+    EXPECT_EQ(piece.factor, 1);
 }
 
 TEST(BuildGraph, BuildsEveryArchitecture) {

@@ -52,6 +52,11 @@ TEST(ContentCoding, RefusesOtherCodingsAndWhatIsNotWhatItSays) {
     damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
     EXPECT_NE(decoded(damaged, "gzip").status, 200) << i;
   }
+  for (const int reserved : {0x20, 0x40, 0x80}) {  // flags that mean nothing yet
+    std::string flagged(kHello);
+    flagged[3] = static_cast<char>(flagged[3] | reserved);
+    EXPECT_EQ(decoded(flagged, "gzip").status, 400) << reserved;
+  }
 }
 
 }  // namespace

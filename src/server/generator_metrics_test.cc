@@ -62,6 +62,8 @@ TEST(GeneratorMetrics, CountPagesOfEachGroup) {
   expect_line(text, "encore_kv_window_pages 30");
   expect_line(text, "encore_kv_window_pages_free 20");
   expect_line(text_of({}), "encore_kv_window_pages 0");
+  expect_line(text_of({}), "encore_kv_used_ratio 0");
+  expect_line(text_of({.num_pages = 1}), "encore_kv_used_ratio 1");
 }
 
 TEST(GeneratorMetrics, CountAdaptersWhereThereIsRoomForSome) {

@@ -326,6 +326,13 @@ TEST_F(HttpServerTest, ClosesOnClientsThatSendTooSlowly) {
   }
 }
 
+TEST_F(HttpServerTest, ClosesOnAClientWhoseHeaderComesTooSlowlyHoweverLongItMayBeIdle) {
+  start({.header_timeout = milliseconds(50)});
+  const Client one = client();
+  one.send("GET / HT");
+  EXPECT_EQ(one.receive(), "");
+}
+
 TEST_F(HttpServerTest, NoticesAClientThatLeaves) {
   start();
   Client one = client();

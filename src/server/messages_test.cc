@@ -201,6 +201,7 @@ TEST_F(MessagesTest, RefusesInTheShapeOfItsProtocol) {
   names(R"("system": [{"type": "image"}])", "system");
   names(R"("thinking": {"type": "often"})", "thinking");
   names(R"("output_config": {"format": {}})", "output_config.format");
+  names(R"("output_config": {"effort": 5})", "output_config");
   names(R"("mcp_servers": [{}])", "mcp_servers");
   names(R"("stop_sequences": [""])", "stop");
   names(R"("model": 5)", "model");

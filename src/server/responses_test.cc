@@ -95,6 +95,9 @@ TEST_F(ResponsesTest, AStreamTellsOfEachItemInNumberedEvents) {
       EXPECT_EQ(all[i].at("output_index"), texts.size());
       texts.emplace_back();
     }
+    if (type == "content_part.added" || type == "content_part.done") {
+      EXPECT_EQ(all[i].at("part").at("type"), texts.size() == 1 ? "reasoning_text" : "output_text");
+    }
     if (type.ends_with(".delta")) {
       EXPECT_EQ(all[i].at("output_index"), texts.size() - 1);
       texts.back() += all[i].at("delta").as_string();

@@ -1,4 +1,5 @@
 // Requests whose answers are held to a grammar, up to the engine's door.
+#include "server/answer_grammars.h"
 #include "server/testing/api_fixture.h"
 
 namespace encore::server {
@@ -156,6 +157,29 @@ TEST_F(StructuredOutputTest, TakesNoToolsBesideAFormat) {
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]})");
   EXPECT_EQ(exchange->status, 400);
   EXPECT_EQ(error(parsed(*exchange)).at("param"), "response_format");
+}
+
+TEST_F(StructuredOutputTest, SaysWhatModelCannotHoldItsAnswers) {
+  const AnswerFormat format{{.kind = grammar::SourceKind::kRegex, .text = "a+"}, "regex"};
+  ServedModel model;
+  AnswerGrammars without_tokenizer(model);
+  const auto none = without_tokenizer.compile(format, {});
+  ASSERT_TRUE(std::holds_alternative<ApiError>(none));
+  EXPECT_EQ(std::get<ApiError>(none).code, "unsupported_parameter");
+  EXPECT_NE(std::get<ApiError>(none).message.find("no tokenizer"), std::string::npos);
+
+  // The vocabulary of the stories has no token </think>.
+  model.tokenizer = &tokenizer_;
+  model.vocab_size = tokenizer_.vocab_size();
+  model.end_tokens = {*tokenizer_.eos_id()};
+  AnswerGrammars grammars(model);
+  const auto may_fit = [&](const text::AnswerRules& rules) {
+    const auto compiled = grammars.compile(format, rules);
+    return !std::holds_alternative<ApiError>(compiled);
+  };
+  EXPECT_TRUE(may_fit({}));
+  EXPECT_TRUE(may_fit({.has_reasoning = true}));
+  EXPECT_FALSE(may_fit({.has_reasoning = true, .starts_in_reasoning = true}));
 }
 
 TEST_F(StructuredOutputTest, AGrammarThatFailsIsTheRequestsFault) {
