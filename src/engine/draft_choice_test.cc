@@ -172,6 +172,7 @@ TEST(DraftChoice, KeepsMixedStepsShortForSequencesThatTakeNone) {
   EXPECT_EQ(choice.choose_mixed({.sequences = 64, .prompt_tokens = 400}), 4);
   EXPECT_EQ(choice.choose_mixed({.sequences = 64, .without = 8, .prompt_tokens = 400}), 2)
       << "112 tokens more of 464 are below a quarter, 224 are not";
+  EXPECT_EQ(choice.choose_mixed({.sequences = 57, .without = 1, .prompt_tokens = 400}), 2);
 }
 
 // Drafts make a step with prompts longer by their share of its tokens.

@@ -263,6 +263,38 @@ TEST_P(PromptLogprobsTest, APromptHasTheSameOnesWhoeverRunsBesideIt) {
   }
 }
 
+// Another keeps all pages of the prompt meanwhile, which the rest must not be taken from.
+TEST_P(PromptLogprobsTest, OneThatLosesItsPlaceMidwayGetsTheOthersLater) {
+  LoadOptions two = scoring_options();
+  two.limits.max_num_tokens = 32;
+  two.limits.max_batch_size = 2;
+  load(two);
+  const Tokens prompt = random_prompt(3, 120);
+  const Scores alone = score(prompt);
+  Engine engine(
+      *model_,
+      {.overlap = false, .prefix_cache = kv::PrefixCacheOptions{}, .preempts_by_priority = true});
+  int num_tokens = 0;
+  Scores scores;
+  const auto on_token = [&](const Generated& generated) {
+    ++num_tokens;
+    if (!generated.prompt_logprobs.empty()) scores = generated.prompt_logprobs;
+  };
+  (void)engine.add({.prompt = prompt, .max_tokens = 100});
+  while (num_tokens == 0)
+    ASSERT_TRUE(engine.step(on_token));
+  Request later = asking(prompt);
+  later.priority = 1;
+  (void)engine.add(std::move(later));
+  for (int step = 0; step < 2; ++step)
+    ASSERT_TRUE(engine.step(on_token));
+  (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 4});
+  while (engine.step(on_token)) {
+  }
+  EXPECT_EQ(engine.scheduler().num_preemptions(), 1);
+  expect_alike(scores, alone);
+}
+
 TEST_P(PromptLogprobsTest, AskingComputesThePromptWhateverIsCachedAndChangesNoToken) {
   const Tokens prompt = random_prompt(9, 100);
   const Request plain{.prompt = prompt, .max_tokens = 4};
