@@ -1,33 +1,41 @@
 #include "loader/rank_threads.h"
 
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
 #include <optional>
 #include <pthread.h>
+#include <utility>
 
+#include "base/event_count.h"
 #include "base/log.h"
 #include "base/quiet_thread.h"
 
 namespace encore::loader {
 
-// The steps that rank 0's device has ended.
+// The steps that rank 0's device has ended. Rank 0 sets, and the other ranks ask.
 class RankThreads::Watched {
  public:
-  void set(std::optional<runtime::TokenRing> ring) {
-    const std::lock_guard lock(mutex_);
-    ring_ = ring;
+  // Lifetime: the ring lives until set_none().
+  void set(const runtime::TokenRing& ring) { ring_.store(&ring); }
+  // Waits for ranks that ask just now; one that does so for the whole timeout has stopped.
+  void set_none(std::chrono::milliseconds timeout) {
+    ring_.store(nullptr);
+    (void)changes_.wait_for(timeout, [&] { return num_asking_.load() == 0; });
   }
   // The first step that is not published. Absent: nobody watches.
   std::optional<runtime::StepNumber> published() {
-    const std::lock_guard lock(mutex_);
-    return ring_ ? std::optional(ring_->published()) : std::nullopt;
+    num_asking_.fetch_add(1);
+    const runtime::TokenRing* const ring = ring_.load();
+    const auto step = ring != nullptr ? std::optional(ring->published()) : std::nullopt;
+    num_asking_.fetch_sub(1);
+    changes_.notify();
+    return step;
   }
 
  private:
-  std::mutex mutex_;
-  std::optional<runtime::TokenRing> ring_;
+  std::atomic<const runtime::TokenRing*> ring_{nullptr};
+  std::atomic<int> num_asking_{0};
+  EventCount changes_;
 };
 
 namespace {
@@ -65,76 +73,89 @@ class Lookout {
 
 }  // namespace
 
-// The calls that a rank has not made, and the end of its thread.
+// The calls that a rank has not made, and the end of its thread. No lock is held, so that rank 0 goes on where the rank
+// stops, and the rank where rank 0 does.
 class RankThreads::Mailbox {
  public:
   using ModelCall = std::function<void(LoadedModel& model)>;
   using SharedCall = std::shared_ptr<const ModelCall>;  // by all ranks that make it
 
+  Mailbox() = default;
+  ~Mailbox() {
+    while (first_ != nullptr)
+      first_.reset(first_->next.load());
+  }
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  // Rank 0's, as close() is.
   void put(SharedCall call) {
-    const std::lock_guard lock(mutex_);
-    calls_.push_back(std::move(call));
-    changed_.notify_all();
+    auto node = std::make_unique<Node>();
+    node->call = std::move(call);
+    Node* const last = std::exchange(last_, node.release());
+    last->next.store(last_, std::memory_order_release);
+    changes_.notify();
   }
   // No call comes any more.
   void close() { put(nullptr); }
-  // The next call; null: there is none any more. Calls look() now and then while there is none yet.
+  // The rank's. The next call; null: there is none any more. Calls look() now and then while there is none yet.
   template <typename Look>
   SharedCall take(std::chrono::milliseconds between_looks, const Look& look) {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, between_looks, [&] { return !calls_.empty(); })) {
-      lock.unlock();
+    Node* next = nullptr;
+    const auto is_there = [&] {
+      next = first_->next.load(std::memory_order_acquire);
+      return next != nullptr;
+    };
+    while (!changes_.wait_for(between_looks, is_there))
       look();
-      lock.lock();
-    }
-    SharedCall call = std::move(calls_.front());
-    calls_.pop_front();
-    return call;
+    first_.reset(next);
+    return std::move(first_->call);
   }
   // The thread's model has loaded.
   void set_loaded(std::shared_ptr<AdapterShare> adapters) {
-    const std::lock_guard lock(mutex_);
-    loaded_ = std::move(adapters);
-    changed_.notify_all();
+    adapters_ = std::move(adapters);
+    set(has_loaded_);
   }
   // The slots of its adapters, once it has; absent where the thread has left before.
   std::optional<std::shared_ptr<AdapterShare>> wait_loaded() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return loaded_.has_value() || has_left_; });
-    return loaded_;
+    changes_.wait_until([&] { return has_loaded_.load() || has_left_.load(); });
+    return has_loaded_.load() ? std::optional(adapters_) : std::nullopt;
   }
-  void leave() {
-    const std::lock_guard lock(mutex_);
-    has_left_ = true;
-    changed_.notify_all();
-  }
+  void leave() { set(has_left_); }
   // Rank 0 knows that a rank has failed.
-  void set_noticed() {
-    const std::lock_guard lock(mutex_);
-    has_noticed_ = true;
-    changed_.notify_all();
-  }
+  void set_noticed() { set(has_noticed_); }
   // Does rank 0 know within that time?
   bool wait_noticed(std::chrono::milliseconds timeout) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, timeout, [&] { return has_noticed_; });
+    return changes_.wait_for(timeout, [&] { return has_noticed_.load(); });
   }
   // Has the thread left within that time? Absent: whenever it does.
   bool wait_left(std::optional<std::chrono::milliseconds> timeout) {
-    std::unique_lock lock(mutex_);
-    const auto left = [&] { return has_left_; };
-    if (timeout) return changed_.wait_for(lock, *timeout, left);
-    changed_.wait(lock, left);
+    const auto left = [&] { return has_left_.load(); };
+    if (timeout) return changes_.wait_for(*timeout, left);
+    changes_.wait_until(left);
     return true;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<SharedCall> calls_;
-  std::optional<std::shared_ptr<AdapterShare>> loaded_;
-  bool has_left_ = false;
-  bool has_noticed_ = false;
+  // A call, behind the one that was put before it.
+  struct Node {
+    SharedCall call;
+    std::atomic<Node*> next{nullptr};
+  };
+
+  void set(std::atomic<bool>& fact) {
+    fact.store(true);
+    changes_.notify();
+  }
+
+  EventCount changes_;  // of what is below
+  std::unique_ptr<Node> first_ =
+      std::make_unique<Node>();             // the call that was taken last; the rank's
+  Node* last_ = first_.get();               // the call that was put last; rank 0's
+  std::shared_ptr<AdapterShare> adapters_;  // once it has loaded
+  std::atomic<bool> has_loaded_{false};
+  std::atomic<bool> has_left_{false};
+  std::atomic<bool> has_noticed_{false};
 };
 
 RankThreads::RankThreads(Device& first, const model::ModelSource& source,
@@ -183,7 +204,7 @@ void RankThreads::watch(const runtime::TokenRing& ring) {
 }
 
 void RankThreads::unwatch() {
-  watched_->set(std::nullopt);
+  watched_->set_none(communicator_->timeout());
 }
 
 RankThreads::~RankThreads() {
