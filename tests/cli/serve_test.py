@@ -10,12 +10,13 @@ import threading
 import time
 
 import harness
-from harness import DEVICE, CliTest
+from harness import DEVICE, FEATURE_FLAGS, CliTest
 from server_process import PATIENCE, PROMPT, Server
 
 
-# On a CPU a token has the same logits in every step; on a GPU steps of other sizes round elsewhere.
-NEAR = 1e-4 if DEVICE == "cpu" else 5e-2
+# On a CPU a token has the same logits in every step; on a GPU steps of other sizes round elsewhere. Ranks round their parts
+# of every sum to the bundled model's bf16: in the log probability of an unlikely token, -15.8, that is 0.1.
+NEAR = 0.3 if "--tensor-parallel" in FEATURE_FLAGS else 1e-4 if DEVICE == "cpu" else 5e-2
 
 
 def text_of(events):
