@@ -178,7 +178,7 @@ void DraftChoice::begin_run(size_t group, size_t place) {
   if (!before_) return;
   run_.is_trial = own.costs[before_->place] && (!own.costs[place] || place != best(own));
   own.since_trial = 0;
-  own.tried_last = place;
+  if (run_.is_trial) own.tried_last = place;
 }
 
 void DraftChoice::time_step(double ms) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -95,6 +96,18 @@ TEST(DraftChoice, FollowsTheTextWhenItChanges) {
     (void)run_steps(choice, batch, 3000);
     EXPECT_GE(run_steps(choice, batch, 1000), 0.97 * batch.best_speed()) << acceptance;
   }
+}
+
+TEST(DraftChoice, TriesAllOtherNumbersInTurn) {
+  DraftChoice choice(kDraftCounts);
+  SimulatedBatch batch{.sequences = 4, .acceptance = 0.9};
+  (void)run_steps(choice, batch, 3000);
+  std::set<int64_t> chosen;
+  for (int step = 0; step < 9000; ++step) {
+    chosen.insert(choice.choose(batch.step()));
+    (void)run_steps(choice, batch, 1);
+  }
+  EXPECT_EQ(chosen, (std::set<int64_t>{0, 1, 2, 4}));
 }
 
 // A batch that changes all the time, as where requests come and go.
