@@ -298,20 +298,20 @@ TEST_P(GrammarTest, EndsASequenceWhoseGrammarKeepsTheOthersWaiting) {
   }
 }
 
-// Lets everything come, and computes for a while in every call.
+// Lets everything come, and computes for a while in every call, for ten times as long in one of them.
 class Busy final : public sample::TokenGrammar {
  public:
   static constexpr std::chrono::milliseconds kEach{1};
 
-  explicit Busy(int& num_calls) : num_calls_(num_calls) {}
+  explicit Busy(int& num_calls, int long_call = 0) : num_calls_(num_calls), long_call_(long_call) {}
   [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
-    return std::make_unique<Matcher>(num_calls_);
+    return std::make_unique<Matcher>(num_calls_, long_call_);
   }
 
  private:
   class Matcher final : public sample::TokenMatcher {
    public:
-    explicit Matcher(int& num_calls) : num_calls_(num_calls) {}
+    Matcher(int& num_calls, int long_call) : num_calls_(num_calls), long_call_(long_call) {}
     void fill(std::span<uint32_t> mask) override {
       compute();
       std::ranges::fill(mask, ~uint32_t{0});
@@ -324,15 +324,17 @@ class Busy final : public sample::TokenGrammar {
 
    private:
     void compute() {
-      ++num_calls_;
-      const auto end = thread_processor_time() + kEach;
+      const bool is_long = ++num_calls_ == long_call_;
+      const auto end = thread_processor_time() + kEach * (is_long ? 10 : 1);
       while (thread_processor_time() < end) {
       }
     }
     int& num_calls_;
+    int long_call_;
   };
 
   int& num_calls_;
+  int long_call_;
 };
 
 // A machine that is busy leaves a step time for one of the calls at least.
@@ -351,6 +353,23 @@ TEST_P(GrammarTest, TheLongestThatTheGrammarsOfAStepComputedIsThatOfOneStep) {
     }
     EXPECT_GE(engine.host_times().longest_grammars, Busy::kEach);
     EXPECT_LT(engine.host_times().longest_grammars, num_calls * Busy::kEach / 2);
+  }
+}
+
+TEST_P(GrammarTest, TheLongestMayBeThatOfTheLastToken) {
+  load(runtime::Graphs::kAuto);
+  for (const EngineOptions& way : ways()) {
+    int num_calls = 0;
+    Engine engine(*model_, way);
+    constexpr int64_t kTokens = 3;
+    constexpr int kLast = 2 * kTokens;  // of a call before and one behind each token
+    (void)engine.add({.prompt = {1},
+                      .max_tokens = kTokens,
+                      .grammar = std::make_shared<Busy>(num_calls, kLast)});
+    while (engine.step([](const Generated&) {})) {
+    }
+    EXPECT_EQ(num_calls, kLast);
+    EXPECT_GE(engine.host_times().longest_grammars, 10 * Busy::kEach);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/advance.h"
 #include "engine/serving_loop.h"
 #include "engine/testing/async_device.h"
 #include "engine/testing/tiny_model.h"
@@ -208,6 +209,61 @@ TEST_F(AbortedBurstTest, EndsOnceNobodyTakesPart) {
   while (engine.step(on_token)) {
   }
   EXPECT_EQ(num_tokens_, 1);
+  expect_end_of_burst();
+}
+
+// Steps behind the first end once the host wants no more of them.
+class InterruptedBurstTest : public AbortedBurstTest {
+ protected:
+  InterruptedBurstTest() {
+    at_end_of_step_ = [this] {
+      if (++num_ended_ == 1 || may_end_) return;
+      for (int i = 0; i < 400 && !is_interrupted(); ++i)
+        std::this_thread::sleep_for(milliseconds(5));
+      may_end_ = true;
+    };
+  }
+  [[nodiscard]] bool is_interrupted() const {
+    runtime::Executor& executor = model_->executor();
+    auto* const marks = executor.loaded().persistent.find("ring_marks").as<int32_t>();
+    const int32_t run_until = std::atomic_ref(marks[advance_op::kRunUntil]).load();
+    return static_cast<runtime::StepNumber>(run_until) == executor.output().ring().published();
+  }
+  // Takes the first token of a burst, whose second step is under way.
+  SequenceId begin(Engine& engine) {
+    const SequenceId id = std::get<SequenceId>(engine.add(request_));
+    while (num_tokens_ == 0)
+      EXPECT_TRUE(engine.step([&](const Generated&) { ++num_tokens_; }));
+    return id;
+  }
+};
+
+TEST_F(InterruptedBurstTest, EndsForANewcomer) {
+  Engine engine(*model_, how_);
+  const SequenceId old = begin(engine);
+  const auto newcomer = std::get<SequenceId>(engine.add({.prompt = {5}, .max_tokens = 2}));
+  bool has_begun = false;
+  const auto on_token = [&](const Generated& generated) {
+    has_begun |= generated.sequence == newcomer;
+    num_tokens_ += generated.sequence == old && !has_begun ? 1 : 0;
+  };
+  while (!has_begun)
+    ASSERT_TRUE(engine.step(on_token));
+  EXPECT_LE(num_tokens_, runtime::Recordings::kStepsPerIteration + 1);
+}
+
+TEST_F(InterruptedBurstTest, EndsForASleep) {
+  Engine engine(*model_, how_);
+  begin(engine);
+  engine.sleep(SleepDepth::kKv);
+  EXPECT_LE(num_ended_, runtime::Recordings::kStepsPerIteration);
+}
+
+TEST_F(InterruptedBurstTest, EndsWithItsEngine) {
+  {
+    Engine engine(*model_, how_);
+    begin(engine);
+  }
   expect_end_of_burst();
 }
 

@@ -413,6 +413,10 @@ TEST_P(LoraTest, ARequestThatWaitsKeepsTheAdapterThatItsNameHadWhenItCame) {
   EXPECT_EQ(tokens[0], expected[0].tokens);
   EXPECT_EQ(tokens[1], expected[1].tokens);
   EXPECT_EQ(tokens[2], expected[1].tokens);
+  const GeneratorStatistics statistics = loop.statistics();
+  ASSERT_TRUE(statistics.adapters);
+  EXPECT_EQ(statistics.adapters->num_slots, 4);
+  EXPECT_EQ(statistics.adapters->num_registered, 1);
 }
 
 TEST_P(LoraTest, AnAdapterThatIsUnloadedGoesOnForThoseWhoHaveIt) {

@@ -149,6 +149,9 @@ TEST_F(ServingLoopTest, TheUpdatesOfAStepHaveOneTime) {
   for (size_t i = 0; i < times.size(); ++i) {
     both.push_back({{.prompt = {1, 2}, .max_tokens = 5}, [&, i](const Update& update) {
                       times.at(i).push_back(update.at);
+                      ASSERT_TRUE(update.admitted);
+                      EXPECT_GT(update.admitted->time_since_epoch().count(), 0);
+                      EXPECT_LE(*update.admitted, update.at);
                       if (i == 1 && update.ending) ended.set_value();
                     }});
   }
@@ -180,6 +183,18 @@ TEST_F(ServingLoopTest, TakesRequestsAfterItHasSlept) {
     submitted({.prompt = {7}, .max_tokens = 2}, heard);
     EXPECT_EQ(heard.tokens().size(), 2U);
   }
+}
+
+TEST_F(ServingLoopTest, AnAbortOfOneThatHasEndedChangesNothing) {
+  start();
+  Heard heard;
+  const RequestId id = submitted({.prompt = {7}, .max_tokens = 2}, heard);
+  EXPECT_EQ(heard.ending().reason, EndReason::kLength);
+  loop_->abort(id);
+  Heard next;
+  submitted({.prompt = {7}, .max_tokens = 3}, next);
+  EXPECT_EQ(next.ending().reason, EndReason::kLength);
+  EXPECT_EQ(next.tokens().size(), 3U);
 }
 
 TEST_F(ServingLoopTest, AStopTokenEndsWithStop) {
