@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <map>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -250,6 +251,38 @@ TEST_F(TensorParallelStops, OfTheThreadThatEndsRequestsAreToldOfByAnother) {
     EXPECT_NE(told.find("it has done nothing for 1 s"), std::string::npos) << told;
     EXPECT_NE(message.find("it has done nothing for 1 s"), std::string::npos) << message;
   }
+}
+
+TEST_F(TensorParallelStops, OfTheThreadThatHasToldOfItselfAreToldOfByNoOther) {
+  std::atomic<bool> is_told = false;
+  options_.on_stopped_rank0 = [&](const Error&) { is_told = true; };
+  const auto device = ranks_of_cpu(2, std::chrono::milliseconds(2000));
+  int num_steps = 0;
+  const BehindLogits fails(*device, [&] {
+    if (++num_steps == 5) fail(ErrorKind::kDevice, "injected");
+  });
+  {
+    const auto model = load(*device, options_);
+    BehindLogits::is_armed = true;
+    Engine engine(*model);
+    (void)engine.add(request_of("", 1, 9));
+    const std::string message = message_of(ErrorKind::kDevice, [&] {
+      while (engine.step([](const Generated&) {})) {
+      }
+    });
+    EXPECT_NE(message.find("injected"), std::string::npos) << message;
+  }
+  EXPECT_FALSE(is_told);
+}
+
+// The other rank looks eight times within the limit whether rank 0 is behind.
+TEST_F(TensorParallelStops, AreNotThoseOfRanksThatHaveNothingToDo) {
+  const auto device = ranks_of_cpu(2, std::chrono::milliseconds(4000));
+  const auto model = load(*device, options_);
+  Engine engine(*model);
+  const std::vector<Answer> before = answers(engine, {request_of("", 1)});
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  EXPECT_TRUE(answers(engine, {request_of("", 1)}) == before);
 }
 
 }  // namespace

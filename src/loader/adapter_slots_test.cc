@@ -121,6 +121,18 @@ TEST_F(AdapterSlotsTest, TakeNoMoreUsersWhereOthersWait) {
   EXPECT_EQ(ready(take("a"))->state(), State::kThere);
 }
 
+TEST_F(AdapterSlotsTest, FewSlotsTakeNoMoreUsersHoweverManyWait) {
+  make(3);
+  const Resident a = ready(take("a"));
+  const Resident b = ready(take("b"));
+  const Resident c = ready(take("c"));
+  const Resident d = take("d");
+  const Resident e = take("e");
+  EXPECT_EQ(take("a"), nullptr);
+  EXPECT_EQ(take("b"), b);
+  EXPECT_EQ(take("c"), c);
+}
+
 TEST_F(AdapterSlotsTest, ForgetThoseWhoWaitNoMore) {
   make(1);
   Resident a = ready(take("a"));

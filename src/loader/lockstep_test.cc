@@ -80,6 +80,7 @@ TEST(Lockstep, NamesAWeightThatDiffers) {
   const std::string message =
       difference(text_of(0, load_options()), text_of(1, load_options(), config));
   EXPECT_NE(message.find("weight model.layers.0.mlp"), std::string::npos) << message;
+  EXPECT_EQ(message.find("self_attn"), std::string::npos) << "other lines: " << message;
 }
 
 TEST(Lockstep, NamesALaunchThatDiffers) {
