@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/table.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -148,6 +149,16 @@ std::string milliseconds(double value) {
 // Memory of recordings and what it would hold are known where the driver counts.
 std::string if_counted(const measure::Measured& measured, std::string text) {
   return measured.used_bytes > 0 ? std::move(text) : "-";
+}
+
+// Tells a row's figures as soon as they are there: all ladders take long, and a run may be cut off.
+void log_row(const Row& row) {
+  const measure::Measured& measured = row.measured;
+  log::info("{}: {} recordings, memory {} ({} predicted), {} ms to record, mean step {} ms",
+            row.strategy.name, measured.recordings,
+            if_counted(measured, bytes_text(measured.plan.recordings)),
+            bytes_text(measured.predicted_bytes), milliseconds(measured.record_ms),
+            milliseconds(measured.mean_step_ms));
 }
 
 // A table and an empty line; nothing without rows.
@@ -304,16 +315,19 @@ class Measuring {
     for (const measure::Strategy& strategy : list) {
       const auto open = [&] { return setup::open_device(options_.settings); };
       rows.rows.push_back({strategy, measure::measure(open, source_, load_, strategy, replays)});
+      log_row(rows.rows.back());
       if (!strategy.records) rows.eager_ms = rows.rows.back().measured.mean_step_ms;
     }
     return rows;
   }
-  // Measures the ladder that a flag names, and the mean step without recordings beside it.
+  // Measures the ladder that a flag names.
   [[nodiscard]] Rows named(measure::LadderOf of, const char* flag, const std::string& name) const {
-    const int64_t max = largest(limits(), of);
-    Rows rows = all({{name, of, setup::parse_ladder(flag, name, max)}}, options_.replays);
-    rows.eager_ms = all({without_recordings(of, max)}).eager_ms;
-    return rows;
+    return all({{name, of, setup::parse_ladder(flag, name, largest(limits(), of))}},
+               options_.replays);
+  }
+  // Measures the mean step without recordings.
+  [[nodiscard]] double eager_ms(measure::LadderOf of) const {
+    return all({without_recordings(of, largest(limits(), of))}).eager_ms;
   }
   [[nodiscard]] Orders in_orders(measure::LadderOf of) const {
     Orders measured{all(orders(of, largest(limits(), of)), options_.replays), {}};
@@ -330,26 +344,58 @@ class Measuring {
   loader::LoadOptions load_;
 };
 
+// Prints each table as soon as it is there; JSON is one object, so it is printed at the end.
+class Results {
+ public:
+  explicit Results(const GraphsOptions& options) : is_json_(options.json) {
+    out_["replays"] = options.replays;
+  }
+
+  void add(std::string_view key, json::array rows, const std::string& text) {
+    out_[key] = std::move(rows);
+    say(text);
+  }
+  // Prints what only people read.
+  void say(const std::string& text) const {
+    if (!is_json_) print(text);
+  }
+  void end() const {
+    if (is_json_) print(json::to_text(out_) + "\n");
+  }
+
+ private:
+  bool is_json_;
+  json::object out_;
+};
+
 // Measures only the ladders that --decode-ladder and --token-ladder name.
 void measure_named(const GraphsOptions& options, const Measuring& measuring) {
-  json::object out{{"replays", options.replays}};
-  std::string text;
+  Results results(options);
+  // Measures one ladder. Returns the mean step without recordings, which is measured if it is not given.
   const auto add = [&](measure::LadderOf of, const char* flag, const std::string& name,
-                       const char* key, const char* what) {
-    if (name.empty()) return;
-    const Rows rows = measuring.named(of, flag, name);
-    out[key] = table_json(rows);
-    text += table_text(what, rows);
-    if (!measure::counts_tokens(of)) text += published_text(rows, measuring.limits());
-    text += plan_text(rows.rows.front(), options.replays);
+                       const char* key, const char* what,
+                       std::optional<double> eager_ms = std::nullopt) {
+    Rows rows = measuring.named(of, flag, name);
+    rows.eager_ms = eager_ms ? *eager_ms : measuring.eager_ms(of);
+    results.add(key, table_json(rows),
+                table_text(what, rows) +
+                    (measure::counts_tokens(of) ? "" : published_text(rows, measuring.limits())) +
+                    plan_text(rows.rows.front(), options.replays));
+    return rows.eager_ms;
   };
-  add(measure::LadderOf::kSequences, "--decode-ladder", options.settings.decode_ladder,
-      "strategies", "decode ladder");
-  add(measure::LadderOf::kTokens, "--token-ladder", options.settings.token_ladder,
-      "token_strategies", kWhole);
-  add(measure::LadderOf::kPieces, "--token-ladder", options.settings.token_ladder,
-      "piece_strategies", kPieces);
-  print(options.json ? json::to_text(out) + "\n" : text + "\n" + legend_text(measuring.limits()));
+  const config::Settings& settings = options.settings;
+  if (!settings.decode_ladder.empty()) {
+    add(measure::LadderOf::kSequences, "--decode-ladder", settings.decode_ladder, "strategies",
+        "decode ladder");
+  }
+  if (!settings.token_ladder.empty()) {
+    const double eager_ms = add(measure::LadderOf::kTokens, "--token-ladder", settings.token_ladder,
+                                "token_strategies", kWhole);
+    add(measure::LadderOf::kPieces, "--token-ladder", settings.token_ladder, "piece_strategies",
+        kPieces, eager_ms);
+  }
+  results.say("\n" + legend_text(measuring.limits()));
+  results.end();
 }
 
 }  // namespace
@@ -359,35 +405,34 @@ void measure_graphs(const GraphsOptions& options) {
   if (!options.settings.decode_ladder.empty() || !options.settings.token_ladder.empty())
     return measure_named(options, measuring);
   const runtime::Limits& limits = measuring.limits();
+  Results results(options);
+  results.say(fmt::format("{}: decode ladders up to {} sequences, token ladders up to {} tokens\n",
+                          model_text(options.settings), limits.max_batch_size,
+                          limits.max_num_tokens));
   const Rows named =
       measuring.all(strategies(measure::LadderOf::kSequences, limits.max_batch_size));
+  results.add("strategies", table_json(named),
+              table_text("decode ladder", named) + published_text(named, limits));
   Rows counted = measuring.all(by_number(limits.max_batch_size));
-  Orders decode = measuring.in_orders(measure::LadderOf::kSequences);
+  counted.eager_ms = named.eager_ms;
+  results.add("by_number", table_json(counted), table_text("decode ladder", counted));
   const Rows tokens = measuring.all(strategies(measure::LadderOf::kTokens, limits.max_num_tokens));
+  results.add("token_strategies", table_json(tokens), table_text(kWhole, tokens));
   const Rows pieces = measuring.all(strategies(measure::LadderOf::kPieces, limits.max_num_tokens));
-  Orders mixed = measuring.in_orders(measure::LadderOf::kTokens);
-  counted.eager_ms = decode.rows.eager_ms = named.eager_ms;
-  mixed.rows.eager_ms = tokens.eager_ms;
-  if (options.json) {
-    print(json::to_text(json::object{{"strategies", table_json(named)},
-                                     {"by_number", table_json(counted)},
-                                     {"orders", orders_json(decode)},
-                                     {"token_strategies", table_json(tokens)},
-                                     {"piece_strategies", table_json(pieces)},
-                                     {"token_orders", orders_json(mixed)},
-                                     {"replays", options.replays}}) +
-          "\n");
-    return;
-  }
-  print(
-      fmt::format("{}: decode ladders up to {} sequences, token ladders up to {} tokens\n"
-                  "{}{}{}{}{}{}\n{}\n{}\n{}",
-                  model_text(options.settings), limits.max_batch_size, limits.max_num_tokens,
-                  table_text("decode ladder", named), published_text(named, limits),
-                  table_text("decode ladder", counted), table_text(kWhole, tokens),
-                  table_text(kPieces, pieces), orders_text("decode ladder, recorded", decode),
-                  orders_text("token ladder, whole, recorded", mixed),
-                  plan_text(decode.rows.rows.front(), options.replays), legend_text(limits)));
+  results.add("piece_strategies", table_json(pieces), table_text(kPieces, pieces));
+  const auto add_orders = [&](measure::LadderOf of, const char* key, const char* recorded,
+                              double eager_ms) {
+    Orders orders = measuring.in_orders(of);
+    orders.rows.eager_ms = eager_ms;
+    results.add(key, orders_json(orders), orders_text(recorded, orders) + "\n");
+    return orders;
+  };
+  const Orders decode = add_orders(measure::LadderOf::kSequences, "orders",
+                                   "decode ladder, recorded", named.eager_ms);
+  add_orders(measure::LadderOf::kTokens, "token_orders", "token ladder, whole, recorded",
+             tokens.eager_ms);
+  results.say(plan_text(decode.rows.rows.front(), options.replays) + legend_text(limits));
+  results.end();
 }
 
 }  // namespace encore::cli

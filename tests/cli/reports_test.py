@@ -123,6 +123,15 @@ class MeasureTest(CliTest):
         self.assertEqual([(row["ladder"], row["recordings"]) for row in output["strategies"]], [("2,6", 2)])
         self.assertEqual(set(output), {"strategies", "replays"})
 
+    def test_each_row_is_told_before_the_next_one_is_measured(self):
+        result = self.run_encore("graphs", "--measure", "--device", DEVICE, "--model", self.model, "--max-batch-size", "4",
+                                 "--max-num-tokens", "16", "--token-ladder", "16", "--json")
+        told = re.findall(r"^encore: (measuring|16: (\d+) recordings, memory .* predicted\), .* ms to record, mean step .* ms|"
+                          r"no recordings: (0) recordings)", result.stderr, re.MULTILINE)
+        rows = [json.loads(result.stdout)[key][0]["recordings"] for key in ("token_strategies", "piece_strategies")]
+        self.assertEqual([whole if whole == "measuring" else int(named or none) for whole, named, none in told],
+                         ["measuring", rows[0], "measuring", 0, "measuring", rows[1]])
+
     def test_ladders_are_measured_beside_what_was_predicted(self):
         output = self.run_encore(
             "graphs", "--measure", "--device", DEVICE, "--model", self.model, "--max-batch-size", "12", "--max-num-tokens",
