@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -91,8 +92,11 @@ std::unique_ptr<loader::LoadedModel> load_model(Device& device, const BenchOptio
                                                 loader::LoadOptions load, int64_t longest) {
   const model::ModelSource source = setup::open_source(options.settings);
   load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
-  if (!load.kv_tokens)
-    load.kv_tokens = options.batch * (longest + load.limits.num_drafts + load.page_size);
+  // A sequence comes in where its pages are free, and one for each that runs.
+  if (!load.kv_tokens) {
+    load.kv_tokens =
+        options.batch * (round_up(longest + load.limits.num_drafts, load.page_size) + load.page_size);
+  }
   setup::set_ladders(options.settings, load);
   if (load.limits.max_batch_size < options.batch) {
     fail(ErrorKind::kUsage,

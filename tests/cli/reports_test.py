@@ -367,6 +367,10 @@ class BenchTest(CliTest):
         self.assertIn("5.91", text)
         self.assertIn("--acceptance 1.5", self.stack("--acceptance", "1.5", code=2).stderr.splitlines()[-1])
 
+    def test_all_sequences_find_pages_where_few_steps_are_timed(self):
+        few = ["--context", "128", "--warmup-tokens", "9", "--steps", "3", "--runs", "1", "--batch", "64"]
+        self.run_encore("bench", "decode", "--device", DEVICE, "--model", self.model, "--graphs", "full", *few)
+
     def test_sleep_gives_the_same_tokens_at_both_depths(self):
         sleep = ["bench", "sleep", "--device", DEVICE, "--model", self.model, "--batch", "3", "--context", "40"]
         output = json.loads(self.run_encore(*sleep, "--times", "3", "--json").stdout)
