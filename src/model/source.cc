@@ -41,7 +41,8 @@ ModelSource find_model(const std::string& name) {
     return {*config, std::nullopt};
   }
   const std::filesystem::path path(shape);
-  if (path.filename() == "config.json") return {read_config(path.parent_path()), std::nullopt};
+  if (path.filename() == "config.json")
+    return {read_config(path.has_parent_path() ? path.parent_path() : "."), std::nullopt};
   std::string known;
   for (const std::string_view preset : preset_names())
     known += fmt::format(" {}", preset);

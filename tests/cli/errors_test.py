@@ -69,6 +69,10 @@ class UsageTest(CliTest):
         line = self.error_line("generate", "--model", "synthetic:llama-9", "--device", DEVICE, code=2)
         self.assertIn("llama-3.1-8b", line)
 
+    def test_a_shape_is_read_from_a_file_of_the_working_directory(self):
+        (self.work / "config.json").write_text(json.dumps(CONFIG))
+        self.run_encore("graphs", "--estimate", "--model", "synthetic:config.json", cwd=self.work)
+
     def test_a_directory_without_a_config_is_not_a_model(self):
         (self.work / "empty").mkdir()
         self.assertIn("config.json", self.error_line("generate", "--model", self.work / "empty", "--device", DEVICE, code=3))
