@@ -24,6 +24,19 @@ constexpr std::array<JsonType, 6> kTypes = {JsonType::kNull,   JsonType::kBoolea
                                             JsonType::kNumber, JsonType::kString,
                                             JsonType::kArray,  JsonType::kObject};
 
+// The keywords that bound numbers, with the texts of the numbers that each lets come.
+struct NumberKeyword {
+  std::string_view name;
+  Automaton (*numbers)(const json::value& bound);
+};
+constexpr NumberKeyword kNumberKeywords[] = {
+    {"minimum", [](const json::value& bound) { return decimals_from(bound, false); }},
+    {"exclusiveMinimum", [](const json::value& bound) { return decimals_from(bound, true); }},
+    {"maximum", [](const json::value& bound) { return decimals_to(bound, false); }},
+    {"exclusiveMaximum", [](const json::value& bound) { return decimals_to(bound, true); }},
+    {"multipleOf", [](const json::value& bound) { return decimal_multiples(bound); }},
+};
+
 // A schema that contains itself in place.
 struct SelfReference : Error {
   using Error::Error;
@@ -840,18 +853,13 @@ std::vector<Shape> Shapes::positive(const json::value& schema) {
       }
     }
   }
-  const auto number = [&](std::string_view keyword, const auto& make) {
-    if (const auto* bound = given(keyword)) {
-      also(of_all_types_but({.type = JsonType::kNumber, .automata = {at(schema, keyword, [&] {
-                                                          return shared(make(*bound));
-                                                        })}}));
+  for (const NumberKeyword& keyword : kNumberKeywords) {
+    if (const auto* bound = given(keyword.name)) {
+      SharedAutomaton numbers =
+          at(schema, keyword.name, [&] { return shared(keyword.numbers(*bound)); });
+      also(of_all_types_but({.type = JsonType::kNumber, .automata = {std::move(numbers)}}));
     }
-  };
-  number("minimum", [](const json::value& v) { return decimals_from(v, false); });
-  number("exclusiveMinimum", [](const json::value& v) { return decimals_from(v, true); });
-  number("maximum", [](const json::value& v) { return decimals_to(v, false); });
-  number("exclusiveMaximum", [](const json::value& v) { return decimals_to(v, true); });
-  number("multipleOf", [](const json::value& v) { return decimal_multiples(v); });
+  }
   if (const auto* pattern = given("pattern")) {
     SharedAutomaton& known = patterns_[std::string(pattern->get_string())];
     if (known == nullptr)
@@ -944,18 +952,13 @@ std::vector<Shape> Shapes::negative(const json::value& schema) {
     if (const auto most = count_if(object, size.most))
       shapes.push_back({.type = size.type, .least = *most + 1});
   }
-  const auto number = [&](std::string_view keyword, const auto& make) {
-    if (const auto* bound = given(keyword)) {
-      shapes.push_back({.type = JsonType::kNumber, .automata = {at(schema, keyword, [&] {
-                                                     return shared(other_decimals(make(*bound)));
-                                                   })}});
+  for (const NumberKeyword& keyword : kNumberKeywords) {
+    if (const auto* bound = given(keyword.name)) {
+      SharedAutomaton others =
+          at(schema, keyword.name, [&] { return shared(other_decimals(keyword.numbers(*bound))); });
+      shapes.push_back({.type = JsonType::kNumber, .automata = {std::move(others)}});
     }
-  };
-  number("minimum", [](const json::value& v) { return decimals_from(v, false); });
-  number("exclusiveMinimum", [](const json::value& v) { return decimals_from(v, true); });
-  number("maximum", [](const json::value& v) { return decimals_to(v, false); });
-  number("exclusiveMaximum", [](const json::value& v) { return decimals_to(v, true); });
-  number("multipleOf", [](const json::value& v) { return decimal_multiples(v); });
+  }
   if (const auto* pattern = given("pattern")) {
     shapes.push_back({.type = JsonType::kString,
                       .automata = {at(schema, "pattern", [&] {
