@@ -103,38 +103,35 @@ SixBits six_bits(const std::byte* packed, int i) {
   return {(both & 15) | byte(packed + i - 4) >> 6 << 4, both >> 4 | byte(packed + i) >> 6 << 4};
 }
 
-// scale f16, least f16, six_bits[12], 4 bits[256]: (scale * s) * q - least * l.
-void widen_q4_k(const std::byte* block, float* to) {
+// Writes a block of Q4_K or Q5_K: (scale * s) * q - least * l. The lowest four bits of each q lie at `bits`, and
+// `fifth_bit(i, j)` is the one above them, of block i's element j.
+template <typename FifthBit>
+void widen_by_six_bits(const std::byte* block, const std::byte* bits, FifthBit fifth_bit,
+                       float* to) {
   const float scale = half(block);
   const float least = half(block + 2);
-  const std::byte* const bits = block + 16;
   for (int i = 0; i < kSuper / kBlock; ++i) {
     const SixBits six = six_bits(block + 4, i);
     const float s = scale * static_cast<float>(six.scale);
     const float l = least * static_cast<float>(six.least);
     for (int j = 0; j < kBlock; ++j) {
       const std::byte* const at = bits + i / 2 * kBlock + j;
-      to[i * kBlock + j] = s * static_cast<float>(i % 2 == 0 ? low(at) : high(at)) - l;
+      const int q = (i % 2 == 0 ? low(at) : high(at)) | fifth_bit(i, j) << 4;
+      to[i * kBlock + j] = s * static_cast<float>(q) - l;
     }
   }
 }
 
+// scale f16, least f16, six_bits[12], 4 bits[256].
+void widen_q4_k(const std::byte* block, float* to) {
+  const auto none = [](int /*i*/, int /*j*/) { return 0; };
+  widen_by_six_bits(block, block + 16, none, to);
+}
+
 // As Q4_K, with fifth bits[32] in front of the others: bit i of byte j is that of block i's element j.
 void widen_q5_k(const std::byte* block, float* to) {
-  const float scale = half(block);
-  const float least = half(block + 2);
-  const std::byte* const fifths = block + 16;
-  const std::byte* const bits = block + 48;
-  for (int i = 0; i < kSuper / kBlock; ++i) {
-    const SixBits six = six_bits(block + 4, i);
-    const float s = scale * static_cast<float>(six.scale);
-    const float l = least * static_cast<float>(six.least);
-    for (int j = 0; j < kBlock; ++j) {
-      const std::byte* const at = bits + i / 2 * kBlock + j;
-      const int q = (i % 2 == 0 ? low(at) : high(at)) | (byte(fifths + j) >> i & 1) << 4;
-      to[i * kBlock + j] = s * static_cast<float>(q) - l;
-    }
-  }
+  const auto fifth_bit = [fifths = block + 16](int i, int j) { return byte(fifths + j) >> i & 1; };
+  widen_by_six_bits(block, block + 48, fifth_bit, to);
 }
 
 // 4 bits[256], 2 bits[256], scales i8[16], scale f16: (scale * s) * (q - 32). A half of the block has 128 elements: four
