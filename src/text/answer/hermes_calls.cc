@@ -33,7 +33,7 @@ void HermesCalls::push(char byte, AnswerParts& out) {
       if (closing_.push(byte, text)) {
         closing_.take_spaces();
         state_ = State::kContent;
-        follows_call_ = true;
+        content_.end_call();
         ++num_complete_;
       }
       return append(out, AnswerPart::Kind::kArguments, text);
@@ -44,7 +44,7 @@ void HermesCalls::push(char byte, AnswerParts& out) {
 void HermesCalls::push_content(char byte, AnswerParts& out) {
   std::string text;
   const bool is_opened = opening_.push(byte, text);
-  show(text, out);
+  content_.show(text, out);
   if (is_opened) begin_call(opening_.take_spaces());
 }
 
@@ -69,7 +69,7 @@ void HermesCalls::push_call(char byte, AnswerParts& out) {
         state_ = State::kBrokenArguments;
         return push(byte, out);
       }
-      show(std::exchange(raw_, ""), out);
+      content_.show(std::exchange(raw_, ""), out);
       state_ = State::kContent;
       return push(byte, out);
   }
@@ -80,22 +80,13 @@ void HermesCalls::push_behind_call(char byte, AnswerParts& out) {
   const bool is_closed = raw_.ends_with(kClosing);
   const bool is_opened = !is_closed && raw_.ends_with(kOpening);
   if (!is_closed && !is_opened) return;
-  follows_call_ = true;
+  content_.end_call();
   // Between JSON and closing marker, models leave nothing but brackets too many.
   const std::string rest = std::exchange(raw_, "");
   state_ = State::kContent;
   if (is_closed) return;
-  show(trimmed(std::string_view(rest).substr(0, rest.size() - kOpening.size())), out);
+  content_.show(trimmed(std::string_view(rest).substr(0, rest.size() - kOpening.size())), out);
   begin_call("");
-}
-
-void HermesCalls::show(std::string_view text, AnswerParts& out) {
-  if (follows_call_) {
-    while (!text.empty() && is_space(text.front()))
-      text.remove_prefix(1);
-  }
-  if (!text.empty()) follows_call_ = false;
-  append(out, AnswerPart::Kind::kContent, text);
 }
 
 void HermesCalls::finish(AnswerParts& out) {
@@ -103,9 +94,9 @@ void HermesCalls::finish(AnswerParts& out) {
   switch (state_) {
     case State::kContent:
       opening_.flush(rest);
-      return show(rest, out);
+      return content_.show(rest, out);
     case State::kCall:
-      if (!scanner_->has_begun()) show(raw_, out);
+      if (!scanner_->has_begun()) content_.show(raw_, out);
       return;
     case State::kBehindCall: {
       const std::string_view text = trimmed(raw_);

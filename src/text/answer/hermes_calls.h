@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "text/answer/call_scanner.h"
+#include "text/answer/content_beside_calls.h"
 #include "text/answer/marker_search.h"
 #include "text/answer/tool_call_parser.h"
 
@@ -32,15 +33,13 @@ class HermesCalls final : public ToolCallParser {
   void push_call(char byte, AnswerParts& out);
   void push_behind_call(char byte, AnswerParts& out);
   void begin_call(std::string spaces);
-  // Content, less the white space between it and a call in front of it.
-  void show(std::string_view text, AnswerParts& out);
 
   State state_ = State::kContent;
   MarkerSearch opening_{kOpening};
   MarkerSearch closing_{kClosing};
   std::optional<CallScanner> scanner_;
   std::string raw_;  // of what may be a call, or of what is behind one
-  bool follows_call_ = false;
+  ContentBesideCalls content_;
   int64_t num_complete_ = 0;
 };
 

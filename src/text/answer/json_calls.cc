@@ -5,10 +5,6 @@
 
 namespace encore::text {
 
-bool JsonCalls::is_separator(char byte) const {
-  return is_space(byte) || style_.separators.find(byte) != std::string_view::npos;
-}
-
 bool JsonCalls::accepts(std::string_view name) const {
   if (!style_.needs_no_marker) return !name.empty();
   return std::find(tools_.begin(), tools_.end(), name) != tools_.end();
@@ -25,7 +21,7 @@ void JsonCalls::push(char byte, AnswerParts& out) {
       return push_content(byte, out);
     case State::kMarked:
       if (byte == '{') return begin_call(byte, out);
-      if (is_separator(byte)) {
+      if (content_.is_separator(byte)) {
         raw_ += byte;
         return;
       }
@@ -39,14 +35,14 @@ void JsonCalls::push(char byte, AnswerParts& out) {
 }
 
 void JsonCalls::push_content(char byte, AnswerParts& out) {
-  const bool may_begin = follows_call_ || (style_.needs_no_marker && is_at_line_start_);
+  const bool may_begin = content_.follows_call() || (style_.needs_no_marker && is_at_line_start_);
   if (byte == '{' && may_begin && !marker_.is_within()) {
     raw_ = marker_.take_spaces();
     return begin_call(byte, out);
   }
   std::string text;
   const bool is_marked = marker_.push(byte, text);
-  show(text, out);
+  content_.show(text, out);
   if (byte == '\n') {
     is_at_line_start_ = true;
   } else if (!is_space(byte)) {
@@ -74,7 +70,7 @@ void JsonCalls::push_call(char byte, AnswerParts& out) {
       raw_.clear();
       state_ = State::kContent;
       is_at_line_start_ = false;
-      follows_call_ = true;
+      content_.end_call();
       return;
     case CallScanner::State::kBroken:
       if (scanner_->has_begun()) {
@@ -89,23 +85,14 @@ void JsonCalls::push_call(char byte, AnswerParts& out) {
 
 void JsonCalls::give_up(AnswerParts& out) {
   state_ = State::kContent;
-  show(std::exchange(raw_, ""), out);
-}
-
-void JsonCalls::show(std::string_view text, AnswerParts& out) {
-  if (follows_call_) {
-    while (!text.empty() && is_separator(text.front()))
-      text.remove_prefix(1);
-  }
-  if (!text.empty()) follows_call_ = false;
-  append(out, AnswerPart::Kind::kContent, text);
+  content_.show(std::exchange(raw_, ""), out);
 }
 
 void JsonCalls::finish(AnswerParts& out) {
   std::string rest;
   if (state_ == State::kContent) marker_.flush(rest);
   if (state_ == State::kMarked || (state_ == State::kCall && !scanner_->has_begun())) rest = raw_;
-  show(rest, out);
+  content_.show(rest, out);
 }
 
 }  // namespace encore::text

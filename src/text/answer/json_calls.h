@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "text/answer/call_scanner.h"
+#include "text/answer/content_beside_calls.h"
 #include "text/answer/marker_search.h"
 #include "text/answer/tool_call_parser.h"
 
@@ -27,7 +28,10 @@ inline constexpr JsonCallStyle kMistralCalls = {"[TOOL_CALLS]", ",[]", false};
 class JsonCalls final : public ToolCallParser {
  public:
   JsonCalls(const JsonCallStyle& style, std::vector<std::string> tools)
-      : style_(style), tools_(std::move(tools)), marker_(style.marker) {}
+      : style_(style),
+        tools_(std::move(tools)),
+        marker_(style.marker),
+        content_(style.separators) {}
 
   void push(std::string_view text, AnswerParts& out) override;
   void finish(AnswerParts& out) override;
@@ -47,8 +51,6 @@ class JsonCalls final : public ToolCallParser {
   void begin_call(char byte, AnswerParts& out);
   // Treats the text that was held back as a possible call as content.
   void give_up(AnswerParts& out);
-  void show(std::string_view text, AnswerParts& out);
-  [[nodiscard]] bool is_separator(char byte) const;
   [[nodiscard]] bool accepts(std::string_view name) const;
 
   JsonCallStyle style_;
@@ -58,7 +60,7 @@ class JsonCalls final : public ToolCallParser {
   std::optional<CallScanner> scanner_;
   std::string raw_;               // of what may be a call
   bool is_at_line_start_ = true;  // but for white space
-  bool follows_call_ = false;     // but for separators
+  ContentBesideCalls content_;
   int64_t num_complete_ = 0;
 };
 
