@@ -1,5 +1,5 @@
-// What the library has to say: an error is thrown with its bare message, and nothing else is shown, as
-// its warnings quote schemas that come from strangers.
+// The library's messages: an error is thrown with its bare message, and nothing else is shown, as its
+// warnings quote schemas that come from strangers.
 #include <stdexcept>
 #include <string>
 

@@ -556,7 +556,7 @@ void Engine::count_drafts(const InFlightStep& step, const sched::ScheduledTokens
   }
 }
 
-// Behind a step, the log probabilities of those tokens of its prompts that requests ask for are computed.
+// Launches, behind a step, the log probabilities of those tokens of its prompts that requests ask for.
 void Engine::launch_scores(InFlightStep& step) {
   std::vector<runtime::PromptScorer::Row> rows;
   int64_t first_row = 0;

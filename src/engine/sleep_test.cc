@@ -43,7 +43,7 @@ LoadOptions sleepy_options(Graphs graphs = Graphs::kAuto) {
 class Calls {
  public:
   [[nodiscard]] int of(const std::string& call) const { return count(all_, call); }
-  // Those of this thread: other ranks have theirs.
+  // Counts the calls of this thread alone: other ranks have theirs.
   [[nodiscard]] int of_this_thread(const std::string& call) const { return count(own_, call); }
   // Allocations of device memory and of pinned memory, and mappings.
   [[nodiscard]] int memory() const { return of("allocate") + of("reserve") + of("map"); }

@@ -156,7 +156,7 @@ class LoadedModel {
   // The most pages, up to `wanted`, whose memory the options leave.
   int64_t pages_that_fit(const Device& device, const LoadOptions& options, int64_t wanted);
 
-  // Of rank 0 of several; the first to come and the last to go.
+  // Held by rank 0 of several; the first member to come and the last to go.
   std::optional<Communicator::Use> use_;
   model::ModelConfig config_;
   DType dtype_;

@@ -91,7 +91,7 @@ TEST(ExpectedTokens, NameTheSequenceOfWhichRanksAcceptDifferentDrafts) {
   RankRing rank;
   ExpectedTokens expected;
   rank.publish({5, 6, 7, 8});
-  // Behind a draft that was wrong, anything may be there.
+  // Anything may stand behind a draft that was wrong.
   rank.publish({5, -1, 7, -1});
   expected.expect({{0, 2, {5, 6, 7, 8}}, {1, 2, {5, -1}}}, rank.ring());
   const std::string message = message_of(ErrorKind::kDevice, [&] {

@@ -100,7 +100,7 @@ bool is_right_draft(const HostTensors& t, int64_t step, int64_t b, int64_t j) {
   return t["ids"].values[row] == t["next"].values[b * num_each + j - 1];
 }
 
-// What ops.cc says, one value at a time.
+// Computes what ops.cc says, one value at a time.
 HostTensors advanced(HostTensors t, const StepKey& step) {
   const auto num_rows = static_cast<int64_t>(t["kv_lens"].values.size());
   const auto num_each = static_cast<int64_t>(t["next"].values.size()) / num_rows;

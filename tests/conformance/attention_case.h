@@ -31,7 +31,7 @@ struct Batch {
 
 std::string describe(const Heads& heads, const Batch& batch);
 
-// What a model's attention may have besides.
+// Features that a model's attention may have besides.
 struct Extras {
   std::optional<int64_t> window = {};
   std::optional<double> softcap = {};
@@ -46,7 +46,7 @@ void add_extras(Random& random, OpCase& c, const Batch& batch, const Extras& ext
 // queries, is NaN.
 OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Batch& batch);
 
-// What the op gives of each row; nothing where it leaves the row as it is.
+// The row that the op writes, for each row; nothing where it leaves the row as it is.
 using Rows = std::vector<std::optional<std::vector<double>>>;
 Rows expected_rows(const OpCase& attention);
 

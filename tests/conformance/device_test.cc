@@ -1,4 +1,4 @@
-// What every device owes: memory, address ranges, random numbers, and a kernel for each op.
+// Every device owes memory, address ranges, random numbers, and a kernel for each op.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -190,7 +190,7 @@ TEST_P(OnDevice, RoundsRandomNumbersToHalves) {
     EXPECT_EQ(halves[i].bits, BFloat16(wide[i]).bits);
 }
 
-// The same bits on every device: what random.h promises.
+// random.h promises the same bits on every device.
 TEST_P(OnDevice, FillsWithTheSameRandomNumbersAsTheCpu) {
   constexpr int64_t kCount = 100003;
   std::vector<float> filled[2];

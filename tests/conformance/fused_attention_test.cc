@@ -125,7 +125,7 @@ Rows expected_of(const OpCase& c) {
                                     reference::kv_write(in["v_cache"], in["v"], in["slots"])));
 }
 
-// Which rows of the output a sequence owns.
+// Tells which rows of the output no sequence owns.
 std::function<bool(std::string_view, int64_t)> unowned(const Rows& expected) {
   return [&expected](std::string_view output, int64_t row) {
     return output == "o" && !expected[row].has_value();

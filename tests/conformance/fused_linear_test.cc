@@ -8,7 +8,7 @@ namespace {
 
 using ir::Dim;
 
-// What is fused around a product of `out` outputs of `in` columns.
+// The ops that are fused around a product of `out` outputs of `in` columns.
 struct FusedCase {
   std::string prologue;  // empty: none
   bool silu_mul = false;

@@ -1,4 +1,4 @@
-// What the conformance tests share: devices, fresh random inputs, one checked launch, comparison.
+// The conformance tests share devices, fresh random inputs, one checked launch, and comparison.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace encore::conformance {
 
-// What the suite runs on. The shuffled CPU runs launches in random legal order, when somebody
+// The devices of the suite. The shuffled CPU runs launches in random legal order, when somebody
 // looks.
 enum class Target : uint8_t { kCpu, kShuffledCpu, kCuda };
 

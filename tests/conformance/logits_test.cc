@@ -1,4 +1,4 @@
-// What happens to logits before a token is chosen, and behind it.
+// Tests the ops on logits before a token is chosen, and behind it.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -242,7 +242,7 @@ TEST_P(OnDevice, LogProbsAreThoseOfTheLogitsAndGoToTheRowThatAsks) {
   }
 }
 
-// What is not a number has no likelihood, and neither has anything beside it; the order of the others
+// A token that is not a number has no likelihood, and neither has any beside it; the order of the others
 // is still theirs.
 TEST_P(OnDevice, LogProbsOrderTokensBesideWhatIsNotANumber) {
   const ir::Sizes sizes{0, 3};

@@ -55,7 +55,7 @@ struct Lookup {
         if (i < length - count) {
           inputs["token_cache"].values[slot] = token;
         } else {
-          // Its first is what the last step sampled for some row.
+          // The first of them is what the last step sampled for some row.
           const int64_t m = random.integer(0, kMaxSequences - 1);
           const bool is_sampled = i == length - count && random.integer(0, 1) == 0;
           if (is_sampled) token = inputs["last_tokens"].values[m];

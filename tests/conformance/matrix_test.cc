@@ -220,7 +220,7 @@ TEST_P(Conformance, LinearAgrees) {
   };
   constexpr Sizes kSizes[] = {{64, 72},   {1, 1},    {5, 3},      {72, 5},   {320, 130},
                               {1000, 33}, {4097, 7}, {256, 1000}, {1024, 64}};
-  // Of a quick run one: its last tiles are half full in every direction.
+  // A quick run takes one, whose last tiles are half full in every direction.
   for (const Sizes sizes : cases(kSizes, 9)) {
     const HostTensor weight = random_.tensor(type_of(dtype(), {sizes.out, sizes.in}), {}, 0.5);
     const HostTensor bias = random_.tensor(type_of(dtype(), {sizes.out}), {});

@@ -88,7 +88,7 @@ std::vector<T> sums(int num_ranks, int round, int64_t count) {
   return rounded;
 }
 
-// Those of the rank `first` come first.
+// Gathers the values of all ranks, those of the rank `first` in front.
 template <typename T>
 std::vector<T> gathered(int num_ranks, int round, const Exchanged& shape, int first = 0) {
   std::vector<T> all;
@@ -454,7 +454,7 @@ TEST_P(Ranks, EndAWaitForAGpuThatDoesNotCome) {
                 "rank 1 of {} failed: it has not come to op 'all_reduce' of layer 5", num_ranks())),
             std::string::npos)
       << message;
-  // Nobody waits any more.
+  // The next launch fails at once: nobody waits any more.
   calls.launch(*stream);
   EXPECT_NE(message_of(ErrorKind::kDevice, [&] { stream->synchronize(); }), "");
 }

@@ -215,14 +215,14 @@ std::vector<Case> batches() {
   return all;
 }
 
-// What random steps are drawn from.
+// The bounds that random steps are drawn within.
 struct Sizes {
   int64_t most_sequences;
   int64_t most_tokens;  // of the step
   int64_t most_keys;    // of all sequences together
 };
 constexpr Sizes kReal{.most_sequences = 300, .most_tokens = 2048, .most_keys = 40000};
-// Of a quick run: enough keys for several parts.
+// A quick run still has enough keys for several parts.
 constexpr Sizes kQuick{.most_sequences = 4, .most_tokens = 40, .most_keys = 4000};
 constexpr Sizes kSmall{.most_sequences = 4, .most_tokens = 40, .most_keys = 200};
 

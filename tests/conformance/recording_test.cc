@@ -8,7 +8,7 @@
 namespace encore::conformance {
 namespace {
 
-// What makes "graphs first, KV last" work: a recording may point at memory that comes later.
+// "Graphs first, KV last" works because a recording may point at memory that comes later.
 TEST_P(OnDevice, RecordsIntoARangeThatIsMappedLater) {
   const auto stream = device().create_stream();
   const auto range = device().reserve(4 << 20);

@@ -436,7 +436,7 @@ std::vector<bool> likely_tokens(const SampleRow& row, double slack) {
   return kept;
 }
 
-// Of `likely`, by typical_p: a token is kept if those nearer to the entropy do not reach it.
+// Keeps a token of `likely` if those nearer to the entropy do not reach typical_p.
 std::vector<bool> typical_tokens(const SampleRow& row, const std::vector<bool>& likely,
                                  double slack) {
   constexpr double kNothing = 1e-12;  // of rounding
@@ -464,7 +464,7 @@ std::vector<bool> typical_tokens(const SampleRow& row, const std::vector<bool>& 
   size_t num_before = 0;
   double before = 0;
   for (const Typical& token : tokens) {
-    // Those within a negative slack may come first too.
+    // Tokens within a negative slack may come first too.
     while (num_before < tokens.size() && tokens[num_before].distance < token.distance - slack)
       before += tokens[num_before++].p;
     kept[token.token] =

@@ -1,4 +1,4 @@
-// What every op computes, in double precision and the plainest loops: written from ops.cc alone, and
+// Computes every op in double precision, by the plainest loops: written from ops.cc alone, and
 // independent of every kernel.
 #pragma once
 
@@ -45,7 +45,7 @@ HostTensor scaled(const HostTensor& weight, const HostTensor& scale);
 // The numbers that codes of experts [E,O,I] stand for: of each expert `num_matrices` matrices, one below
 // the other. scale: for each row [E,O], or for each block of 128 x 128 of each matrix.
 HostTensor scaled_experts(const HostTensor& weight, const HostTensor& scale, int64_t num_matrices);
-// What activations are once they are rounded to fp8.
+// Returns activations as they are once they are rounded to fp8.
 HostTensor in_fp8(const HostTensor& x, float static_scale = 0);
 // The experts of each row and their weights; -1 and 0 where live[r] < least.
 struct Routed {

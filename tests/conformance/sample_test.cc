@@ -356,7 +356,7 @@ TEST_P(Sampling, SampleKeepsTiesAtAThreshold) {
   }
 }
 
-// Of p = 0.3, 0.25, 0.2 and a flat rest, top_k = 3 leaves 0.4, 0.33 and 0.27: two reach 0.7.
+// From p = 0.3, 0.25, 0.2 and a flat rest, top_k = 3 leaves 0.4, 0.33 and 0.27: two reach 0.7.
 TEST_P(Sampling, SampleTakesTopPOfWhatTopKKeeps) {
   constexpr int64_t kRows = 64;
   constexpr int64_t kVocabulary = 103;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kLanes = 32;
-// So many blocks of one row share a multiprocessor, so that all of them run at once.
+// The number of blocks of one row that share a multiprocessor, so that all of them run at once.
 constexpr int kBlocksOfOneRow = 3;
 
 // The rows of activations and the experts of each: arguments of both launches. Strides count elements.
