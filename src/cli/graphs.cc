@@ -48,14 +48,14 @@ With --estimate: nodes, recording time and memory by size, from the program of -
 (which need not be here), nothing loaded.
   time    recordings x {:.0f} us + nodes x {:.0f} us; for those of executables {:.1f} us more, for those that share one
           in another's {:.1f} us
-  memory  executables x {:.0f} kB + their nodes x {:.1f} kB; the arena beside it is one for all sizes
+  memory  executables x {:.0f} kB + their nodes x {:.1f} kB, {:.0f} kB each at least; the arena beside it is one for all sizes
 Times were measured on an H200, memory on an H100, with CUDA 13.0. --measure loads the model and puts the figures of this
 device beside them: strategies for decode and token sizes (steps with prompts whole, as they are served, and in pieces),
 numbers of sizes, orders of recording beside the one arena, the tokens of KV that recordings take the place of, and the
 memory plan against the driver's count; up to 512 sequences also the published figures of such strategies.)",
       planning::kUsPerRecording, planning::kCaptureUsPerNode, planning::kInstantiateUsPerNode,
       planning::kSharedUsPerNode, planning::kBytesPerExecutable / 1e3,
-      planning::kBytesPerNode / 1e3);
+      planning::kBytesPerNode / 1e3, planning::kLeastBytesPerExecutable / 1e3);
 }
 
 // A log's steps by how they ran.

@@ -34,7 +34,7 @@ struct Estimated {
 
   // The number of tokens whose K and V would fit in the memory of recordings.
   [[nodiscard]] int64_t kv_tokens(const planning::BucketCost& cost) const {
-    return div_up(cost.bytes(), kv_bytes_per_token);
+    return div_up(cost.bytes, kv_bytes_per_token);
   }
 };
 
@@ -99,15 +99,19 @@ std::vector<GraphsEstimatePart> parts(const planning::RecordingEstimate& estimat
 }
 
 planning::BucketCost sum(const std::vector<planning::BucketCost>& buckets) {
-  planning::RecordingEstimate all;
-  all.full = buckets;
-  return all.total();
+  planning::BucketCost total;
+  for (const planning::BucketCost& cost : buckets)
+    total += cost;
+  return total;
 }
 
 json::object cost_json(const Estimated& estimated, const planning::BucketCost& cost) {
-  return {{"recordings", cost.recordings},   {"nodes", cost.nodes},
-          {"executables", cost.executables}, {"ms", cost.milliseconds()},
-          {"bytes", cost.bytes()},           {"kv_tokens", estimated.kv_tokens(cost)}};
+  return {{"recordings", cost.recordings},
+          {"nodes", cost.nodes},
+          {"executables", cost.executables},
+          {"ms", cost.milliseconds()},
+          {"bytes", cost.bytes},
+          {"kv_tokens", estimated.kv_tokens(cost)}};
 }
 
 json::object estimate_json(const GraphsOptions& options, const Estimated& estimated) {
@@ -141,7 +145,7 @@ std::vector<std::string> row(const Estimated& estimated, std::string what, std::
           std::to_string(cost.nodes),
           std::to_string(cost.executables),
           fmt::format("{:.2f}", cost.milliseconds()),
-          bytes_text(cost.bytes()),
+          bytes_text(cost.bytes),
           std::to_string(estimated.kv_tokens(cost))};
 }
 
@@ -212,7 +216,7 @@ RecordingMemory recording_memory(const config::Settings& settings, int64_t max_b
       coverage.mixed_sequences = runtime::Ladder::mixed_sequences(max_batch_size);
     }
     runtime::plan_recordings(coverage, {});
-    return planning::estimate_recordings(*program, coverage, kernels).total().bytes();
+    return planning::estimate_recordings(*program, coverage, kernels).total().bytes;
   };
   return {bytes, kv_bytes_per_token(source.config, load)};
 }

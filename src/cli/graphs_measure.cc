@@ -289,13 +289,13 @@ std::string plan_text(const Row& row, int64_t replays) {
 
 std::string legend_text(const runtime::Limits& limits) {
   return fmt::format(
-      "  predicted: executables x {:.0f} kB + their nodes x {:.1f} kB; formula: nodes x 2 x (64 + "
-      "8 "
-      "x 8) bytes, as the literature has it;\n  KV tokens: whose K and V would lie in that memory; "
+      "  predicted: executables x {:.0f} kB + their nodes x {:.1f} kB, {:.0f} kB each at least; "
+      "formula: nodes x 2 x (64 + 8 x 8) bytes, as the literature has it;\n  KV tokens: whose K "
+      "and V would lie in that memory; "
       "padding: every size from 1 to {} sequences or {} tokens once;\n  mean step: of {} and {} "
       "sizes between; speed-up: over no recordings, where every size runs unpadded\n",
-      planning::kBytesPerExecutable / 1e3, planning::kBytesPerNode / 1e3, limits.max_batch_size,
-      limits.max_num_tokens,
+      planning::kBytesPerExecutable / 1e3, planning::kBytesPerNode / 1e3,
+      planning::kLeastBytesPerExecutable / 1e3, limits.max_batch_size, limits.max_num_tokens,
       measure::sample_sizes(measure::LadderOf::kSequences, limits.max_batch_size).size(),
       measure::sample_sizes(measure::LadderOf::kTokens, limits.max_num_tokens).size());
 }

@@ -133,7 +133,7 @@ Measured measure_here(const std::function<std::unique_ptr<Device>()>& open_devic
       .recordings = part.recordings,
       .executables = part.executables,
       .nodes = part.nodes,
-      .predicted_bytes = cost.bytes(),
+      .predicted_bytes = cost.bytes,
       .record_ms = part.ms(),
       .predicted_ms = cost.milliseconds(),
       .plan = loader::memory_plan(model),

@@ -63,8 +63,11 @@ void add_recording(BucketCost& cost, const Launches& launches, bool shares_execu
   const int nodes = static_cast<int>(launches.size());
   ++cost.recordings;
   cost.nodes += nodes;
-  cost.executables += shares_executable ? 0 : 1;
-  cost.executable_nodes += shares_executable ? 0 : nodes;
+  if (shares_executable) return;
+  ++cost.executables;
+  cost.executable_nodes += nodes;
+  cost.bytes +=
+      std::llround(std::max(kLeastBytesPerExecutable, kBytesPerExecutable + nodes * kBytesPerNode));
 }
 
 // The pieces that count `rows`, at one bucket, of steps like that.
@@ -91,19 +94,20 @@ double BucketCost::milliseconds() const {
          1e3;
 }
 
-int64_t BucketCost::bytes() const {
-  return std::llround(executables * kBytesPerExecutable + executable_nodes * kBytesPerNode);
+BucketCost& BucketCost::operator+=(const BucketCost& other) {
+  recordings += other.recordings;
+  nodes += other.nodes;
+  executables += other.executables;
+  executable_nodes += other.executable_nodes;
+  bytes += other.bytes;
+  return *this;
 }
 
 BucketCost RecordingEstimate::total() const {
   BucketCost total;
   for (const auto* part : {&full, &mixed, &tokens, &tails}) {
-    for (const BucketCost& cost : *part) {
-      total.recordings += cost.recordings;
-      total.nodes += cost.nodes;
-      total.executables += cost.executables;
-      total.executable_nodes += cost.executable_nodes;
-    }
+    for (const BucketCost& cost : *part)
+      total += cost;
   }
   return total;
 }

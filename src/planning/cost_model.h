@@ -12,15 +12,15 @@ namespace encore::planning {
 
 // Measured with CUDA 13.0, a node being a launch of the program, which is one to three kernels. Times, on an
 // H200 (driver 580): 51 full steps and 1437 pieces of an 8B model, the pieces in 177 executables.
-// Memory, on an H100: 35 decode steps (21.0 MB) and 75 whole mixed steps of an 8B model (58.7 MB), within 9 %.
-// Executables share what the driver sets aside, 2 MB at a time: one alone takes 115 kB, be it of a single
-// kernel, and the 92 executables of its pieces twice what is predicted (10.5 MB).
+// Memory, on an H100: 35 decode steps (21.0 MB), 67 and 75 whole mixed steps of an 8B model (54.5 and 58.7 MB), and
+// its pieces in 84 and in 92 executables (10.5 MB), within 9 %. The driver sets memory aside 2 MB at a time.
 inline constexpr double kUsPerRecording = 10;
 inline constexpr double kCaptureUsPerNode = 5;
 inline constexpr double kInstantiateUsPerNode = 9.5;  // of an executable; and upload
 inline constexpr double kSharedUsPerNode = 1.3;  // of a recording that shares another's executable
 inline constexpr double kBytesPerExecutable = 36e3;
-inline constexpr double kBytesPerNode = 2.7e3;  // of an executable
+inline constexpr double kBytesPerNode = 2.7e3;             // of an executable
+inline constexpr double kLeastBytesPerExecutable = 115e3;  // be it of a single kernel
 
 // The recordings that one bucket takes.
 struct BucketCost {
@@ -29,9 +29,11 @@ struct BucketCost {
   int nodes = 0;
   int executables = 0;  // the other recordings share these
   int executable_nodes = 0;
+  int64_t bytes = 0;  // of memory
 
   [[nodiscard]] double milliseconds() const;
-  [[nodiscard]] int64_t bytes() const;
+  // Adds the recordings of another bucket.
+  BucketCost& operator+=(const BucketCost& other);
 };
 
 struct RecordingEstimate {
