@@ -78,7 +78,13 @@ enum class Type : uint8_t { kBool, kInt, kNumber, kText, kTexts, kNames, kSizes,
 
 // Reasons that more than one dialect gives.
 constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
-constexpr std::string_view kOneDevice = "a model runs on one device";
+constexpr std::string_view kOnlyShares =
+    "devices have a share of each layer and of each expert (tensor_parallel)";
+constexpr std::string_view kOneCopy = "a process serves one copy of a model";
+constexpr std::string_view kRanksAreThreads =
+    "the ranks of a model are threads of one process, on devices of one host";
+constexpr std::string_view kOwnCollectives =
+    "ranks write each other's memory with kernels of Encore's own, chosen by size";
 constexpr std::string_view kOnlyLookup =
     "drafts are looked up in the sequence itself, or made by a draft model (speculative_tokens, "
     "draft_model); EAGLE and MTP are not read";

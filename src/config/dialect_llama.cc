@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::string_view kSampledByRequests =
     "requests say how they are sampled, and the model's generation_config.json where they do not";
-constexpr std::string_view kWholeOnOneDevice = "a model lies on one device, as a whole";
+constexpr std::string_view kWholeOnDevice =
+    "a model lies on its device as a whole, or in equal shares on several (tensor_parallel)";
 constexpr std::string_view kAlways = "it is always so";
 constexpr std::string_view kOwnRope = "positions are scaled as the model's config.json says";
 
@@ -50,17 +51,17 @@ constexpr ForeignKey kLlamaKeys[] = {
      .type = Type::kInt,
      .accepts = "*",
      .why = "one thread has all sockets"},
-    {.name = "n_gpu_layers", .type = Type::kAny, .accepts = "*", .why = kWholeOnOneDevice},
+    {.name = "n_gpu_layers", .type = Type::kAny, .accepts = "*", .why = kWholeOnDevice},
     {.name = "device", .type = Type::kAny, .accepts = "*", .why = "name a device with device"},
     {.name = "main_gpu",
      .type = Type::kInt,
      .accepts = "*",
      .why = "name a GPU with device: cuda:N",
      .like = "device"},
-    {.name = "split_mode", .type = Type::kText, .accepts = "none", .why = kWholeOnOneDevice},
-    {.name = "tensor_split", .type = Type::kAny, .why = kWholeOnOneDevice},
-    {.name = "n_cpu_moe", .type = Type::kAny, .why = kWholeOnOneDevice},
-    {.name = "override_tensor", .type = Type::kAny, .why = kWholeOnOneDevice},
+    {.name = "split_mode", .type = Type::kText, .accepts = "none", .why = kWholeOnDevice},
+    {.name = "tensor_split", .type = Type::kAny, .why = kWholeOnDevice},
+    {.name = "n_cpu_moe", .type = Type::kAny, .why = kWholeOnDevice},
+    {.name = "override_tensor", .type = Type::kAny, .why = kWholeOnDevice},
     {.name = "flash_attn", .type = Type::kAny, .accepts = "*", .why = kOwnKernels},
     {.name = "cont_batching", .type = Type::kBool, .accepts = "true", .why = kAlways},
     {.name = "kv_unified",

@@ -78,7 +78,7 @@ class ConfigTest(CliTest):
     def test_what_runs_refuses_only_what_would_change_answers(self):
         base = ["generate", "--device", DEVICE, "--model", self.model, "--prompt-ids", "1", "--max-tokens", "1", "--config"]
         lines = self.run_encore(*base, self.write("vllm serve --pipeline-parallel-size 2 --no-such-flag 1 --tool-call-parser x\n")).stderr
-        self.assertIn("pipeline_parallel_size is left out: a model runs on one device", lines)
+        self.assertIn("pipeline_parallel_size is left out: devices have a share of each layer", lines)
         self.assertIn("no_such_flag is left out: no such key is known", lines)
         for line in ("vllm serve --quantization awq", "vllm serve --tokenizer other", "vllm serve --runner pooling",
                      "python -m sglang.launch_server --is-embedding", "llama-server --temp 0.2"):

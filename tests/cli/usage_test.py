@@ -32,7 +32,7 @@ class MistypedTest(CliTest):
                 ("serve --context-length 4096", "SGLang's --context-length is --max-seq-len here"),
                 ("serve --mem-fraction-static 0.8", "SGLang's --mem-fraction-static is --memory-reserve here"),
                 ("serve --ctx-size 4096", "llama-server's --ctx-size is --max-seq-len here"),
-                ("serve -ngl 99", "a model lies on one device, as a whole"),
+                ("serve -ngl 99", "a model lies on its device as a whole"),
                 ("serve --kv_cache_free_gpu_memory_fraction 0.5", "is --free-gpu-memory-fraction here"),
                 ("generate --port 8000", "it is an option of other verbs"),
                 ("serve stories", "encore serve takes no 'stories' there")):
