@@ -330,7 +330,8 @@ TEST_P(OverlapTest, ABurstIsNoLongerThanTheTokensThatTheHostCanRead) {
   EXPECT_EQ(run({.overlap = true, .burst_steps = 4096}), run({.overlap = false}));
 }
 
-// Tokens that one sequence gets from the moment another is added to the first token of that other.
+// Counts the tokens that one sequence gets between the moment when another is added and the first token of that
+// other.
 TEST_P(OverlapTest, ANewcomerInterruptsABurst) {
   load(long_bursts());
   Engine engine(*model_, {.overlap = true, .burst_steps = 64});

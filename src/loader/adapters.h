@@ -79,7 +79,7 @@ class Adapters {
   // Takes its name away; requests that have it keep it. Errors: kUsage when there is none.
   void unload(std::string_view name);
 
-  // Null: there is none of that name.
+  // The adapter of that name; null where there is none.
   [[nodiscard]] std::shared_ptr<const Adapter> find(std::string_view name) const;
   // Says which numbers the adapter has: those of the load that gave it, whose files have this digest. Until they
   // are read, the load alone.

@@ -40,7 +40,7 @@ namespace encore::model {
 
 // Tokens that a draft is looked up by at most, unless an option says so.
 inline constexpr int64_t kMaxMatch = 4;
-// Steps whose tokens the host may leave unread.
+// The number of steps whose tokens the host may leave unread.
 inline constexpr int64_t kTokenRingSteps = 128;
 
 // The id that stands for the token which the last step sampled for that row.

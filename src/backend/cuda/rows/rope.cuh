@@ -47,7 +47,7 @@ __device__ __forceinline__ uint4 rope_head(uint4 x, const RopeShape& shape, cons
   float values[kSize];
   unpack(std::bit_cast<Pack<T>>(x), values);
   if (shape.has_norm) {
-    // As rms_norm adds: the lane's own squares in order, then halves of the head by halves.
+    // Squares are added up as rms_norm does: the lane's own in order, then halves of the head by halves.
     float squares = 0.0F;
 #pragma unroll
     for (int i = 0; i < kSize; ++i)
