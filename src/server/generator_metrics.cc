@@ -114,10 +114,11 @@ void write_drafts(const engine::DraftCounts& drafts, Metrics& metrics) {
     metrics.counter(name, help) = static_cast<double>(value);
   };
   counter("encore_drafts_total", "Rows of steps that had drafts", drafts.rows);
-  counter("encore_rows_without_drafts_total",
-          "Rows of steps with drafts whose sequences take none: they have penalties, biases or a "
-          "grammar, or stop tokens beyond the eighth that may not come yet",
-          drafts.rows_without);
+  counter(
+      "encore_rows_without_drafts_total",
+      "Rows of steps with drafts whose sequences take none: they have a grammar, or stop tokens "
+      "beyond the eighth that may not come yet",
+      drafts.rows_without);
   counter("encore_mixed_decode_rows_total",
           "Rows of mixed steps, beside prompts, whose sequences generate", drafts.mixed_rows);
   counter("encore_mixed_decode_rows_with_drafts_total",
