@@ -159,7 +159,7 @@ TEST(Shard, CutsAdaptersAsTheProductsThatTheyAddTo) {
   }
 }
 
-// Blocks of 128 x 128 share a scale.
+// vllm-project/vllm issue 52997: blocks of 128 x 128 share a scale.
 TEST(Shard, CutsBlocksOfScalesAtTheirBordersOnly) {
   ModelConfig config = small_config("LlamaForCausalLM", 1);
   config.hidden_size = 256;

@@ -121,7 +121,7 @@ TEST(MergeLinears, MergesScalesOfRows) {
 )");
 }
 
-// A block of scales has 128 rows, which must not belong to two weights.
+// vllm-project/vllm issue 52997: a block of scales has 128 rows, which must not belong to two weights.
 TEST(MergeLinears, MergesBlocksOfScalesOnTheirBorders) {
   expect_rewrite(merge_linears, R"(
   input %h: bf16[T,200]

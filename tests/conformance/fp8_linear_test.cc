@@ -136,7 +136,7 @@ TEST_P(Conformance, Fp8ActivationsHaveAScaleWhateverTheGroupHolds) {
                 tolerance_of(dtype(), c));
 }
 
-// A poisoned neighbour, such as a padding row, enters no scale.
+// vllm-project/vllm issue 57017: a poisoned neighbour, such as a padding row, enters no scale.
 TEST_P(Conformance, RowsOfFp8LinearsAreIndependent) {
   for (const int64_t fp8_rows : {0, 1}) {
     const Fp8Case c{320, 80, fp8_rows == 0 ? Scales::kByRow : Scales::kByBlock, fp8_rows};
