@@ -8,8 +8,8 @@
 
 namespace encore {
 
-// kFP8 is e4m3 without infinities: 4 bits of exponent, 3 of mantissa, up to 448. KV caches may be
-// kept in it; nothing is computed in it.
+// kFP8 is e4m3 without infinities: 4 bits of exponent, 3 of mantissa, up to 448. Caches of K and V
+// and weights may be kept in it, and products may round activations to it; no sum is in it.
 enum class DType : uint8_t { kF32, kF16, kBF16, kFP8, kI32, kI64 };
 
 // Bytes per element.

@@ -1,4 +1,4 @@
-// KV of 8 bits (DType::kFP8): rounded once as it is written, widened exactly where it is used.
+// Numbers of 8 bits (DType::kFP8): rounded once as they are written, widened exactly where used.
 #pragma once
 
 #include "backend/cuda/launch.h"
