@@ -38,6 +38,8 @@
 //   copy fetches them from both halves of the weight.
 // - Where codes are widened, or their sums scaled, a warpgroup's tensor cores wait for it. So tiles
 //   of 64 outputs have two, which take turns with the columns and add up their sums at last.
+//   Codes are widened while the products before them run, of the stage before, too; so what these
+//   read of x is let go a stage later.
 // - Full rings are a head start: they fill while the launches before end. But a block that leaves
 //   room for one of attention beside it, which can read K and V meanwhile, is worth more where
 //   attention is short or the block's part of the weight is. (Steps of 8 sequences: 1.3 % of an
@@ -312,14 +314,16 @@ Cut cut(const Product& product, const SkinnyGemmTiling& t, const Variant<T>& var
   const int64_t rest = kBarriersBytes + staged_bytes + partial_bytes;
   // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
   const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kBoxRowBytes;
+  // Products of widened codes read a stage of x until those of the next are under way.
+  const int64_t kept_stages = product.operands == SkinnyOperands::kWidenedCodes ? 1 : 0;
   const auto deal = [&](int64_t bytes) {
     const auto weight_bytes = [&](int64_t x_stages) {
       return bytes - std::max(x_stages * n * x_box + rest, beyond + kBarriersBytes);
     };
-    int64_t x_stages =
+    const int64_t ahead =
         std::clamp<int64_t>(div_up(kWeightBytesAhead, weight_box), n, kMaxBoxesAhead) / n;
-    x_stages = std::max<int64_t>(2, x_stages);
-    while (x_stages > 2 && weight_bytes(x_stages) < kMinWeightRingBytes)
+    int64_t x_stages = std::max<int64_t>(2, ahead) + kept_stages;
+    while (x_stages > 2 + kept_stages && weight_bytes(x_stages) < kMinWeightRingBytes)
       --x_stages;
     result.shared_bytes = bytes;
     result.x_stages = static_cast<int>(x_stages);

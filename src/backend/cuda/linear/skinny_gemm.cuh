@@ -32,7 +32,9 @@ template <typename T, class TilePart, int kWarpgroups>
 struct Consumer {
   static constexpr int kRows = TilePart::kRows;
   static constexpr int kProducts = TilePart::kProducts;
-  static constexpr bool kOverlaps = TilePart::kOverlaps;
+  // What products under way still read is let go a stage later.
+  static constexpr bool kReadsXLate = TilePart::kUnderWay > 0;
+  static constexpr bool kReadsWeightsLate = TilePart::kReadsWeightsLate;
   // Warpgroups have each their part of the tile's outputs, or take turns with its columns, after
   // which the first has all sums.
   static constexpr int kTurns = TilePart::kTurns;
@@ -61,10 +63,8 @@ struct Consumer {
 
   __device__ __forceinline__ void run() {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    const auto let_go = [&](const Slot& weights, const Slot& x) {
-      if (lane != 0) return;
-      arrive(layout.weights.empty(weights.number));
-      arrive(layout.x.empty(x.number));
+    const auto let_go = [&](const Ring& ring, const Slot& slot) {
+      if (lane == 0) arrive(ring.empty(slot.number));
     };
     const uint32_t part_offset = static_cast<uint32_t>(part()) * kOutputs * kBoxRowBytes;
     const Peer peer(*this);
@@ -97,11 +97,16 @@ struct Consumer {
                   .first = work.step * args.stage_boxes,
                   .turn = warpgroup},
                  scales);
-        wait_for_products<kOverlaps ? 1 : 0>();
-        if (!kOverlaps) {
-          let_go(weights, x);
+        wait_for_products<TilePart::kUnderWay>();
+        if (!kReadsWeightsLate) {
+          let_go(layout.weights, weights);
         } else if (!first) {
-          let_go(last_weights, last_x);
+          let_go(layout.weights, last_weights);
+        }
+        if (!kReadsXLate) {
+          let_go(layout.x, x);
+        } else if (!first) {
+          let_go(layout.x, last_x);
         }
         last_weights = weights;
         last_x = x;
@@ -110,9 +115,10 @@ struct Consumer {
         x.advance(layout.x.num_stages);
         work.next();
       } while (!last);
-      if (kOverlaps) {
+      if (kReadsXLate) {
         wait_for_products<0>();
-        let_go(last_weights, last_x);
+        if (kReadsWeightsLate) let_go(layout.weights, last_weights);
+        let_go(layout.x, last_x);
       }
       part.settle_all();
       if constexpr (kTurns > 1) {

@@ -56,7 +56,10 @@ struct CodesTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kProducts = kProductsOfTile;
   static constexpr int kTurns = kTurnsOfTile;
-  static constexpr bool kOverlaps = false;
+  // Codes are widened while the products of the two halves of a box before them are under way, of the
+  // stage before, too. Those read the weights in registers.
+  static constexpr int kUnderWay = kIsFp8<X> ? 0 : 2;
+  static constexpr bool kReadsWeightsLate = false;
   static constexpr int kRowBlocks = kRows / 8;
 
   using Sums = float[kProducts][kRows / 2];
@@ -77,7 +80,6 @@ struct CodesTile {
       wait_for_products<0>();
       fold(box_sums, boxes, box, scales);
     }
-    wait_for_products<0>();
   }
 
   // Called after the last product.

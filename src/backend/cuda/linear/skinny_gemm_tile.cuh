@@ -85,9 +85,12 @@ struct Tile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kProducts = kProductsOfTile;
   static constexpr int kTurns = 1;
-  // With many rows a stage's products start before those of the stage before have ended. With few,
-  // copies are what takes time, so a stage is let go as soon as it can be.
-  static constexpr bool kOverlaps = kRows >= 96;
+  // Groups of products that may be under way when the next stage's begin. With many rows they start
+  // before those of the stage before have ended. With few, copies are what takes time, so a stage is
+  // let go as soon as it can be.
+  static constexpr int kUnderWay = kRows >= 96 ? 1 : 0;
+  // Products under way read the weights of their stage in shared memory.
+  static constexpr bool kReadsWeightsLate = kUnderWay > 0;
   static constexpr int kSets = kRows <= kMostRowsOfTwoSums ? 2 / kProducts : 1;
   static constexpr int kRowBlocks = kRows / 8;
 
