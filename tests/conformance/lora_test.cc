@@ -1,4 +1,5 @@
 // lora_shrink, lora_expand, and linear and fused_linear of rows with adapters.
+#include <algorithm>
 #include <cmath>
 
 #include "base/testing/message_of.h"
@@ -260,6 +261,59 @@ TEST_P(Conformance, ABaseRowInFrontOfSiluMulHasTheBitsOfTheFusedProduct) {
       for (int64_t r = 0; r < rows; ++r) {
         if (adapters.integer(r) >= 0) continue;
         EXPECT_EQ(with.back().row_bits(r), without.back().row_bits(r)) << "row " << r;
+      }
+    }
+  }
+}
+
+// The weight takes away what the adapter adds, but for its own rounding. So a product that is rounded before
+// has nothing left of the difference.
+TEST_P(Conformance, CudaRoundsProductsOfFewRowsWithAdaptersOnce) {
+  if (std::get<0>(GetParam()) != Target::kCuda || dtype() == DType::kF32) return;
+  const LoraCase c{512, 16, {96}};
+  const Matrices m = matrices(c, dtype(), random_);
+  HostTensor weight = random_.tensor(type_of(dtype(), {c.out(), c.in}), {});
+  for (int64_t o = 0; o < c.out(); ++o) {
+    for (int64_t i = 0; i < c.in; ++i) {
+      double sum = 0;
+      for (int64_t k = 0; k < c.rank; ++k)
+        sum += m.b.row(0)[o * c.rank + k] * m.a.row(0)[k * c.in + i];
+      weight.row(o)[i] = round_to(dtype(), -sum);
+    }
+  }
+  for (const int64_t rows : {2, 7, 33, 64, 200}) {
+    const StepKey step = tokens(rows);
+    const HostTensor x = random_.tensor(tokens_by(c.in), step.sizes());
+    const HostTensor adapters = filled({Dim::tokens()}, step.sizes(), 0);
+    const OpCase product{.op = "linear", .inputs = {{"x", x}, {"weight", weight}}, .step = step};
+    const std::vector<Output> y = run(device(), with_adapters(product, c, m, adapters));
+    const HostTensor expected =
+        reference::lora_expand(reference::linear(x, weight, nullptr),
+                               reference::lora_shrink(x, m.a, adapters), m.b, adapters, c.blocks);
+    SCOPED_TRACE(at(rows, c.in));
+    for (int64_t r = 0; r < rows; ++r)
+      expect_row_close(dtype(), y[0].tensor.row(r), expected.row(r), c.out(), {.ulps = 2.0});
+  }
+}
+
+// A step in which few rows have one, or none does.
+TEST_P(Conformance, BaseRowsKeepTheirBitsHoweverFewRowsHaveAdapters) {
+  const LoraCase c{1024, 16, {96, 32, 32}};
+  const Matrices m = matrices(c, dtype(), random_);
+  for (const int64_t rows : {1, 4, 5, 16, 64, 200, 256}) {
+    const OpCase base = product_case(c, false, dtype(), rows, random_);
+    const std::vector<Output> plain = run(device(), base);
+    for (const int64_t row : {int64_t{-1}, rows - 1}) {
+      HostTensor adapters = slots_of(rows);
+      std::ranges::fill(adapters.values, -1);
+      if (row >= 0) adapters.values[static_cast<size_t>(row)] = 1;
+      const std::vector<Output> y = run(device(), with_adapters(base, c, m, adapters));
+      for (int64_t r = 0; r < rows; ++r) {
+        if (r == row) {
+          EXPECT_NE(y[0].row_bits(r), plain[0].row_bits(r)) << "of " << rows;
+        } else {
+          EXPECT_EQ(y[0].row_bits(r), plain[0].row_bits(r)) << "row " << r << " of " << rows;
+        }
       }
     }
   }
