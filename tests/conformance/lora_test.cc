@@ -266,36 +266,6 @@ TEST_P(Conformance, ABaseRowInFrontOfSiluMulHasTheBitsOfTheFusedProduct) {
   }
 }
 
-// The weight takes away what the adapter adds, but for its own rounding. So a product that is rounded before
-// has nothing left of the difference.
-TEST_P(Conformance, CudaRoundsProductsOfFewRowsWithAdaptersOnce) {
-  if (std::get<0>(GetParam()) != Target::kCuda || dtype() == DType::kF32) return;
-  const LoraCase c{512, 16, {96}};
-  const Matrices m = matrices(c, dtype(), random_);
-  HostTensor weight = random_.tensor(type_of(dtype(), {c.out(), c.in}), {});
-  for (int64_t o = 0; o < c.out(); ++o) {
-    for (int64_t i = 0; i < c.in; ++i) {
-      double sum = 0;
-      for (int64_t k = 0; k < c.rank; ++k)
-        sum += m.b.row(0)[o * c.rank + k] * m.a.row(0)[k * c.in + i];
-      weight.row(o)[i] = round_to(dtype(), -sum);
-    }
-  }
-  for (const int64_t rows : {2, 7, 33, 64, 200}) {
-    const StepKey step = tokens(rows);
-    const HostTensor x = random_.tensor(tokens_by(c.in), step.sizes());
-    const HostTensor adapters = filled({Dim::tokens()}, step.sizes(), 0);
-    const OpCase product{.op = "linear", .inputs = {{"x", x}, {"weight", weight}}, .step = step};
-    const std::vector<Output> y = run(device(), with_adapters(product, c, m, adapters));
-    const HostTensor expected =
-        reference::lora_expand(reference::linear(x, weight, nullptr),
-                               reference::lora_shrink(x, m.a, adapters), m.b, adapters, c.blocks);
-    SCOPED_TRACE(at(rows, c.in));
-    for (int64_t r = 0; r < rows; ++r)
-      expect_row_close(dtype(), y[0].tensor.row(r), expected.row(r), c.out(), {.ulps = 2.0});
-  }
-}
-
 // A step in which few rows have one, or none does.
 TEST_P(Conformance, BaseRowsKeepTheirBitsHoweverFewRowsHaveAdapters) {
   const LoraCase c{1024, 16, {96, 32, 32}};
