@@ -14,6 +14,7 @@
 #include "backend/advance.h"
 #include "backend/expand.h"
 #include "backend/sampling.h"
+#include "backend/tuning.h"
 #include "base/testing/message_of.h"
 #include "harness.h"
 
@@ -314,6 +315,41 @@ TEST_P(Ranks, SumAndNormalizeAsTheOpsApart) {
       run_normed<Float16>(device, rank, shape);
       run_normed<BFloat16>(device, rank, shape);
     }
+  });
+}
+
+// The forms are measured before the first launch, as at start: rank 0 runs them on all GPUs, while the other ranks wait for
+// its choice.
+TEST_P(Ranks, SumInTheFormsThatTheTunerFound) {
+  if (std::get<0>(GetParam()) == Target::kCpu) GTEST_SKIP() << "for GPUs";
+  const std::vector<Exchanged> shapes{{1, 8192}, {2, 4096}, {64, 4096}, {128, 4096}, {300, 4096}};
+  device_->tuner().configure({.tune = Tune::kFresh, .cache = std::nullopt});
+  {
+    const Tuner::Phase tuning(device_->tuner());
+    on_all([&](Device& device, int) {
+      for (const Exchanged& shape : shapes) {
+        const Memory memory = device.allocate(5 * shape.rows * shape.columns * 2);
+        const auto view = [&](int64_t at, Shape of) {
+          return TensorView(memory.data() + at * shape.rows * shape.columns * 2, DType::kBF16,
+                            std::move(of));
+        };
+        const Shape rows{shape.rows, shape.columns};
+        KernelArgs args;
+        args.inputs = {{"x", view(0, rows)},
+                       {"residual", view(1, rows)},
+                       {"weight", view(2, {shape.columns})}};
+        args.outputs = {{"sum", view(3, rows)}, {"y", view(4, rows)}};
+        args.attrs = {
+            {"of", std::string("layer 5")}, {"ranks", int64_t{device.rank().size}}, {"eps", 1e-5}};
+        args.step = StepKey::mixed(shape.rows, 1);
+        (void)bind_all(device, expand(device.kernels(), "all_reduce_add_rms_norm", args));
+      }
+    });
+  }
+  EXPECT_GT(device_->tuner().stats().measured, 0);
+  on_all([&](Device& device, int rank) {
+    for (const Exchanged& shape : shapes)
+      run_normed<BFloat16>(device, rank, shape);
   });
 }
 

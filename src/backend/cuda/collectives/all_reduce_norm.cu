@@ -1,10 +1,15 @@
 // all_reduce_add_rms_norm of two ranks in one launch, a block a row: it sends the row's vectors, adds up those of all
-// ranks in registers, adds the residual and normalizes. Bits are those of the ops apart.
+// ranks in registers, adds the residual and normalizes. Bits are those of the ops apart, which run where they are faster.
+#include "backend/all_reduce_norm.h"
+
 #include <array>
 
+#include "backend/cuda/collectives/all_ranks.h"
+#include "backend/cuda/collectives/collectives.h"
 #include "backend/cuda/collectives/exchange.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/rows/norm.cuh"
+#include "backend/tuning.h"
 
 namespace encore::cuda {
 namespace {
@@ -70,23 +75,31 @@ __global__ void __launch_bounds__(kMaxNormThreads)
   }
 }
 
-// Is it faster than the ops apart? Not where one block has much to send: a long row alone, or to several
-// ranks. Source: measured on H200s with NVLink.
-bool pays(const ir::Attrs& attrs, int64_t num_rows, int64_t row_bytes) {
-  constexpr int64_t kLongest = 2 * 1024 * 1024;  // then two shots are faster
+constexpr int64_t kLongest = 4 * 1024 * 1024;  // then two shots are faster
+
+int64_t row_bytes(const KernelArgs& args) {
+  const TensorView& x = args.inputs["x"];
+  return x.row_elements() * size_of(x.dtype);
+}
+
+// Is it likely to be faster than the ops apart? Not where one block has much to send, as a long row alone. Source:
+// measured on H200s with NVLink.
+bool is_likely(const KernelArgs& args) {
   constexpr int64_t kLongRow = 16 * 1024;
-  const bool are_two = attrs.find("ranks") != nullptr && attrs.get_int("ranks") == kNumRanks;
-  return are_two && num_rows * row_bytes <= kLongest && (num_rows > 1 || row_bytes < kLongRow);
+  const int64_t rows = args.inputs["x"].num_rows();
+  return rows * row_bytes(args) <= kLongest / 2 && (rows > 1 || row_bytes(args) < kLongRow);
 }
 
 bool accepts(const KernelArgs& args) {
   const auto aligned = [](const TensorView& view) { return is_aligned(view); };
-  const TensorView& x = args.inputs["x"];
-  const int64_t row_bytes = x.row_elements() * size_of(x.dtype);
-  return std::all_of(args.inputs.begin(), args.inputs.end(), aligned) &&
+  const bool are_two =
+      args.attrs.find("ranks") != nullptr && args.attrs.get_int("ranks") == kNumRanks;
+  const int64_t bytes = row_bytes(args);
+  return are_two && std::all_of(args.inputs.begin(), args.inputs.end(), aligned) &&
          std::all_of(args.outputs.begin(), args.outputs.end(), aligned) &&
-         args.inputs["weight"].num_bytes() == row_bytes && row_bytes % 16 == 0 &&
-         row_bytes / 16 <= kMaxPacks * kMaxNormThreads && pays(args.attrs, x.num_rows(), row_bytes);
+         args.inputs["weight"].num_bytes() == bytes && bytes % 16 == 0 &&
+         bytes / 16 <= kMaxPacks * kMaxNormThreads &&
+         args.inputs["x"].num_rows() * bytes <= kLongest;
 }
 
 template <typename T>
@@ -113,18 +126,53 @@ BoundLaunch bind_typed(CudaDevice& device, const KernelArgs& args) {
   };
 }
 
-BoundLaunch bind(Device& device, const KernelArgs& args) {
+BoundLaunch bind_fused(CudaDevice& device, const KernelArgs& args) {
   return visit_element(args.inputs["x"].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    return bind_typed<T>(static_cast<CudaDevice&>(device), args);
+    return bind_typed<T>(device, args);
   });
+}
+
+// all_reduce in those shots, and the norm.
+BoundLaunch bind_apart(CudaDevice& device, const KernelArgs& args, push::Shots shots) {
+  const Parts parts = all_reduce_norm_parts(args);
+  const KernelArgs& norm = parts.parts.back().args;
+  return [sum = bind_all_reduce(device, parts.parts.front().args, shots),
+          normalize = device.kernels().choose("rms_norm", norm).bind(device, norm)](
+             Stream& stream, const StepLengths& lengths) {
+    sum(stream, lengths);
+    normalize(stream, lengths);
+  };
+}
+
+enum class Form : uint8_t { kFused, kApart };
+
+// Takes what one launch can do, and does it in one or as the ops apart, whichever the tuner found to be fastest.
+BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
+  auto& cuda = static_cast<CudaDevice&>(device);
+  const push::Shots shots = all_reduce_shots(cuda, all_reduce_norm_parts(args).parts.front().args);
+  const auto text = [](Form form) -> std::string {
+    return form == Form::kFused ? "fused" : "apart";
+  };
+  const auto bind = [shots](Form form, CudaDevice& on, const KernelArgs& own) {
+    return form == Form::kFused ? bind_fused(on, own) : bind_apart(on, own, shots);
+  };
+  std::vector<Form> forms{Form::kFused, Form::kApart};
+  if (!is_likely(args)) std::swap(forms[0], forms[1]);
+  const Form fastest =
+      fastest_form<Form>(cuda, "all_reduce_add_rms_norm.push", args, forms, text, bind);
+  return bind(fastest, cuda, args);
 }
 
 }  // namespace
 
 std::span<const Kernel> all_reduce_norm_kernels() {
   static constexpr std::array<Kernel, 1> kRows = {{
-      {"all_reduce_add_rms_norm", "all_reduce_add_rms_norm.push", accepts, nullptr, bind},
+      {.op = "all_reduce_add_rms_norm",
+       .name = "all_reduce_add_rms_norm.push",
+       .accepts = accepts,
+       .bind = bind_fastest,
+       .num_nodes = [](const KernelArgs& args) { return is_likely(args) ? 1 : 2; }},
   }};
   return kRows;
 }

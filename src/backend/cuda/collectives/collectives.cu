@@ -1,12 +1,16 @@
 // all_reduce, all_gather and gather_logits between the GPUs of ranks: the exchange of backend/push.h, a thread a vector.
 // A GPU that is alone copies.
+#include "backend/cuda/collectives/collectives.h"
+
 #include <algorithm>
 #include <array>
 
 #include "backend/advance.h"
+#include "backend/cuda/collectives/all_ranks.h"
 #include "backend/cuda/collectives/exchange.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/sampling.h"
+#include "backend/tuning.h"
 
 namespace encore::cuda {
 namespace {
@@ -164,19 +168,17 @@ bool is_packed(const KernelArgs& args) {
 }
 
 template <typename T>
-BoundLaunch bind_typed(CudaDevice& device, const KernelArgs& args, std::string_view op) {
+BoundLaunch bind_typed(CudaDevice& device, const KernelArgs& args, Form form) {
   const TensorView& x = args.inputs["x"];
   const Rank rank = device.rank();
   const int64_t bytes = x.shape.num_elements() * static_cast<int64_t>(sizeof(T));
-  Form form = Form::kGather;
-  if (op == "all_reduce")
-    form = bytes <= push::longest_one_shot(rank.size) ? Form::kOneShot : Form::kTwoShots;
   const push::Plan plan{.memory = {},
                         .self = rank.index,
                         .num_ranks = rank.size,
                         .shots = form == Form::kTwoShots ? push::Shots::kTwo : push::Shots::kOne,
                         .num_vectors = div_up(bytes, push::kVectorBytes)};
-  const auto common = exchange_args<T>(device, args, op);
+  const auto common =
+      exchange_args<T>(device, args, form == Form::kGather ? "all_gather" : "all_reduce");
   const ExchangeKernel<T> kernel = kernel_of<T>(form, rank.size, is_packed(args));
   load_code(kernel);
   return [plan, common, kernel, form, buffer = args.exchange_buffer](Stream& stream,
@@ -221,14 +223,18 @@ BoundLaunch bind_gather_with_burst_end(CudaDevice& device, const KernelArgs& arg
   };
 }
 
-template <bool kReduces>
-BoundLaunch bind_exchange(Device& device, const KernelArgs& args) {
+BoundLaunch bind_gather(Device& device, const KernelArgs& args) {
   auto& cuda = static_cast<CudaDevice&>(device);
   return visit_element(args.inputs["x"].dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (args.inputs.find("ring_marks") != nullptr) return bind_gather_with_burst_end<T>(cuda, args);
-    return bind_typed<T>(cuda, args, kReduces ? "all_reduce" : "all_gather");
+    return bind_typed<T>(cuda, args, Form::kGather);
   });
+}
+
+BoundLaunch bind_reduce(Device& device, const KernelArgs& args) {
+  auto& cuda = static_cast<CudaDevice&>(device);
+  return bind_all_reduce(cuda, args, all_reduce_shots(cuda, args));
 }
 
 using LogitsKernel = void (*)(LogitsArgs);
@@ -274,6 +280,32 @@ bool has_floats(const KernelArgs& args) {
 
 }  // namespace
 
+push::Shots all_reduce_shots(CudaDevice& device, const KernelArgs& args) {
+  using push::Shots;
+  const int64_t bytes = args.inputs["x"].shape.num_elements() * size_of(args.inputs["x"].dtype);
+  const int64_t longest_one_shot = push::longest_one_shot(device.rank().size);
+  const Shots likely = bytes <= longest_one_shot ? Shots::kOne : Shots::kTwo;
+  // Far from where the two are equally fast there is nothing to measure.
+  constexpr int64_t kNear = 4;
+  const bool is_near = bytes * kNear >= longest_one_shot && bytes <= longest_one_shot * kNear;
+  if (device.rank().size == 1 || !is_near) return likely;
+  const std::vector<Shots> forms{likely, likely == Shots::kOne ? Shots::kTwo : Shots::kOne};
+  return fastest_form<Shots>(
+      device, fmt::format("all_reduce.push of {}", device.rank().size), args, forms,
+      [](Shots shots) { return shots == Shots::kOne ? "one shot" : "two shots"; },
+      [](Shots shots, CudaDevice& rank, const KernelArgs& on) {
+        return bind_all_reduce(rank, on, shots);
+      });
+}
+
+BoundLaunch bind_all_reduce(CudaDevice& device, const KernelArgs& args, push::Shots shots) {
+  return visit_element(args.inputs["x"].dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return bind_typed<T>(device, args,
+                         shots == push::Shots::kOne ? Form::kOneShot : Form::kTwoShots);
+  });
+}
+
 void launch_pattern(Stream& stream, void* device, uint32_t seed, int64_t num_words) {
   constexpr int64_t kBlocks = 256;
   launch(stream, {.blocks = static_cast<unsigned>(kBlocks), .threads = kThreads}, pattern_kernel,
@@ -286,8 +318,8 @@ uint32_t pattern_word(uint32_t seed, int64_t index) {
 
 std::span<const Kernel> collective_kernels() {
   static constexpr std::array<Kernel, 3> kRows = {{
-      {"all_reduce", "all_reduce.push", has_floats, nullptr, bind_exchange<true>},
-      {"all_gather", "all_gather.push", has_floats, nullptr, bind_exchange<false>, {"ring_marks"}},
+      {"all_reduce", "all_reduce.push", has_floats, nullptr, bind_reduce},
+      {"all_gather", "all_gather.push", has_floats, nullptr, bind_gather, {"ring_marks"}},
       {"gather_logits", "gather_logits.push", nullptr, nullptr, bind_gather_logits},
   }};
   return kRows;
