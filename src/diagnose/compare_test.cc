@@ -53,6 +53,24 @@ TEST(Compare, EveryRecordingGivesWhatTheEagerWalkGives) {
   EXPECT_TRUE(verification.mismatches.empty());
 }
 
+TEST(Compare, EveryRecordingOfStepsWithDraftsGivesWhatTheEagerWalkGives) {
+  const auto device = create_cpu_device({.num_threads = 1});
+  loader::LoadOptions options = small_options();
+  options.limits.num_drafts = 3;
+  options.limits.fewer_drafts = {1};
+  loader::LoadedModel model(*device, engine::testing::tiny_model(Tiny::kLlama), options);
+  for (const int64_t q : {1, 2, 4}) {
+    const StepKey wanted = StepKey::uniform(3, q);
+    const auto step = trial_step(model, wanted);
+    ASSERT_TRUE(step.has_value());
+    EXPECT_EQ(step->key(model.limits()), wanted);
+  }
+  const Verification verification = verify_recordings(model);
+  EXPECT_GE(verification.steps, 4 * 3);
+  EXPECT_EQ(verification.skipped, 0);
+  EXPECT_TRUE(verification.mismatches.empty());
+}
+
 // `serve --graphs-debug on` of a model whose layers keep pages of their window alone.
 TEST(Compare, EveryRecordingOfLayersWithPagesOfTheirOwnGivesWhatTheEagerWalkGives) {
   const auto device = create_cpu_device({.num_threads = 1});

@@ -46,8 +46,11 @@ StepKey TrialStep::key(const runtime::Limits& limits) const {
     key.tokens += sequence.count;
     is_uniform &= sequence.count == sequences.front().count;
   }
-  if (is_uniform && !sequences.empty() && sequences.front().count <= limits.max_q)
-    key.q = static_cast<int>(sequences.front().count);
+  if (is_uniform && !sequences.empty()) {
+    const int64_t q = sequences.front().count;
+    const std::vector<int64_t> qs = limits.uniform_qs(key.sequences);
+    if (std::ranges::find(qs, q) != qs.end()) key.q = static_cast<int>(q);
+  }
   if (!key.is_uniform()) key.drafts = drafts;
   return key;
 }
