@@ -27,7 +27,8 @@ constexpr int64_t kWarmUpTokens = 8;
 constexpr const char* kProfileFooter =
     R"(BATCH distinct random prompts of CONTEXT tokens decode, greedily; with --step mixed or prompt, one step with a prompt
 in it, again and again, each enqueued before the host waits for the one before it: its `gaps` are the bubbles that
-launching attention between pieces leaves. Timed by the host's clock: `step`, as users see it.
+launching attention between pieces leaves. With --speculative-tokens each sequence of a step that decodes has as many drafts.
+Timed by the host's clock: `step`, as users see it.
 By events: `device`, from the device's coming to a step until its end. Then as many steps again are traced, kernel by
 kernel, which slows the host and the launch of a recording: what stands right of `traced` adds up to it. `kernels` is
 the time in which a kernel ran, `sampling` the part of it that chooses tokens, `gaps` between a step's work, `idle` from
@@ -56,32 +57,35 @@ struct ProfiledStep {
   int64_t sequences = 0;  // that decode
   int64_t context = 0;
   int64_t prompt_tokens = 0;  // 0: no prompt
+  int64_t drafts = 0;         // of each sequence, without a prompt
 
-  [[nodiscard]] ir::Sizes sizes() const {
-    return {sequences + prompt_tokens, sequences + (prompt_tokens > 0 ? 1 : 0)};
-  }
   [[nodiscard]] StepKey key() const {
-    const ir::Sizes own = sizes();
-    return prompt_tokens > 0 ? StepKey::mixed(own.tokens, own.sequences)
-                             : StepKey::uniform(own.sequences);
+    return prompt_tokens > 0 ? StepKey::mixed(sequences + prompt_tokens, sequences + 1)
+                             : StepKey::uniform(sequences, 1 + drafts);
   }
+  [[nodiscard]] ir::Sizes sizes() const { return key().sizes(); }
   [[nodiscard]] measure::KvWork kv_work() const {
-    return measure::KvWork::decode(sequences * (context + 1)) +
-           measure::KvWork::of(0, prompt_tokens);
+    const int64_t seen = sequences * (context + 1);
+    return measure::KvWork{seen, seen * (1 + drafts)} + measure::KvWork::of(0, prompt_tokens);
   }
   [[nodiscard]] diagnose::TrialStep trial(const measure::FilledKv& kv) const {
-    return kv.step(sequences, context, prompt_tokens);
+    diagnose::TrialStep step = kv.step(sequences, context, prompt_tokens, 1 + drafts);
+    for (diagnose::TrialStep::Sequence& sequence : step.sequences)
+      sequence.count += drafts;
+    return step;
   }
 };
 
-ProfiledStep profiled_step(const ProfileOptions& options,
-                           const measure::DecodingOptions& decoding) {
+// Steps in which all sequences decode have the most drafts that there may be.
+ProfiledStep profiled_step(const ProfileOptions& options, const measure::DecodingOptions& decoding,
+                           const runtime::Limits& limits) {
   if (options.step == "decode") {
     if (options.prompt_tokens) {
       fail(ErrorKind::kUsage,
            "--prompt-tokens is of a step with a prompt: take --step mixed or --step prompt");
     }
-    return {decoding.batch, decoding.middle(), 0};
+    return {decoding.batch, decoding.middle(), 0,
+            limits.may_draft(decoding.batch) ? limits.num_drafts : 0};
   }
   const int64_t tokens = options.prompt_tokens.value_or(kDefaultPromptTokens);
   return {options.step == "prompt" ? 0 : decoding.batch, decoding.context, tokens};
@@ -91,7 +95,7 @@ ProfiledStep profiled_step(const ProfileOptions& options,
 // beside the step that only decodes.
 loader::LoadOptions profile_load_options(const ProfileOptions& options) {
   loader::LoadOptions load = decode_load_options(options.bench);
-  const ProfiledStep step = profiled_step(options, {.batch = options.bench.batch});
+  const ProfiledStep step = profiled_step(options, {.batch = options.bench.batch}, load.limits);
   if (step.prompt_tokens == 0) return load;
   const ir::Sizes sizes = step.sizes();
   if (!options.bench.settings.max_batch_size) {
@@ -207,6 +211,7 @@ std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const
 std::string step_text(const ProfiledStep& step, int64_t context) {
   std::string text;
   if (step.sequences > 0) text = fmt::format("batch {}, context {}", step.sequences, context);
+  if (step.drafts > 0) text += fmt::format(", {} drafts each", step.drafts);
   if (step.prompt_tokens > 0) {
     text += fmt::format("{}a prompt of {} tokens", text.empty() ? "" : " and ", step.prompt_tokens);
   }
@@ -217,8 +222,8 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
   const int64_t steps = options.steps.value_or(kProfileSteps.on(bench.device->kind()));
   const measure::DecodingOptions decoding = decoding_options(options, steps);
   const ir::Graph& graph = bench.model->program().graph;
-  const ProfiledStep step = profiled_step(options, decoding);
-  const ir::Sizes sizes = step.key().sizes();
+  const ProfiledStep step = profiled_step(options, decoding, bench.model->limits());
+  const ir::Sizes sizes = step.sizes();
   const measure::Rates best =
       measure::rates(*bench.device, bench.read_bandwidth,
                      measure::total_bytes(measure::node_floors(graph, sizes, step.kv_work(), {})));
@@ -266,12 +271,13 @@ void profile_verb(const ProfileOptions& options) {
   add_adapters(options.adapters, load.adapters);
   const measure::DecodingOptions decoding =
       decoding_options(options, options.steps.value_or(kProfileSteps.gpu));
-  const ProfiledStep step = profiled_step(options, decoding);
+  const ProfiledStep step = profiled_step(options, decoding, load.limits);
   const int64_t longest =
       std::max(options.bench.context + decoding.max_tokens(load.limits), step.prompt_tokens);
   if (!load.kv_tokens && step.prompt_tokens > 0)
     load.kv_tokens = (step.sizes().sequences + 1) * (longest + load.page_size);
   Bench bench = open_bench(options.bench, load, longest);
+  bench.loop.fixed_drafts = bench.model->limits().num_drafts;
   measure::Profile profile = run_profile(options, bench);
   profile.what = fmt::format("{}, {}, {}, on {}", model_text(options.bench.settings),
                              dtype_text(bench.model->dtype(), bench.model->kv_dtype()),
@@ -293,8 +299,10 @@ void add_profile(Command& app) {
   auto options =
       std::make_shared<ProfileOptions>();  // shared by the parser's options and the callback
   add_batch_option(*verb, options->bench);
-  add_bench_model_options(*verb, options->bench,
-                          {config::Group::kParallel, config::Group::kGraphs});
+  add_bench_model_options(
+      *verb, options->bench,
+      {config::Group::kParallel, config::Group::kGraphs, config::Group::kSpeculation},
+      {"speculative_slowdown"});
   verb->add_option("--step", options->step,
                    "decode; mixed: a prompt is read beside BATCH sequences that decode; prompt: it "
                    "is alone")

@@ -124,6 +124,15 @@ class ProfileTest(CliTest):
         self.assertIn("batch 3, context 20 and a prompt of 40 tokens", text)
         self.assertIn("--step mixed", self.run_encore("profile", "--device", DEVICE, "--prompt-tokens", "40", code=2).stderr)
 
+    def test_steps_with_drafts_are_profiled(self):
+        output = json.loads(self.profile("--speculative-tokens", "2", "--json"))
+        flops = {group: floor["flops"] for group, floor in output["floors"].items()}
+        self.assertEqual(flops["linear [128,256]"], 2 * 128 * 256 * (3 + 3) * (1 + 2))
+        for mode in output["modes"]:
+            self.assertEqual(mode["traced"]["kernels"]["lookup_drafts"]["count"], 1)
+        text = self.profile("--speculative-tokens", "1,2", "--graphs", "full")
+        self.assertIn("batch 3, context 20, 2 drafts each, on ", text)
+
     def test_one_mode_alone(self):
         output = json.loads(self.profile("--graphs", "full", "--json"))
         self.assertEqual([mode["mode"] for mode in output["modes"]], ["full"])
