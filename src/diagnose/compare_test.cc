@@ -53,6 +53,7 @@ TEST(Compare, EveryRecordingGivesWhatTheEagerWalkGives) {
   EXPECT_TRUE(verification.mismatches.empty());
 }
 
+// vLLM 48494 and 49652: recordings of other numbers of drafts gave other tokens.
 TEST(Compare, EveryRecordingOfStepsWithDraftsGivesWhatTheEagerWalkGives) {
   const auto device = create_cpu_device({.num_threads = 1});
   loader::LoadOptions options = small_options();

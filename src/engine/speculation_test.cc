@@ -1,5 +1,6 @@
 // Drafts: a step guesses some tokens behind the next one of each sequence and checks them all at once.
 // Whatever it guesses, requests get the tokens, log probabilities and ends that they get without.
+#include <cstdlib>
 #include <map>
 #include <random>
 #include <set>
@@ -83,6 +84,13 @@ model::ModelSource words_model(size_t num_layers) {
   source.config.layers.resize(num_layers);
   source.config.vocab_size = kWords;
   return source;
+}
+
+// Requests for each number of drafts, of eight: ENCORE_DRAFTED_REQUESTS=10000 has so many in all.
+int64_t requests_each() {
+  if (const char* wanted = std::getenv("ENCORE_DRAFTED_REQUESTS"))
+    return std::atoll(wanted) / kMostDrafts;
+  return is_thorough() ? 125 : 10;
 }
 
 class SpeculationTest : public testing::DeviceTest {
@@ -178,7 +186,7 @@ class SpeculationTest : public testing::DeviceTest {
   }
 
   void expect_as_without_drafts(size_t num_draft_layers) {
-    const int64_t each = is_thorough() ? 125 : 10;
+    const int64_t each = requests_each();
     const auto plain = load(0);
     const auto expected = answers(*plain, 0, kMostDrafts * each, {.overlap = false});
     int64_t num_drafted = 0;

@@ -49,7 +49,7 @@ const std::vector<Choosing> kChoosings = {
              {.temperature = 1.4F, .top_k = 12, .top_p = 0.9F, .min_p = 0.02F, .typical_p = 0.9F}},
     Choosing{"adjusted logits", {.temperature = 1}, kVocabulary, true},
     Choosing{"a draft model of fewer tokens", {.temperature = 1}, 11},
-    // vLLM 54282: draft and the token in its place shared noise.
+    // vLLM 47386 and 54282: draft and the token in its place shared noise.
     Choosing{"a draft model that takes the likeliest for the least",
              {.temperature = 1},
              kVocabulary,
