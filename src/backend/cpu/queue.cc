@@ -17,7 +17,10 @@ void ShuffledQueue::wait_for(size_t later, size_t earlier) {
 }
 
 void ShuffledQueue::append(Entry entry) {
-  if (entry.id >= 0 && round_ids_.contains(entry.id)) barrier();
+  if (entry.id >= 0 && !walk_ids_.insert(entry.id).second) {
+    barrier();
+    walk_ids_ = {entry.id};
+  }
   const size_t index = pending_.size();
   pending_.push_back({std::move(entry), 0, {}});
   const Entry& added = pending_.back().entry;

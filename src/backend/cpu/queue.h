@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,9 @@ struct Entry {
 
 // Launches that have not run yet. They run in a random order that the given dependencies allow:
 //
-//   - Ids name launches of one round. A round ends where an id comes a second time and at barrier();
-//     whatever is appended later waits for the whole round.
+//   - Ids name launches of one round. A round ends at barrier(), and where a launch comes again, be it of this
+//     round or of one before it: a walk through the launches of a step ends there, and the next begins. Whatever is
+//     appended later waits for the whole round.
 //   - A launch with `after` waits for the launches of its round with those ids, and no others. Ids
 //     that the round has not seen are of an earlier round and already waited for.
 //   - A launch without `after` waits for everything before it. Later launches wait for it only if
@@ -62,6 +64,7 @@ class ShuffledQueue {
   size_t round_start_ = 0;           // first launch of the current round
   size_t previous_round_start_ = 0;  // the round before it is [previous_round_start_, round_start_)
   std::map<int, std::optional<size_t>> round_ids_;  // nothing: it has run
+  std::set<int> walk_ids_;                          // of all rounds since a launch came again
 };
 
 }  // namespace encore::cpu

@@ -108,6 +108,18 @@ TEST(ShuffledQueue, EndsAWalkWhereAnIdComesAgain) {
   }
 }
 
+// A step in pieces: a launch, a replay, and a launch. The next step begins like that, too.
+TEST(ShuffledQueue, EndsAWalkWhereItsFirstLaunchComesAgainBehindABarrier) {
+  const auto seen = orders([](ShuffledQueue& queue, Order& order) {
+    for (int walk = 0; walk < 2; ++walk) {
+      queue.append(order.entry(static_cast<char>('a' + walk), 0, std::vector<int>{}));
+      queue.barrier();
+      queue.append(order.entry(static_cast<char>('p' + walk), 1, std::vector<int>{0}));
+    }
+  });
+  EXPECT_EQ(seen, (std::set<std::string>{"apbq"}));
+}
+
 TEST(ShuffledQueue, IgnoresIdsOfAnEarlierWalk) {
   const auto seen = orders([](ShuffledQueue& queue, Order& order) {
     queue.append(order.entry('a', 0, std::vector<int>{}));
