@@ -22,15 +22,15 @@
 namespace encore::cli {
 namespace {
 
-constexpr measure::ByDevice kDraftsSteps{.gpu = 32, .cpu = 16};
+constexpr measure::ByDevice kDraftsSteps{.gpu = 128, .cpu = 64};
 constexpr double kLeastOfBest = 0.97;
 constexpr double kLeastOfNone = 0.99;
 
 constexpr const char* kBenchDraftsFooter =
     R"(Times decode steps of each BATCH and each acceptance: of a start without drafts, with each number of drafts of the list, and
 with the number that each step chooses. All of a model's steps are recorded in one start; drafts are right as often as
---acceptance says, whatever they are. Each figure is tokens/s of STEPS steps, behind WARMUP tokens of the last sequence; where
-steps choose, of eight times as many steps behind as many tokens, so that their trials of other numbers count.
+--acceptance says, whatever they are. Each figure is tokens/s of STEPS steps, behind WARMUP tokens of the last sequence, in which
+steps that choose have tried each number; later trials count. So sequences are as long where the same number is chosen.
 
 `of best` compares with the best of none and each number, `of none` with a start without drafts, which has no draft model
 either. The last lines name the lowest of both: 0.97 and 0.99 are what they should be. --without SHARE has so many of the
@@ -46,7 +46,7 @@ struct BenchDraftsOptions {
   std::vector<std::string> speculative_tokens = {"auto"};
   std::string without = "0";
   std::optional<int64_t> steps;
-  int64_t warmup_tokens = 16;
+  int64_t warmup_tokens = 32;
 };
 
 // A batch at an acceptance. Units: tokens/s
@@ -93,7 +93,7 @@ class DraftsBench {
     plain.settings.auto_drafts = false;
     bench_ = open_bench(plain, load_options(plain, {}), longest());
     for (const int64_t batch : options_.batches) {
-      const double none = time(batch, num_steps(), {}).tokens_per_s;
+      const double none = time(batch, {}).tokens_per_s;
       for (const double acceptance : acceptances_)
         points.push_back({.batch = batch, .acceptance = acceptance, .none = none});
     }
@@ -123,19 +123,17 @@ class DraftsBench {
 
  private:
   static constexpr int64_t kMostDrafts = 16;
-  static constexpr int64_t kStepsOfChoice = 8;  // as many times the steps of a fixed number
 
-  [[nodiscard]] measure::DecodingOptions decoding(int64_t batch, int64_t steps) const {
+  [[nodiscard]] measure::DecodingOptions decoding(int64_t batch) const {
     return {.batch = batch,
             .context = options_.bench.context,
             .warmup_tokens = options_.warmup_tokens,
-            .steps = steps,
+            .steps = num_steps(),
             .share_without_drafts = without_};
   }
   [[nodiscard]] int64_t longest() const {
     runtime::Limits most{.max_num_tokens = kDefaultMaxNumTokens, .num_drafts = most_drafts()};
-    return options_.bench.context +
-           decoding(options_.batches.back(), kStepsOfChoice * num_steps()).max_tokens(most);
+    return options_.bench.context + decoding(options_.batches.back()).max_tokens(most);
   }
   [[nodiscard]] int64_t most_drafts() const {
     const auto counts = config::draft_counts(options_.speculative_tokens);
@@ -161,13 +159,12 @@ class DraftsBench {
     return load_options(bench, std::move(counts), options_.batches);
   }
   // `fixed`: the number of drafts of every step; absent: each chooses.
-  measure::TimedSteps time(int64_t batch, int64_t steps, std::optional<int64_t> fixed,
-                           double* drafts = nullptr) {
+  measure::TimedSteps time(int64_t batch, std::optional<int64_t> fixed, double* drafts = nullptr) {
     engine::EngineOptions loop = bench_.loop;
     loop.fixed_drafts = fixed;
     loop.most_draft_slowdown = std::numeric_limits<double>::max();
     engine::Engine engine(*bench_.model, loop);
-    const measure::TimedSteps timed = measure::time_decoding(engine, decoding(batch, steps));
+    const measure::TimedSteps timed = measure::time_decoding(engine, decoding(batch));
     if (drafts != nullptr) *drafts = mean_drafts(engine);
     return timed;
   }
@@ -175,10 +172,8 @@ class DraftsBench {
     measure::force_acceptance(measure::rates_of_probability(point.acceptance, limits().num_drafts),
                               bench_.model->executor().loaded());
     for (const int64_t count : limits().draft_counts())
-      point.fixed.push_back(time(point.batch, num_steps(), count).tokens_per_s);
-    point.chosen =
-        time(point.batch, kStepsOfChoice * num_steps(), std::nullopt, &point.chosen_drafts)
-            .tokens_per_s;
+      point.fixed.push_back(time(point.batch, count).tokens_per_s);
+    point.chosen = time(point.batch, std::nullopt, &point.chosen_drafts).tokens_per_s;
   }
 
   BenchDraftsOptions options_;
