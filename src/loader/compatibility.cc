@@ -90,6 +90,17 @@ constexpr std::array kRows = {
                   "ThreeWaysTest.AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit"},
     Compatibility{"experts in FP8", kWhole, "codes and scales are operands of the same launches",
                   "ThreeWaysTest.WeightsAndActivationsInFp8AgreeBitForBit"},
+    Compatibility{"experts with drafts, and in bursts", kWhole,
+                  "rows of drafts choose their experts as any others",
+                  "ExpertPairs.DraftsAndBurstsChangeNoBitOfWhatExpertsGive"},
+    Compatibility{
+        "experts with adapters", kWhole,
+        "adapters change attention and feed-forward without experts; one that names experts is "
+        "refused by the tensor's name",
+        "ExpertPairs.AMixOfAdaptersGivesEachTheBitsThatItGetsAlone"},
+    Compatibility{"experts with --batch-invariant", kWhole,
+                  "products of tiles add all columns in one order",
+                  "BatchInvariantTest.ExpertsAreNoException"},
     Compatibility{"experts in FP8 on several ranks", "whole or refused",
                   "where ranks part inside a block of scales, it is refused by the tensor's name",
                   "Shard.CutsBlocksOfScalesOfExpertsAtTheirBordersOnly"},
