@@ -486,7 +486,7 @@ TEST_P(Conformance, ExpertMlpOfFp8WeightsAgrees) {
       {{4, 2, 256, 128}, ExpertScales::kByBlock, false, true},
   };
   for (const Fp8Experts& of : cases(all, 2)) {
-    for (const int64_t rows : {0, 1, 2, 5, 17, 70}) {
+    for (const int64_t rows : {0, 1, 2, 5, 9, 17, 70}) {
       SCOPED_TRACE(at(rows, of.sizes.width) + ", experts " + std::to_string(of.sizes.num_experts));
       ExpertCase c = expert_case(random_, dtype(), of.sizes, tokens(rows));
       if (of.gate_up) store_in_fp8(c, random_, "gate_up", of.scales);
@@ -564,21 +564,43 @@ TEST_P(Conformance, ExpertMlpReadsNoExpertThatNobodyChose) {
   }
 }
 
-// A row keeps its bits in steps of one size, whatever stands beside it: other rows, which choose other
+// Steps in which no row has an expert: nobody's products are added up.
+TEST_P(Conformance, ExpertMlpOfPaddingAloneIsZero) {
+  const ExpertSizes sizes{8, 2, 328, 64};
+  for (const int64_t rows : {1, 9, 40, 130}) {
+    SCOPED_TRACE(at(rows, sizes.width));
+    ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
+    std::ranges::fill(c.routed.experts.values, -1);
+    std::ranges::fill(c.op.inputs["x"].values, kNaN);
+    c.op.inputs["experts"] = c.routed.experts;
+    EXPECT_EQ(run(device(), c.op)[0].tensor.values,
+              std::vector<double>(static_cast<size_t>(rows * sizes.width), 0));
+  }
+}
+
+// A row keeps its bits in steps of one size, whatever stands beside it: padding alone, other rows, which choose other
 // experts or the same, rows that repeat it, and padding, in any number.
 TEST_P(Conformance, AnyCompositionLeavesARowOfExpertMlpItsBits) {
-  const ExpertSizes sizes{8, 2, 32, 24};
-  for (const int64_t rows : {24, 120}) {
-    const auto num_compositions = is_thorough() ? 500 : static_cast<int>(960 / rows);
+  struct Step {
+    int64_t rows;
+    ExpertSizes sizes;
+    int compositions;
+  };
+  const ExpertSizes few{8, 2, 32, 24};
+  const ExpertSizes many{16, 8, 32, 24};
+  for (const auto& [rows, sizes, compositions] :
+       {Step{8, many, 100}, {24, few, 100}, {64, many, 500}, {120, few, 100}}) {
+    const auto num_compositions = is_thorough() ? compositions : static_cast<int>(960 / rows);
     const ExpertCase first = expert_case(random_, dtype(), sizes, tokens(rows));
-    std::vector<std::byte> bits;
+    std::vector<std::byte> alone;
     for (int i = 0; i < num_compositions; ++i) {
       ExpertCase c = expert_case(random_, dtype(), sizes, tokens(rows));
       for (const char* const name : {"gate_up", "down"})
         c.op.inputs[name] = first.input(name);
       const int64_t row = random_.integer(0, rows - 1);
-      const int64_t num_alike = random_.integer(0, 3);
+      const int64_t num_alike = i == 0 ? 0 : random_.integer(0, 3);
       HostTensor& x = c.op.inputs["x"];
+      if (i == 0) std::ranges::fill(c.routed.experts.values, -1);
       for (int64_t r = 0; r < rows; ++r) {
         const bool is_alike = r == row || random_.integer(0, rows) < num_alike;
         if (is_alike) std::copy_n(first.input("x").row(0), sizes.width, x.row(r));
@@ -591,8 +613,8 @@ TEST_P(Conformance, AnyCompositionLeavesARowOfExpertMlpItsBits) {
       c.op.inputs["experts"] = c.routed.experts;
       c.op.inputs["weights"] = c.routed.weights;
       const std::vector<std::byte> found = run(device(), c.op)[0].row_bits(row);
-      if (i == 0) bits = found;
-      ASSERT_TRUE(found == bits) << "composition " << i << ", row " << row << " of " << rows;
+      if (i == 0) alone = found;
+      ASSERT_TRUE(found == alone) << "composition " << i << ", row " << row << " of " << rows;
     }
   }
 }
