@@ -1,5 +1,5 @@
 // A warp's choice of a row's experts: it finds the largest scores one after the other. Loops are not
-// unrolled: a launch fetches its code anew (launch.h).
+// unrolled, but for four loads at once: a launch fetches its code anew (launch.h).
 #pragma once
 
 #include <cfloat>
@@ -46,6 +46,30 @@ __device__ __forceinline__ int lane_of_largest(float value, int id) {
   return __reduce_min_sync(kAllRouteLanes, key == largest ? id : INT_MAX);
 }
 
+// The best of a lane's experts, the first of equals.
+struct LaneBest {
+  float choice = -INFINITY;
+  int id = INT_MAX;
+};
+__device__ __forceinline__ LaneBest best_of_lane(const float* choices, int num_experts, int lane) {
+  constexpr int kAtOnce = 4;
+  LaneBest best;
+#pragma unroll 1
+  for (int first = lane; first < num_experts; first += kAtOnce * kRouteLanes) {
+    float some[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int e = first + i * kRouteLanes;
+      some[i] = e < num_experts ? choices[e] : -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (some[i] > best.choice) best = {some[i], first + i * kRouteLanes};
+    }
+  }
+  return best;
+}
+
 // Makes experts of groups that are not among the best -infinity. Lane l has group l.
 __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choices, int lane) {
   const int size = rule.num_experts / rule.groups;
@@ -80,9 +104,9 @@ __device__ __noinline__ inline int draw_expert(int drawn, int32_t step, int64_t 
 }
 
 // Draws experts in the place of those that the row chose. `taken` has a number for each expert.
-__device__ __forceinline__ void draw_experts(const RoutingRule& rule, int64_t row, float* taken,
-                                             int32_t* experts, float* weights, int lane) {
-  const int32_t step = *rule.step_clock;
+__device__ __forceinline__ void draw_experts(const RoutingRule& rule, int32_t step, int64_t row,
+                                             float* taken, int32_t* experts, float* weights,
+                                             int lane) {
   const auto draw = [&](int k, int attempt) {
     return draw_expert(rule.drawn, step, row, k, attempt, rule.num_experts, rule.shares);
   };
@@ -124,6 +148,7 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
     }
     return;
   }
+  const int32_t step = rule.step_clock == nullptr ? 0 : *rule.step_clock;  // comes beside the work
   float largest = -FLT_MAX;
 #pragma unroll 1
   for (int e = lane; e < rule.num_experts; e += kRouteLanes) {
@@ -152,29 +177,17 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
   }
   // The best of this lane's experts, which it looks for again when that was chosen. Those that were
   // chosen before are -infinity, which is below all that can be.
-  float best = -INFINITY;
-  int id = INT_MAX;
+  LaneBest best;
   bool is_known = false;
   // The first expert of this lane's part of the list, and its weight, stay in registers.
   int first_expert = 0;
   float first_weight = 0;
 #pragma unroll 1
   for (int k = 0; k < rule.top_k; ++k) {
-    if (!is_known) {
-      best = -INFINITY;
-      id = INT_MAX;
-#pragma unroll 1
-      for (int e = lane; e < rule.num_experts; e += kRouteLanes) {
-        const float choice = choices[e];
-        if (choice > best) {
-          best = choice;
-          id = e;
-        }
-      }
-    }
-    const int chosen = lane_of_largest(best, id);
-    is_known = chosen != id;
-    if (!is_known) choices[id] = -INFINITY;
+    if (!is_known) best = best_of_lane(choices, rule.num_experts, lane);
+    const int chosen = lane_of_largest(best.choice, best.id);
+    is_known = chosen != best.id;
+    if (!is_known) choices[best.id] = -INFINITY;
     if (k % kRouteLanes == lane) {
       experts[k] = chosen;
       if (k < kRouteLanes) first_expert = chosen;
@@ -197,7 +210,7 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
     weights[k] = (k < kRouteLanes ? first_weight : weights[k]) / divisor * rule.factor;
   if (rule.step_clock != nullptr) {
     __syncwarp();
-    draw_experts(rule, row, choices, experts, weights, lane);
+    draw_experts(rule, step, row, choices, experts, weights, lane);
   }
 }
 
