@@ -244,6 +244,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     gemm_kernel(const __grid_constant__ GemmArgs<T> args) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const Layout<kRows> layout{shared_address(shared)};
+  allow_next_kernel();
   const Worker worker = begin_gemm(layout.barriers(), args.out);
   if (worker.multiplies()) {
     Consumer<T, kRows>{args, layout, worker.warp / 4, worker.warp % 4,

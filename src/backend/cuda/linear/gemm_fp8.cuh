@@ -354,6 +354,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     gemm_fp8_kernel(const __grid_constant__ GemmArgs<T> args) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const Layout<kOutputs> layout{shared_address(shared)};
+  allow_next_kernel();
   const Worker worker = gemm::begin_gemm(layout.barriers(), args.out);
   if (worker.multiplies()) {
     take_registers<kRegistersOfProducts>();

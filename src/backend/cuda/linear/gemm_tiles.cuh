@@ -213,7 +213,6 @@ __device__ __forceinline__ void meet_in_cluster() {
 // Begins a kernel: all blocks of the cluster know the barriers once it returns.
 template <class Barriers>
 __device__ __forceinline__ Worker begin_gemm(const Barriers& barriers, const CUtensorMap& out) {
-  allow_next_kernel();
   const Worker worker{static_cast<int>(cluster_rank()),
                       static_cast<int>(blockIdx.x) / barriers.blocks,
                       static_cast<int>(gridDim.x) / barriers.blocks,
