@@ -123,14 +123,15 @@ std::vector<int64_t> nodes_with_experts(Device& device, int64_t num_layers,
 }
 
 // Norm and merged projections of q, k and v; attention with what stands in front of it; its projection;
-// norm, router and choice; gate and up; down.
+// norm, router and choice; gate and up; down. At 8 rows the first norm is a launch of its own, and so is the sum of a
+// row's experts: in the last block of down to end it took 3 us more.
 TEST_P(RecordedEdges, ALayerOfExpertsHasSixKernelsForFewRows) {
   const std::vector<int64_t> sizes = {1, 2, 4, 8};
   const std::vector<int64_t> two = nodes_with_experts(*device_, 2, sizes);
   const std::vector<int64_t> three = nodes_with_experts(*device_, 3, sizes);
   for (size_t i = 0; i < sizes.size(); ++i) {
     ASSERT_GT(two[i], 0);
-    EXPECT_LE(three[i] - two[i], sizes[i] <= 4 ? 6 : 7) << "size " << sizes[i];
+    EXPECT_LE(three[i] - two[i], sizes[i] <= 4 ? 6 : 8) << "size " << sizes[i];
   }
 }
 

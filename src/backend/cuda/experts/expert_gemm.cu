@@ -5,8 +5,11 @@
 // computed in vain. A block gathers its rows, 16 bytes at a time, while the copy engine brings the weights of 256
 // outputs, tile after tile in one ring of stages, so that memory never rests. Where experts have more rows than a block
 // takes, the two blocks of a cluster take them in halves, and each copies half of the weights for both. Products with
-// gate and up leave as silu(gate) * up, in the order of places, and so do those with down, which combining finds by
-// the place of each pair.
+// gate and up leave as silu(gate) * up, in the order of places, and so do those with down, in which the sum of a row
+// finds them by the place of each pair.
+//
+// Few pairs are sorted by each block of both products for itself, which is less than a launch, and lets the blocks of
+// the second product ask for weights while the first one ends.
 #include "backend/cuda/experts/expert_gemm.cuh"
 
 #include <algorithm>
@@ -38,21 +41,26 @@ int blocks_of(const KernelArgs& args) {
   return mean_rows + mean_rows / 8 > block_rows_of(args) ? kMostBlocks : 1;
 }
 Tiling tiling_of_gemm(const KernelArgs& args) {
-  return {.max_rows = blocks_of(args) * block_rows_of(args),
-          .granularity = kStoredRows,
-          .by_place = true};
+  constexpr int64_t kScratchBytes = kConsumers * Layout<Float8>::kStagedBytes;
+  Tiling tiling{.max_rows = blocks_of(args) * block_rows_of(args),
+                .granularity = kStoredRows,
+                .by_place = true};
+  const int64_t rows = args.inputs["x"].num_rows();
+  tiling.in_blocks = rows <= kExpertRowsPerPart &&
+                     BlockSort<kThreads>::fits(sorted_pairs(args, tiling, rows), kScratchBytes);
+  return tiling;
 }
 
-// Launches one of the two products of a part. `pairs`: null where rows are those of places.
-using LaunchProduct = std::function<void(Stream& stream, const SortedPairs& sorted,
-                                         const TensorView& rows, const int32_t* pairs)>;
+// Launches one of the two products of a part.
+using LaunchProduct = std::function<void(Stream& stream, const ExpertPart& part)>;
 
 // Binds the product with a weight, "gate_up" or "down".
 template <typename T, typename Stored>
-LaunchProduct bind_product(Device& device, const KernelArgs& args, const std::string& name,
-                           const TensorView& out) {
+LaunchProduct bind_product(Device& device, const KernelArgs& args, const Tiling& tiling,
+                           const std::string& name) {
   constexpr int64_t kPiece = 16 / sizeof(T);
   const TensorView& weight = args.inputs[name];
+  const ExpertPart first = expert_part(args, tiling, 0);
   GemmArgs<T, Stored> a{};
   a.silu_mul = name == "gate_up";
   a.columns = static_cast<int>(weight.shape[2]);
@@ -61,42 +69,39 @@ LaunchProduct bind_product(Device& device, const KernelArgs& args, const std::st
   a.matrices = matrices_of<Stored>(args, name, a.silu_mul ? 2 : 1);
   a.blocks = blocks_of(args);
   a.weight = map_of_matrices(weight, kHalfOutputs, a.silu_mul ? kTurnRows : 0);
-  a.out = map_of_boxes(out, {.rows = kStoredRows});
+  a.out = map_of_boxes(a.silu_mul ? first.hidden : first.products, {.rows = kStoredRows});
   allow_shared_memory(expert_gemm_kernel<T, Stored>, Layout<Stored>::kBytes);
   const int64_t max_clusters = chip(device).num_multiprocessors / a.blocks;
-  return
-      [=](Stream& stream, const SortedPairs& sorted, const TensorView& rows, const int32_t* pairs) {
-        GemmArgs<T, Stored> of_part = a;
-        of_part.rows = rows.as<const T>();
-        of_part.row_pieces = static_cast<uint32_t>(rows.row_stride / kPiece);
-        of_part.pairs = pairs;
-        of_part.top_k = sorted.top_k;
-        of_part.tiles = sorted.tiles;
-        of_part.num_tiles = sorted.num_tiles;
-        const int64_t clusters = std::min(max_clusters, sorted.max_tiles() * a.of_outputs);
-        launch(stream,
-               {.blocks = static_cast<unsigned>(clusters * a.blocks),
-                .threads = kThreads,
-                .shared_bytes = Layout<Stored>::kBytes,
-                .cluster = static_cast<unsigned>(a.blocks)},
-               expert_gemm_kernel<T, Stored>, of_part);
-      };
+  return [=](Stream& stream, const ExpertPart& part) {
+    const TensorView& rows = a.silu_mul ? part.x : part.hidden;
+    GemmArgs<T, Stored> of_part = a;
+    of_part.sorted = part.sorted;
+    of_part.rows = rows.as<const T>();
+    of_part.row_pieces = static_cast<uint32_t>(rows.row_stride / kPiece);
+    const int64_t clusters = std::min(max_clusters, part.sorted.max_tiles() * a.of_outputs);
+    launch(stream,
+           {.blocks = static_cast<unsigned>(clusters * a.blocks),
+            .threads = kThreads,
+            .shared_bytes = Layout<Stored>::kBytes,
+            .cluster = static_cast<unsigned>(a.blocks)},
+           expert_gemm_kernel<T, Stored>, of_part);
+  };
 }
 
 template <typename T>
 BoundLaunch bind_typed_gemm(Device& device, const KernelArgs& args) {
   const Tiling tiling = tiling_of_gemm(args);
-  const ExpertPart first = expert_part(args, tiling, 0);
-  const auto bind = [&](const std::string& name, const TensorView& out) {
-    return args.inputs[name].dtype == DType::kFP8 ? bind_product<T, Float8>(device, args, name, out)
-                                                  : bind_product<T, T>(device, args, name, out);
+  const auto bind = [&](const std::string& name) {
+    return args.inputs[name].dtype == DType::kFP8
+               ? bind_product<T, Float8>(device, args, tiling, name)
+               : bind_product<T, T>(device, args, tiling, name);
   };
-  const LaunchProduct gate_up = bind("gate_up", first.hidden);
-  const LaunchProduct down = bind("down", first.products);
+  const LaunchProduct gate_up = bind("gate_up");
+  const LaunchProduct down = bind("down");
   return [args, tiling, gate_up, down](Stream& stream, const StepLengths&) {
     launch_parts(stream, args, tiling, [&](const ExpertPart& part) {
-      gate_up(stream, part.sorted, part.x, part.sorted.pairs);
-      down(stream, part.sorted, part.hidden, nullptr);
+      gate_up(stream, part);
+      down(stream, part);
     });
   };
 }
@@ -121,6 +126,12 @@ bool accepts_expert_gemm(const KernelArgs& args) {
 
 Workspace expert_gemm_workspace(const KernelArgs& args) {
   return expert_parts_workspace(args, tiling_of_gemm(args));
+}
+
+// Two products and the sum of each part of the rows, and sorting where it is a launch.
+int expert_gemm_nodes(const KernelArgs& args) {
+  const int nodes_of_a_part = tiling_of_gemm(args).in_blocks ? 3 : 4;
+  return nodes_of_a_part * static_cast<int>(num_expert_parts(args));
 }
 
 BoundLaunch bind_expert_gemm(Device& device, const KernelArgs& args) {

@@ -20,6 +20,7 @@ struct Consumer {
   using Sums = float[kProducts][kMostColumns / 2];
 
   const GemmArgs<T, Stored>& args;
+  const TileList& list;
   L layout;
   int warpgroup;
   int warp;  // of the warpgroup
@@ -28,10 +29,10 @@ struct Consumer {
 
   __device__ __forceinline__ void run(const Worker& worker) {
     const uint32_t other_empty = args.blocks > 1 ? layout.barriers().other_empty(worker.rank) : 0;
-    const int end = num_parts(args);
+    const int end = list.num_tiles * args.of_outputs;
     Slot slot;
     for (int index = worker.cluster; index < end; index += worker.num_clusters) {
-      const Part part = part_of(args, index, worker.rank);
+      const Part part = part_of(args, list, index, worker.rank);
       add<16>(part, slot, other_empty);
       if (args.silu_mul) {
         store_gated(part);
@@ -266,23 +267,37 @@ struct Consumer {
   }
 };
 
+// What rows chose, and how pairs are sorted by a launch, is there once the first product has its inputs. It lets the
+// second start then, which brings its first weights while the first product ends.
 template <typename T, typename Stored>
 __global__ void __launch_bounds__(kThreads, 1)
     expert_gemm_kernel(const __grid_constant__ GemmArgs<T, Stored> args) {
+  using L = Layout<Stored>;
   extern __shared__ __align__(1024) uint8_t shared[];
-  const Layout<Stored> layout{shared_address(shared), args.blocks};
+  const L layout{shared_address(shared), args.blocks};
+  auto& own = *reinterpret_cast<OwnList*>(shared + L::kListAt);
+  const BlockSort<kThreads> sort(args.sorted, own, shared + L::kStagingAt);
+  const bool sorts = args.sorted.tiling.in_blocks;
+  if (sorts) sort.clear();
   const Worker worker = gemm::begin_gemm(layout.barriers(), args.out);
+  if (args.silu_mul) wait_for_inputs();
+  const int num_tiles =
+      sorts ? sort.run(args.silu_mul && blockIdx.x == 0) : __ldcg(args.sorted.num_tiles);
+  const TileList list{args.sorted, own, num_tiles};
   if (worker.multiplies()) {
-    take_registers<kRegistersOfProducts>();
+    take_registers<Step<Stored>::kRegistersOfProducts>();
     wait_for_inputs();
-    Consumer<T, Stored>{args, layout, worker.warp / 4, worker.warp % 4,
-                        static_cast<int>(threadIdx.x % 32)}
+    Consumer<T, Stored>{
+        args, list, layout, worker.warp / 4, worker.warp % 4, static_cast<int>(threadIdx.x % 32)}
         .run(worker);
   } else {
-    give_up_registers<kRegistersOfCopies>();
-    wait_for_inputs();
-    Producer<T, Stored>{args, layout, worker.rank,
-                        static_cast<int>(threadIdx.x) - gemm::kConsumerThreads, worker.copies()}
+    give_up_registers<Step<Stored>::kRegistersOfCopies>();
+    Producer<T, Stored>{args,
+                        list,
+                        layout,
+                        worker.rank,
+                        static_cast<int>(threadIdx.x) - gemm::kConsumerThreads,
+                        worker.copies()}
         .run(worker);
     __syncwarp();
   }

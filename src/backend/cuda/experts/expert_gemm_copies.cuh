@@ -57,21 +57,34 @@ struct Producer {
   static constexpr int kCopies = (L::kBlockRows + kRowsAtOnce - 1) / kRowsAtOnce;
 
   const GemmArgs<T, Stored>& args;
+  const TileList& list;
   L layout;
   int rank;
   int thread;
   bool copies_weights;
 
+  // Weights are constants, so those of the first stages are copied before the rows are there.
   __device__ __forceinline__ void run(const Worker& worker) const {
     const auto barriers = layout.barriers();
     const int piece = thread % kPieces;
     const int row = thread / kPieces;
     const uint32_t target =
         static_cast<uint32_t>(row * kBoxRowBytes + (piece ^ row % kPieces) * 16);
-    const int end = num_parts(args);
+    const int end = list.num_tiles * args.of_outputs;
+    const int ahead = worker.cluster < end ? min(args.num_steps, L::kStages) : 0;
+    if (copies_weights && ahead > 0) {
+      const Part part = part_of(args, list, worker.cluster, rank);
+#pragma unroll 1
+      for (int step = 0; step < ahead; ++step)
+        copy_weights(part, static_cast<uint32_t>(step), step);
+    }
+    __syncwarp();
+    wait_for_inputs();
+    allow_next_kernel();
     Slot slot;
+    int first_weights = ahead;
     for (int index = worker.cluster; index < end; index += worker.num_clusters) {
-      const Part part = part_of(args, index, rank);
+      const Part part = part_of(args, list, index, rank);
       const int num_rows = part.columns();
       // Pieces in front of each row. Behind the part's rows any row will do, as columns of a product that nobody
       // reads are made of it.
@@ -82,14 +95,14 @@ struct Producer {
         int source = 0;
         if (r < part.count) {
           const int place = part.first + r;
-          source = args.pairs == nullptr ? place : args.pairs[place] / args.top_k;
+          source = args.silu_mul ? list.row(place) : place;
         }
         from[i] = static_cast<uint32_t>(source) * args.row_pieces + static_cast<uint32_t>(piece);
       }
 #pragma unroll 1
       for (int step = 0; step < args.num_steps; ++step) {
         wait_for_phase(barriers.empty(slot.number), slot.parity ^ 1U);
-        if (copies_weights) copy_weights(part, slot.number, step);
+        if (copies_weights && step >= first_weights) copy_weights(part, slot.number, step);
 #pragma unroll
         for (int box = 0; box < Step<Stored>::kRowBoxes; ++box) {
           copy_rows(from, num_rows, step * Step<Stored>::kColumns + box * kBoxColumns,
@@ -98,6 +111,7 @@ struct Producer {
         arrive_when_copied(barriers.full(slot.number));
         slot.advance(L::kStages);
       }
+      first_weights = 0;
     }
   }
 

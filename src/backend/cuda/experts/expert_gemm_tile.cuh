@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/cuda/experts/matrices.cuh"
-#include "backend/cuda/experts/sorted_pairs.h"
+#include "backend/cuda/experts/sorted_pairs.cuh"
 #include "backend/cuda/fp8.h"
 #include "backend/cuda/hopper.cuh"
 #include "backend/cuda/linear/gemm_tiles.cuh"
@@ -23,9 +23,6 @@ constexpr int kHalfOutputs = kTileOutputs / 2;  // that a copy brings
 constexpr int kStoredRows = 8;  // of a box of finished outputs; tiles begin at a multiple of it
 constexpr int kCopyThreads = 128;
 constexpr int kThreads = gemm::kConsumerThreads + kCopyThreads;
-// The warpgroup that copies leaves its registers to those that multiply.
-constexpr int kRegistersOfCopies = 40;
-constexpr int kRegistersOfProducts = 232;
 
 // A step of weights is a box, beside which lie one box of the rows or, as codes have half as many bytes, two.
 template <typename Stored>
@@ -33,30 +30,32 @@ struct Step {
   static constexpr int kRowBoxes = kIsFp8<Stored> ? 2 : 1;
   static constexpr int kColumns = kRowBoxes * kBoxColumns;
   static constexpr int kBlockRows = 144 / kRowBoxes;  // of a tile of pairs, at most
+  // The warpgroup that copies leaves registers to those that multiply. Fewer rows take fewer.
+  static constexpr int kRegistersOfCopies = kIsFp8<Stored> ? 40 : 56;
+  static constexpr int kRegistersOfProducts = kIsFp8<Stored> ? 232 : 224;
 };
 
 template <typename T, typename Stored>
 struct GemmArgs {
-  // The rows that are multiplied: those of the pairs, `top_k` of which share one, or those of places.
+  SortedPairs sorted;
+  // The rows that are multiplied: in the first product those of x, and behind it those of places.
   const T* rows;
-  uint32_t row_pieces;   // of 16 bytes, from one row to the next
-  const int32_t* pairs;  // at each place; null: rows are those of places
-  int top_k;
+  uint32_t row_pieces;  // of 16 bytes, from one row to the next
   int columns;
   int num_steps;
   int of_outputs;  // tiles of outputs that a tile of rows meets
-  bool silu_mul;   // stored is silu(gate) * up: half as many as the product's outputs
+  // The first product, with gate and up. Stored is silu(gate) * up: half as many as the product's outputs.
+  bool silu_mul;
   // The blocks of a cluster. Two share weights of an expert, whose rows they take in halves.
   int blocks;
-  const RowTile* tiles;
-  const int32_t* num_tiles;
   ExpertMatrices<Stored> matrices;
   CUtensorMap weight;
   CUtensorMap out;  // rows of places
 };
 
 // Shared memory of a block: a ring of stages, each a step of the tile's weights and of the
-// block's rows; finished outputs on their way out; barriers.
+// block's rows; finished outputs on their way out, in whose place pairs are sorted before; barriers; and the list of
+// tiles of a block that sorts.
 template <typename Stored>
 struct Layout {
   static constexpr int kBlockRows = Step<Stored>::kBlockRows;
@@ -64,13 +63,15 @@ struct Layout {
   static constexpr int kRowBoxBytes = kBlockRows * kBoxRowBytes;
   static constexpr int kRowBytes = Step<Stored>::kRowBoxes * kRowBoxBytes;
   static constexpr int kStageBytes = kWeightBytes + kRowBytes;
-  static constexpr int kStagedRows = 80;                           // of finished outputs, at once
+  static constexpr int kStagedRows = 72;                           // of finished outputs, at once
   static constexpr int kStagedBytes = kStagedRows * kBoxRowBytes;  // of a warpgroup: 64 outputs
-  static constexpr int kStages =
-      (gemm::kMostSharedBytes - kConsumers * kStagedBytes - gemm::kBarrierBytes) / kStageBytes;
+  static constexpr int kStages = (gemm::kMostSharedBytes - kConsumers * kStagedBytes -
+                                  gemm::kBarrierBytes - static_cast<int>(sizeof(OwnList))) /
+                                 kStageBytes;
   static constexpr int kStagingAt = kStages * kStageBytes;
   static constexpr int kBarriersAt = kStagingAt + kConsumers * kStagedBytes;
-  static constexpr int kBytes = kBarriersAt + gemm::kBarrierBytes;
+  static constexpr int kListAt = kBarriersAt + gemm::kBarrierBytes;
+  static constexpr int kBytes = kListAt + static_cast<int>(sizeof(OwnList));
   // The copies of each thread that copies rows say when they have come, and the thread that copies weights says how
   // many bytes of those will.
   using Barriers = gemm::StageBarriers<kStages, kCopyThreads + 1>;
@@ -106,16 +107,12 @@ struct Part {
   }
 };
 
-template <class Args>
-__device__ __forceinline__ int num_parts(const Args& args) {
-  return *args.num_tiles * args.of_outputs;
-}
-
 // The tiles of outputs of a tile of rows come one after the other, so those at work share rows; an expert's
 // tiles of rows follow each other, and share weights.
 template <class Args>
-__device__ __forceinline__ Part part_of(const Args& args, int index, int rank) {
-  const RowTile tile = args.tiles[index / args.of_outputs];
+__device__ __forceinline__ Part part_of(const Args& args, const TileList& list, int index,
+                                        int rank) {
+  const RowTile tile = list.tile(index / args.of_outputs);
   const int rows = args.blocks == 1
                        ? tile.count
                        : ((tile.count + 1) / 2 + kStoredRows - 1) / kStoredRows * kStoredRows;

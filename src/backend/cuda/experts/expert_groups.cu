@@ -157,7 +157,9 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   constexpr int kOutputsPerBlock = kGated ? kOutputs : kSets * kOutputs;
   extern __shared__ __align__(128) uint8_t stages[];
   __shared__ int32_t pairs[kRows];
-  begin_kernel();
+  // The launch behind this one may read what rows chose before this one has ended.
+  wait_for_inputs();
+  allow_next_kernel();
   if (static_cast<int>(blockIdx.y) >= *args.num_tiles) return;
   const RowTile tile = args.tiles[blockIdx.y];
   const int thread = static_cast<int>(threadIdx.x);
@@ -317,7 +319,7 @@ void launch_product(Stream& stream, const KernelArgs& args, const ExpertPart& pa
         .matrices = matrices_of<Stored>(args, name, kGated ? kSets : 1),
         .out = (kGated ? part.hidden : part.products).as<T>(),
         .num_outputs = static_cast<int>(weight.shape[1]) / (kGated ? 2 : 1),
-        .sorted = sorted.pairs,
+        .sorted = sorted.sources,
         .tiles = sorted.tiles,
         .num_tiles = sorted.num_tiles};
     launch(stream,

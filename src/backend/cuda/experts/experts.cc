@@ -34,10 +34,9 @@ bool accepts_groups(const KernelArgs& args) {
 }
 
 // Sorting, two products and the sum of each part of the rows.
-int sorted_nodes(const KernelArgs& args) {
+int expert_groups_nodes(const KernelArgs& args) {
   constexpr int64_t kNodesOfAPart = 4;
-  const int64_t parts = div_up(args.inputs["x"].num_rows(), kExpertRowsPerPart);
-  return static_cast<int>(kNodesOfAPart * parts);
+  return static_cast<int>(kNodesOfAPart * num_expert_parts(args));
 }
 
 // Two products; the second adds up.
@@ -65,14 +64,14 @@ std::span<const Kernel> expert_kernels() {
              .workspace = expert_gemm_workspace,
              .bind = bind_expert_gemm,
              .optional = {"gate_up_scale", "down_scale"},
-             .num_nodes = sorted_nodes},
+             .num_nodes = expert_gemm_nodes},
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.groups",
              .accepts = accepts_groups,
              .workspace = expert_groups_workspace,
              .bind = bind_expert_groups,
              .optional = {"gate_up_scale", "down_scale"},
-             .num_nodes = sorted_nodes},
+             .num_nodes = expert_groups_nodes},
       Kernel{.op = "expert_mlp",
              .name = "expert_mlp.rows",
              .workspace = expert_rows_workspace,

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/kernel.h"
+#include "base/rounding.h"
 
 namespace encore::cuda {
 
@@ -30,6 +31,9 @@ BoundLaunch bind_expert_rows(Device& device, const KernelArgs& args);
 
 // Kernels that sort rows by expert take so many at once, which bounds the memory between their launches.
 inline constexpr int64_t kExpertRowsPerPart = 8192;
+inline int64_t num_expert_parts(const KernelArgs& args) {
+  return div_up(args.inputs["x"].num_rows(), kExpertRowsPerPart);
+}
 
 // The kernels of expert_groups.cu sort rows by expert and use the tensor cores. They need elements
 // of 16 bits, and rows aligned to 16 bytes. A row's bits depend neither on how many rows there are
@@ -42,5 +46,6 @@ BoundLaunch bind_expert_groups(Device& device, const KernelArgs& args);
 bool accepts_expert_gemm(const KernelArgs& args);
 Workspace expert_gemm_workspace(const KernelArgs& args);
 BoundLaunch bind_expert_gemm(Device& device, const KernelArgs& args);
+int expert_gemm_nodes(const KernelArgs& args);
 
 }  // namespace encore::cuda

@@ -1,5 +1,5 @@
 // Sorting by counting: blocks count the pairs of each expert, add up, and hand out places.
-#include "backend/cuda/experts/sorted_pairs.h"
+#include "backend/cuda/experts/sorted_pairs.cuh"
 
 #include <cooperative_groups.h>
 
@@ -16,28 +16,14 @@ constexpr int kSortThreads = 1024;
 constexpr unsigned kSortBlocks = 8;  // of a cluster, for more pairs than one block takes
 constexpr int kPairsOfOneBlock = 4 * kSortThreads;
 constexpr int kCountsPerExpert = 2;
-constexpr int kLanes = 32;
-constexpr unsigned kAllLanes = 0xffffffffU;
-
-// The sum of the numbers of this lane and of those before it.
-__device__ __forceinline__ int sum_through(int number) {
-  const auto lane = static_cast<int>(threadIdx.x) % kLanes;
-#pragma unroll
-  for (int lanes = 1; lanes < kLanes; lanes *= 2) {
-    const int before = __shfl_up_sync(kAllLanes, number, lanes);
-    if (lane >= lanes) number += before;
-  }
-  return number;
-}
 
 // The grid is one cluster. A thread adds up the pairs of an expert.
 __global__ void __launch_bounds__(kSortThreads)
     sort_pairs_kernel(const __grid_constant__ SortedPairs args) {
-  constexpr int kWarps = kSortThreads / kLanes;
+  constexpr int kWarps = kSortThreads / kSortLanes;
   extern __shared__ int32_t counts[];               // of this block's pairs, by expert
   int32_t* const next = counts + args.num_experts;  // the place of this block's next pair
-  __shared__ int32_t places_of_warp[kWarps];        // of the experts of a warp's threads
-  __shared__ int32_t tiles_of_warp[kWarps];
+  __shared__ FirstOfExpert of_warps[kWarps];
   const auto thread = static_cast<int>(threadIdx.x);
   for (int e = thread; e < args.num_experts; e += kSortThreads)
     counts[e] = 0;
@@ -46,18 +32,27 @@ __global__ void __launch_bounds__(kSortThreads)
   const auto rank = static_cast<int>(cluster.block_rank());
   const auto num_blocks = static_cast<int>(cluster.num_blocks());
   __syncthreads();
-  // Calls `visit(pair, expert)` for this block's pairs that have an expert.
+  // Calls `visit(pair, expert)` for this block's pairs that have an expert, of which so many are read at once.
+  constexpr int kReadAtOnce = 4;
   const auto visit_pairs = [&](auto visit) {
-    for (int pair = rank * kSortThreads + thread; pair < args.num_pairs;
-         pair += num_blocks * kSortThreads) {
-      const int expert = args.experts[pair / args.top_k * args.experts_stride + pair % args.top_k];
-      if (expert >= 0 && expert < args.num_experts) visit(pair, expert);
+    const int next_pair = num_blocks * kSortThreads;
+    for (int first = rank * kSortThreads + thread; first < args.num_pairs;
+         first += kReadAtOnce * next_pair) {
+      int experts[kReadAtOnce];
+#pragma unroll
+      for (int i = 0; i < kReadAtOnce; ++i) {
+        const int pair = first + i * next_pair;
+        experts[i] = pair < args.num_pairs ? args.expert_of(pair) : -1;
+      }
+#pragma unroll
+      for (int i = 0; i < kReadAtOnce; ++i) {
+        if (experts[i] >= 0) visit(first + i * next_pair, experts[i]);
+      }
     }
   };
   visit_pairs([&](int /*pair*/, int expert) { atomicAdd(&counts[expert], 1); });
   cluster.sync();
-  int first_place = 0;
-  int first_tile = 0;
+  FirstOfExpert end;
   for (int base = 0; base < args.num_experts; base += kSortThreads) {
     const int expert = base + thread;
     int count = 0;
@@ -68,42 +63,17 @@ __global__ void __launch_bounds__(kSortThreads)
       if (static_cast<int>(block) == rank) in_blocks_before = count;
       count += *cluster.map_shared_rank(counts + expert, block);
     }
-    const auto padded = [&](int places) {
-      return (places + args.tiling.granularity - 1) / args.tiling.granularity *
-             args.tiling.granularity;
-    };
-    const int places = padded(count);
-    const int tiles = (count + args.tiling.max_rows - 1) / args.tiling.max_rows;
-    const int places_through = sum_through(places);
-    const int tiles_through = sum_through(tiles);
-    if (thread % kLanes == kLanes - 1) {
-      places_of_warp[thread / kLanes] = places_through;
-      tiles_of_warp[thread / kLanes] = tiles_through;
-    }
-    __syncthreads();
-    int place = first_place + places_through - places;
-    int tile = first_tile + tiles_through - tiles;
-    for (int warp = 0; warp < kWarps; ++warp) {
-      first_place += places_of_warp[warp];
-      first_tile += tiles_of_warp[warp];
-      if (warp >= thread / kLanes) continue;
-      place += places_of_warp[warp];
-      tile += tiles_of_warp[warp];
-    }
-    if (expert < args.num_experts) next[expert] = place + in_blocks_before;
-    if (rank == 0 && tiles > 0) {
-      const int rows = padded((count + tiles - 1) / tiles);
-      for (int i = 0; i < tiles; ++i)
-        args.tiles[tile + i] = {expert, place + i * rows, max(0, min(rows, count - i * rows))};
-    }
+    const FirstOfExpert first = place_expert(args.tiling, count, kWarps, end, of_warps);
+    if (expert < args.num_experts) next[expert] = first.place + in_blocks_before;
+    if (rank == 0) list_tiles(args.tiling, expert, count, first, args.tiles);
     __syncthreads();
   }
-  if (rank == 0 && thread == 0) *args.num_tiles = first_tile;
+  if (rank == 0 && thread == 0) *args.num_tiles = end.tile;
   // The order of an expert's rows shows in no bit of the result, so atomics may hand out their
   // places.
   visit_pairs([&](int pair, int expert) {
     const int place = atomicAdd(&next[expert], 1);
-    args.pairs[place] = pair;
+    args.sources[place] = args.tiling.by_place ? pair / args.top_k : pair;
     if (args.places != nullptr) args.places[pair] = place;
   });
   cluster.sync();  // nobody reads the counts of a block that has ended
@@ -112,40 +82,49 @@ __global__ void __launch_bounds__(kSortThreads)
 // Strides count elements.
 template <typename T>
 struct CombineArgs {
+  SortedPairs sorted;
   const T* products;
-  const int32_t* places;  // null: that of a pair is its number
-  const int32_t* experts;
-  int64_t experts_stride;
   const float* weights;
   int64_t weights_stride;
   T* y;
   int64_t y_stride;
-  int num_experts;
-  int top_k;
   int width;
 };
 
-// The grid is (rows, parts of a row); a thread has one pack of a row.
+// The grid is (rows, parts of a row); a thread has one pack of a row. Shared memory: the place of each of the row's
+// products, or -1, and its weight.
+//
+// The products let this launch start once rows have chosen, and pairs have their places.
 template <typename T>
 __global__ void combine_experts_kernel(const __grid_constant__ CombineArgs<T> args) {
   constexpr int kSize = Pack<T>::kSize;
-  begin_kernel();
+  extern __shared__ int32_t places_of_row[];
+  const SortedPairs& sorted = args.sorted;
+  auto* const weights_of_row = reinterpret_cast<float*>(places_of_row + sorted.top_k);
+  allow_next_kernel();
   const int64_t row = blockIdx.x;
+  for (int k = static_cast<int>(threadIdx.x); k < sorted.top_k; k += static_cast<int>(blockDim.x)) {
+    const auto pair = static_cast<int>(row * sorted.top_k + k);
+    const bool is_chosen = sorted.expert_of(pair) >= 0;
+    places_of_row[k] = !is_chosen                 ? -1
+                       : sorted.places == nullptr ? pair
+                                                  : __ldcg(sorted.places + pair);
+    weights_of_row[k] = __ldcg(args.weights + row * args.weights_stride + k);
+  }
+  __syncthreads();
   const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kSize;
   if (column >= args.width) return;
+  wait_for_inputs();
   float sums[kSize] = {};
 #pragma unroll 4
-  for (int k = 0; k < args.top_k; ++k) {
-    const int expert = args.experts[row * args.experts_stride + k];
-    if (expert < 0 || expert >= args.num_experts) continue;
-    const float weight = args.weights[row * args.weights_stride + k];
-    const int64_t pair = row * args.top_k + k;
-    const int64_t place = args.places == nullptr ? pair : args.places[pair];
+  for (int k = 0; k < sorted.top_k; ++k) {
+    const int place = places_of_row[k];
+    if (place < 0) continue;
     float products[kSize];
-    unpack(load_pack(args.products + place * args.width + column), products);
+    unpack(load_pack(args.products + static_cast<int64_t>(place) * args.width + column), products);
 #pragma unroll
     for (int i = 0; i < kSize; ++i)
-      sums[i] = fmaf(weight, products[i], sums[i]);
+      sums[i] = fmaf(weights_of_row[k], products[i], sums[i]);
   }
   store_pack(args.y + row * args.y_stride + column, to_pack<T>(sums));
 }
@@ -163,35 +142,32 @@ void sort_pairs(Stream& stream, const SortedPairs& sorted) {
 
 void combine_experts(Stream& stream, const ExpertPart& part) {
   constexpr int64_t kMaxThreads = 256;
+  constexpr size_t kBytesOfChoice = sizeof(int32_t) + sizeof(float);
   const TensorView& y = part.y;
   visit_element(y.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const CombineArgs<T> combine{.products = part.products.as<const T>(),
-                                 .places = part.sorted.places,
-                                 .experts = part.sorted.experts,
-                                 .experts_stride = part.sorted.experts_stride,
+    const CombineArgs<T> combine{.sorted = part.sorted,
+                                 .products = part.products.as<const T>(),
                                  .weights = part.weights.as<const float>(),
                                  .weights_stride = part.weights.row_stride,
                                  .y = y.as<T>(),
                                  .y_stride = y.row_stride,
-                                 .num_experts = part.sorted.num_experts,
-                                 .top_k = part.sorted.top_k,
                                  .width = static_cast<int>(y.shape[1])};
     const int64_t packs = combine.width / Pack<T>::kSize;
-    const int64_t threads = std::min(kMaxThreads, round_up(packs, kLanes));
+    const int64_t threads = std::min(kMaxThreads, round_up(packs, kSortLanes));
     launch(stream,
            {.blocks = dim3(static_cast<unsigned>(y.num_rows()),
                            static_cast<unsigned>(div_up(packs, threads))),
-            .threads = static_cast<unsigned>(threads)},
+            .threads = static_cast<unsigned>(threads),
+            .shared_bytes = static_cast<size_t>(part.sorted.top_k) * kBytesOfChoice},
            combine_experts_kernel<T>, combine);
   });
 }
 
 // Lays out the scratch of a part: bytes in front of each.
 struct Scratch {
-  int64_t num_pairs;
-  int64_t max_places;  // of the rows of hidden and products, too
-  int64_t pairs = 0;
+  int64_t max_places;
+  int64_t sources = 0;
   int64_t places = 0;
   int64_t tiles = 0;
   int64_t num_tiles = 0;
@@ -204,20 +180,20 @@ struct Scratch {
     const TensorView& down = args.inputs["down"];
     const int64_t size = size_of(args.inputs["x"].dtype);
     const int64_t rows = std::min(args.inputs["x"].num_rows(), kExpertRowsPerPart);
-    num_pairs = rows * args.inputs["experts"].shape[1];
-    const int64_t most_chosen = std::min(num_pairs, down.shape[0]);
-    max_places = num_pairs + most_chosen * (tiling.granularity - 1);
+    const SortedPairs sorted = sorted_pairs(args, tiling, rows);
+    max_places = sorted.max_places();
     const auto take = [&](int64_t num_bytes) {
       constexpr int64_t kAlignment = 256;
       const int64_t place = bytes;
       bytes += round_up(num_bytes, kAlignment);
       return place;
     };
-    pairs = take(max_places * kWord);
-    if (tiling.by_place) places = take(num_pairs * kWord);
-    tiles =
-        take((num_pairs / tiling.max_rows + most_chosen) * static_cast<int64_t>(sizeof(RowTile)));
-    num_tiles = take(kWord);
+    if (tiling.by_place) places = take(sorted.num_pairs * kWord);
+    if (!tiling.in_blocks) {
+      sources = take(max_places * kWord);
+      tiles = take(sorted.max_tiles() * static_cast<int64_t>(sizeof(RowTile)));
+      num_tiles = take(kWord);
+    }
     hidden = take(max_places * down.shape[2] * size);
     products = take(max_places * down.shape[1] * size);
   }
@@ -233,6 +209,16 @@ TensorView rows_of(const TensorView& view, int64_t first, int64_t count) {
 
 }  // namespace
 
+SortedPairs sorted_pairs(const KernelArgs& args, const Tiling& tiling, int64_t num_rows) {
+  const TensorView& experts = args.inputs["experts"];
+  return {.tiling = tiling,
+          .experts = experts.as<const int32_t>(),
+          .experts_stride = experts.row_stride,
+          .num_pairs = static_cast<int>(num_rows * experts.shape[1]),
+          .top_k = static_cast<int>(experts.shape[1]),
+          .num_experts = static_cast<int>(args.inputs["down"].shape[0])};
+}
+
 Workspace expert_parts_workspace(const KernelArgs& args, const Tiling& tiling) {
   return {.scratch_bytes = Scratch(args, tiling).bytes};
 }
@@ -241,21 +227,17 @@ ExpertPart expert_part(const KernelArgs& args, const Tiling& tiling, int64_t fir
   const TensorView& x = args.inputs["x"];
   const TensorView& down = args.inputs["down"];
   const int64_t count = std::min(kExpertRowsPerPart, x.num_rows() - first);
-  const TensorView experts = rows_of(args.inputs["experts"], first, count);
   const Scratch scratch(args, tiling);
   const auto at = [&](int64_t bytes) { return static_cast<std::byte*>(args.scratch) + bytes; };
   const auto words = [&](int64_t bytes) { return reinterpret_cast<int32_t*>(at(bytes)); };
+  SortedPairs sorted = sorted_pairs(args, tiling, count);
+  sorted.experts += first * sorted.experts_stride;
+  sorted.sources = words(scratch.sources);
+  sorted.places = tiling.by_place ? words(scratch.places) : nullptr;
+  sorted.tiles = reinterpret_cast<RowTile*>(at(scratch.tiles));
+  sorted.num_tiles = words(scratch.num_tiles);
   return {
-      .sorted = {.tiling = tiling,
-                 .experts = experts.as<const int32_t>(),
-                 .experts_stride = experts.row_stride,
-                 .num_pairs = static_cast<int>(experts.shape.num_elements()),
-                 .top_k = static_cast<int>(experts.shape[1]),
-                 .num_experts = static_cast<int>(down.shape[0]),
-                 .pairs = words(scratch.pairs),
-                 .places = tiling.by_place ? words(scratch.places) : nullptr,
-                 .tiles = reinterpret_cast<RowTile*>(at(scratch.tiles)),
-                 .num_tiles = words(scratch.num_tiles)},
+      .sorted = sorted,
       .x = rows_of(x, first, count),
       .weights = rows_of(args.inputs["weights"], first, count),
       .y = rows_of(args.outputs["y"], first, count),
@@ -267,7 +249,7 @@ void launch_parts(Stream& stream, const KernelArgs& args, const Tiling& tiling,
                   const std::function<void(const ExpertPart& part)>& multiply) {
   for (int64_t first = 0; first < args.inputs["x"].num_rows(); first += kExpertRowsPerPart) {
     const ExpertPart part = expert_part(args, tiling, first);
-    sort_pairs(stream, part.sorted);
+    if (!tiling.in_blocks) sort_pairs(stream, part.sorted);
     multiply(part);
     combine_experts(stream, part);
   }

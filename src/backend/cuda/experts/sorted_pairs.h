@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <functional>
 
+#include <cuda_runtime.h>
+
 #include "backend/device.h"
 #include "backend/kernel.h"
 
@@ -24,10 +26,12 @@ struct RowTile {
 // Says how pairs are sorted and cut into tiles.
 struct Tiling {
   int max_rows;     // of a tile, a multiple of the granularity
-  int granularity;  // an expert's first place, and each tile's, is a multiple of it
+  int granularity;  // a power of two, of which an expert's first place, and each tile's, is a multiple
   // Do products lie in the order of places? Then the place of each pair is written down. Else they lie in the
   // order of pairs.
   bool by_place;
+  // The blocks of a product sort, each for itself (sorted_pairs.cuh); else it is a launch.
+  bool in_blocks = false;
 };
 
 // The operands and results of sorting. Each expert's places are cut into as few tiles as there can be, all alike.
@@ -40,13 +44,28 @@ struct SortedPairs {
   int num_pairs;
   int top_k;
   int num_experts;
-  int32_t* pairs;   // at each place
-  int32_t* places;  // of each pair that has an expert; null: not asked for
-  RowTile* tiles;
-  int32_t* num_tiles;
+  int32_t* sources = nullptr;  // at each place: the pair or, where products lie by place, its row
+  int32_t* places = nullptr;   // of each pair that has an expert; null: not asked for
+  RowTile* tiles = nullptr;
+  int32_t* num_tiles = nullptr;
 
-  [[nodiscard]] int64_t max_tiles() const {
-    return num_pairs / tiling.max_rows + std::min(num_pairs, num_experts);
+  // The expert of a pair; below 0: none. It comes from the L2 cache, as a launch that reads before its inputs are there
+  // may find an earlier step's in its L1 cache.
+  [[nodiscard]] __device__ int expert_of(int pair) const {
+    int64_t at = pair;
+    if (experts_stride != top_k) at = pair / top_k * experts_stride + pair % top_k;
+    const int expert = __ldcg(experts + at);
+    return expert < num_experts ? expert : -1;
+  }
+  [[nodiscard]] __host__ __device__ int64_t max_tiles() const {
+    return num_pairs / tiling.max_rows + most_chosen();
+  }
+  // Of the rows of hidden and products, too.
+  [[nodiscard]] __host__ __device__ int64_t max_places() const {
+    return num_pairs + int64_t{most_chosen()} * (tiling.granularity - 1);
+  }
+  [[nodiscard]] __host__ __device__ int most_chosen() const {
+    return num_pairs < num_experts ? num_pairs : num_experts;
   }
 };
 
@@ -61,6 +80,8 @@ struct ExpertPart {
   TensorView products;
 };
 
+// Returns the operands of the first rows, without places for results.
+SortedPairs sorted_pairs(const KernelArgs& args, const Tiling& tiling, int64_t num_rows);
 Workspace expert_parts_workspace(const KernelArgs& args, const Tiling& tiling);
 // Returns the part of the rows from `first` on.
 ExpertPart expert_part(const KernelArgs& args, const Tiling& tiling, int64_t first);

@@ -1,0 +1,192 @@
+// Sorting of pairs on the device: what both ways to do it have in common, and the one for so few pairs that each
+// block of a product sorts all of them for itself, in shared memory.
+#pragma once
+
+#include "backend/cuda/experts/sorted_pairs.h"
+#include "backend/cuda/launch.h"
+
+namespace encore::cuda {
+
+constexpr int kSortLanes = 32;
+
+// The first place and the first tile of an expert.
+struct FirstOfExpert {
+  int place = 0;
+  int tile = 0;
+};
+
+__device__ __forceinline__ int padded_places(const Tiling& tiling, int places) {
+  return (places + tiling.granularity - 1) & -tiling.granularity;
+}
+// Counts the tiles of so many pairs. Most experts have one, and a division would be more code.
+__device__ __forceinline__ int tiles_of(const Tiling& tiling, int count) {
+  int tiles = 0;
+#pragma unroll 1
+  for (int left = count; left > 0; left -= tiling.max_rows)
+    ++tiles;
+  return tiles;
+}
+
+// Returns the first place and tile of each thread's expert, which has `count` pairs, behind `end`, and moves `end`
+// behind those of all threads of the block. Only the first `num_warps` have experts. `of_warps` is shared memory for
+// each of these, which all threads have done with.
+__device__ __forceinline__ FirstOfExpert place_expert(const Tiling& tiling, int count,
+                                                      int num_warps, FirstOfExpert& end,
+                                                      FirstOfExpert* of_warps) {
+  constexpr unsigned kAllLanes = 0xffffffffU;
+  const auto lane = static_cast<int>(threadIdx.x) % kSortLanes;
+  const auto warp = static_cast<int>(threadIdx.x) / kSortLanes;
+  const FirstOfExpert own{padded_places(tiling, count), tiles_of(tiling, count)};
+  FirstOfExpert through = own;
+#pragma unroll 1
+  for (int lanes = 1; lanes < kSortLanes; lanes *= 2) {
+    const int place = __shfl_up_sync(kAllLanes, through.place, lanes);
+    const int tile = __shfl_up_sync(kAllLanes, through.tile, lanes);
+    if (lane < lanes) continue;
+    through.place += place;
+    through.tile += tile;
+  }
+  if (lane == kSortLanes - 1 && warp < num_warps) of_warps[warp] = through;
+  __syncthreads();
+  FirstOfExpert first{end.place + through.place - own.place, end.tile + through.tile - own.tile};
+#pragma unroll 1
+  for (int w = 0; w < num_warps; ++w) {
+    const FirstOfExpert of_warp = of_warps[w];
+    end.place += of_warp.place;
+    end.tile += of_warp.tile;
+    if (w >= warp) continue;
+    first.place += of_warp.place;
+    first.tile += of_warp.tile;
+  }
+  return first;
+}
+
+// Lists the tiles of an expert with `count` pairs.
+__device__ __forceinline__ void list_tiles(const Tiling& tiling, int expert, int count,
+                                           const FirstOfExpert& first, RowTile* tiles) {
+  const int num_tiles = tiles_of(tiling, count);
+  const int rows =
+      num_tiles < 2 ? count : padded_places(tiling, (count + num_tiles - 1) / num_tiles);
+#pragma unroll 1
+  for (int i = 0; i < num_tiles; ++i)
+    tiles[first.tile + i] = {expert, first.place + i * rows, max(0, min(rows, count - i * rows))};
+}
+
+// What a block that sorts for itself has found, in its shared memory.
+struct OwnList {
+  static constexpr int kMostPairs = 512;
+  static constexpr int kMostTiles = 256;
+  static constexpr int kMostPlaces = 2048;
+
+  RowTile tiles[kMostTiles];
+  int16_t experts[kMostPairs];  // of each pair, while it sorts; below 0: none
+  uint16_t rows[kMostPlaces];   // at each place
+};
+
+// The tiles that a product goes through, and the rows of their places: a block's own, or those of a launch that has
+// sorted.
+struct TileList {
+  const SortedPairs& sorted;
+  const OwnList& own;
+  int num_tiles;
+
+  // A launch of the step before may have left other tiles of the same place in the L1 cache.
+  [[nodiscard]] __device__ __forceinline__ RowTile tile(int index) const {
+    if (sorted.tiling.in_blocks) return own.tiles[index];
+    const auto* const words = reinterpret_cast<const int32_t*>(sorted.tiles + index);
+    return {__ldcg(words), __ldcg(words + 1), __ldcg(words + 2)};
+  }
+  [[nodiscard]] __device__ __forceinline__ int row(int place) const {
+    return sorted.tiling.in_blocks ? own.rows[place] : __ldcg(sorted.sources + place);
+  }
+};
+
+// A block of kThreads threads sorts all pairs. Each expert has a bit for each pair, so a pair's place is a count of
+// bits, and the same in all blocks. Loops are not unrolled: a launch fetches its code anew (launch.h).
+template <int kThreads>
+class BlockSort {
+  static constexpr int kWarps = kThreads / kSortLanes;
+  static constexpr int kBits = 32;  // of a word
+
+ public:
+  // Says whether it can be done, with so many bytes of scratch.
+  static bool fits(const SortedPairs& sorted, int64_t scratch_bytes) {
+    const int64_t words = div_up(sorted.num_pairs, kBits) * sorted.num_experts;
+    const int64_t needed = kWarps * static_cast<int64_t>(sizeof(FirstOfExpert)) +
+                           (words + sorted.num_experts) * static_cast<int64_t>(sizeof(int32_t));
+    return sorted.num_experts <= kThreads && sorted.num_pairs <= OwnList::kMostPairs &&
+           sorted.max_tiles() <= OwnList::kMostTiles &&
+           sorted.max_places() <= OwnList::kMostPlaces && needed <= scratch_bytes;
+  }
+
+  // `own` and `scratch` are shared memory, aligned to 16 bytes.
+  __device__ __forceinline__ BlockSort(const SortedPairs& sorted, OwnList& own, uint8_t* scratch)
+      : sorted_(sorted),
+        own_(own),
+        of_warps_(reinterpret_cast<FirstOfExpert*>(scratch)),
+        first_(reinterpret_cast<int32_t*>(of_warps_ + kWarps)),
+        chosen_(reinterpret_cast<uint32_t*>(first_ + sorted.num_experts)),
+        words_((sorted.num_pairs + kBits - 1) / kBits) {}
+
+  // Comes before run(), and needs nothing that launches before have written.
+  __device__ __forceinline__ void clear() const {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < words_ * sorted_.num_experts; i += kThreads)
+      chosen_[i] = 0;
+  }
+  // Makes the list of this block, all of whose threads sort, and returns the number of its tiles. If `publishes`, it
+  // writes the place of each pair to memory, too.
+  __device__ __forceinline__ int run(bool publishes) const {
+    const auto thread = static_cast<int>(threadIdx.x);
+    const int num_experts = sorted_.num_experts;
+    __syncthreads();  // the bits are clear
+#pragma unroll 1
+    for (int pair = thread; pair < sorted_.num_pairs; pair += kThreads) {
+      const int expert = sorted_.expert_of(pair);
+      own_.experts[pair] = static_cast<int16_t>(max(expert, -1));
+      if (expert >= 0) atomicOr(bits_of(expert, pair / kBits), 1U << pair % kBits);
+    }
+    __syncthreads();
+    const int count = thread < num_experts ? count_in(thread, words_) : 0;
+    const int num_warps = (num_experts + kSortLanes - 1) / kSortLanes;
+    FirstOfExpert end;
+    const FirstOfExpert first = place_expert(sorted_.tiling, count, num_warps, end, of_warps_);
+    if (thread < num_experts) first_[thread] = first.place;
+    list_tiles(sorted_.tiling, thread, count, first, own_.tiles);
+    __syncthreads();
+#pragma unroll 1
+    for (int pair = thread; pair < sorted_.num_pairs; pair += kThreads) {
+      const int expert = own_.experts[pair];
+      if (expert < 0) continue;
+      const int word = pair / kBits;
+      const uint32_t before = *bits_of(expert, word) & ((1U << pair % kBits) - 1);
+      const int place = first_[expert] + count_in(expert, word) + __popc(before);
+      own_.rows[place] = static_cast<uint16_t>(pair / sorted_.top_k);
+      if (publishes) sorted_.places[pair] = place;
+    }
+    __syncthreads();
+    return end.tile;
+  }
+
+ private:
+  [[nodiscard]] __device__ __forceinline__ uint32_t* bits_of(int expert, int word) const {
+    return chosen_ + word * sorted_.num_experts + expert;
+  }
+  // Counts the pairs of an expert in the first words of bits.
+  [[nodiscard]] __device__ __forceinline__ int count_in(int expert, int words) const {
+    int count = 0;
+#pragma unroll 1
+    for (int word = 0; word < words; ++word)
+      count += __popc(*bits_of(expert, word));
+    return count;
+  }
+
+  const SortedPairs& sorted_;
+  OwnList& own_;
+  FirstOfExpert* of_warps_;
+  int32_t* first_;    // place, by expert
+  uint32_t* chosen_;  // bits of pairs, by word and expert
+  int words_;
+};
+
+}  // namespace encore::cuda
