@@ -116,6 +116,7 @@ diagnose::TrialStep step_of(const BenchLadderOptions& options, const measure::Fi
 double sample_bucket(Bench& bench, const BenchLadderOptions& options, measure::FilledKv& kv,
                      int64_t bucket) {
   runtime::Executor& executor = bench.model->executor();
+  Stream& stream = executor.loaded().stream;
   const int replays = replays_per_sample(options, bench.device->kind(), bucket);
   const diagnose::TrialStep step = step_of(options, kv, bucket, 1 + replays);
   const runtime::Choice choice = kv.begin(step);
@@ -127,11 +128,11 @@ double sample_bucket(Bench& bench, const BenchLadderOptions& options, measure::F
   const auto began = bench.device->create_event();
   const auto ended = bench.device->create_event();
   executor.run(step.lengths());
-  executor.stream().record(*began);
+  stream.record(*began);
   for (int i = 0; i < replays; ++i)
-    executor.stream().replay(*recording);
-  executor.stream().record(*ended);
-  executor.synchronize();
+    stream.replay(*recording);
+  stream.record(*ended);
+  stream.synchronize();
   return ended->milliseconds_since(*began) * 1e3 / replays;
 }
 
@@ -139,6 +140,7 @@ double sample_bucket(Bench& bench, const BenchLadderOptions& options, measure::F
 double sample_eager(Bench& bench, const BenchLadderOptions& options, measure::FilledKv& kv,
                     int64_t size) {
   runtime::Executor& executor = bench.model->executor();
+  Stream& stream = executor.loaded().stream;
   const int steps = replays_per_sample(options, bench.device->kind(), size);
   diagnose::TrialStep step = step_of(options, kv, size, 1 + steps);
   const runtime::Graphs served = executor.coverage().graphs;
@@ -147,7 +149,7 @@ double sample_eager(Bench& bench, const BenchLadderOptions& options, measure::Fi
   const auto began = bench.device->create_event();
   const auto ended = bench.device->create_event();
   executor.run(step.lengths());
-  executor.stream().record(*began);
+  stream.record(*began);
   for (int i = 0; i < steps; ++i) {
     if (options.reads_prompts()) {
       executor.run(step.lengths());
@@ -155,10 +157,10 @@ double sample_eager(Bench& bench, const BenchLadderOptions& options, measure::Fi
     }
     for (diagnose::TrialStep::Sequence& sequence : step.sequences)
       ++sequence.past;
-    executor.run_next(step.lengths());
+    executor.run(step.lengths(), runtime::InputsFrom::kLastStep);
   }
-  executor.stream().record(*ended);
-  executor.synchronize();
+  stream.record(*ended);
+  stream.synchronize();
   executor.set_graphs(served);
   return ended->milliseconds_since(*began) * 1e3 / steps;
 }

@@ -87,8 +87,8 @@ class Rehearsal {
   };
 
   Rehearsal(loader::LoadedModel& model, const TrialStep& step, uint64_t seed)
-      : model_(model), step_(step), seed_(seed), copy_(model.executor().device()) {
-    model.executor().synchronize();
+      : model_(model), step_(step), seed_(seed), copy_(model.executor().loaded().device) {
+    model.executor().loaded().stream.synchronize();
     kv_ = model.executor().loaded().kv.save(copy_, written_pages());
   }
 
@@ -99,7 +99,7 @@ class Rehearsal {
     const runtime::StepNumber before = executor.output().ring().published();
     poison_logprobs(before);
     launch();
-    executor.synchronize();
+    executor.loaded().stream.synchronize();
     Outcome outcome{{},
                     executor.loaded().kv.save(copy_, kv_.rows),
                     executor.output().ring().published() - before};

@@ -69,7 +69,7 @@ void launch(loader::LoadedModel& model, const StepKey& key) {
   ASSERT_TRUE(step.has_value());
   begin(model, *step, 1);
   model.executor().run(step->lengths());
-  model.executor().synchronize();
+  model.executor().loaded().stream.synchronize();
 }
 
 TEST(Prepare, EveryModeBindsTheSameAndSetsNothingUpWhileItServes) {

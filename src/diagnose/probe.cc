@@ -34,7 +34,7 @@ void poison(runtime::Executor& executor, Poison poison) {
   const LoadedProgram& loaded = executor.loaded();
   for (const Memory* memory : {&loaded.arena, &loaded.scratch_memory}) {
     const int64_t bytes = memory->bytes() / 4 * 4;  // of scratch, all that is used as words
-    if (bytes > 0) executor.stream().fill(memory->data(), pattern(poison), bytes);
+    if (bytes > 0) loaded.stream.fill(memory->data(), pattern(poison), bytes);
   }
 }
 
@@ -46,7 +46,7 @@ void poison_steps(runtime::Executor& executor, Poison poison) {
     const auto fill = loaded.program.graph.find_value("fill");
     if (poison == Poison::kNone || !fill) return;
     const TensorView view = loaded.view(*fill, executor.choice().key.sizes());
-    executor.stream().fill(view.data, embedding_pattern(poison), view.num_bytes());
+    loaded.stream.fill(view.data, embedding_pattern(poison), view.num_bytes());
   };
 }
 
@@ -75,9 +75,9 @@ std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value
   std::vector<std::byte> bytes(view.num_rows() * row_bytes);
   for (int64_t row = 0; row < view.num_rows(); ++row) {
     const std::byte* from = view.as<std::byte>() + row * view.row_stride * size_of(view.dtype);
-    executor.stream().copy_to_host(bytes.data() + row * row_bytes, from, row_bytes);
+    loaded.stream.copy_to_host(bytes.data() + row * row_bytes, from, row_bytes);
   }
-  executor.synchronize();
+  loaded.stream.synchronize();
   return bytes;
 }
 
@@ -131,7 +131,7 @@ void run_prefix(runtime::Executor& executor, const StepLengths& lengths, Mode mo
       replay_new([&] { launch(segment, taken); });
     });
   }
-  executor.synchronize();
+  stream.synchronize();
   executor.recount();
 }
 

@@ -30,7 +30,7 @@ class ProbeTest : public ::testing::Test {
 
 TEST_F(ProbeTest, PoisonIsInAllIntermediateMemory) {
   poison(executor_, Poison::kNaN);
-  executor_.synchronize();
+  executor_.loaded().stream.synchronize();
   const runtime::LoadedProgram& loaded = executor_.loaded();
   for (const Memory* memory : {&loaded.arena, &loaded.scratch_memory}) {
     EXPECT_EQ(std::count(memory->data(), memory->data() + memory->bytes(), std::byte{0xff}),

@@ -181,7 +181,7 @@ void expect_any_composition_is_one_replay(Device& device, Tiny kind, std::option
     const int64_t before = executor.loaded().recordings.stats().replays;
     executor.run(step.lengths());
     EXPECT_EQ(executor.loaded().recordings.stats().replays, before + 1);
-    executor.synchronize();
+    executor.loaded().stream.synchronize();
   }
   EXPECT_GT(num_mixed, num_steps * 4 / 5);
 }
@@ -207,7 +207,7 @@ TEST_P(ThreeWaysTest, LayersThatTakeTurnsInOneExecutableAgreeBitForBit) {
   const runtime::Coverage& coverage = run.model().executor().coverage();
   const planning::BucketCost predicted =
       planning::estimate_recordings(run.model().program(), coverage,
-                                    run.model().executor().device().kernels())
+                                    run.model().executor().loaded().device.kernels())
           .total();
   EXPECT_EQ(predicted.recordings - predicted.executables, 3 * std::ssize(coverage.tokens.sizes()))
       << "of six pieces a size the second to fifth";
@@ -441,7 +441,7 @@ class StepsOfOneBucket {
     executor.run({.max_query_len = 1, .max_kv_len = kPast + 1});
     std::vector<uint32_t> all(static_cast<size_t>(batch * vocabulary));
     read_output(executor, 1, all.data(), std::ssize(all) * 4);
-    executor.synchronize();
+    executor.loaded().stream.synchronize();
     const auto first = all.begin() + mine * vocabulary;
     return {first, first + vocabulary};
   }

@@ -102,18 +102,18 @@ std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const Step
 }
 
 void fill_kv(loader::LoadedModel& model, uint64_t seed, float stddev) {
-  runtime::Executor& executor = model.executor();
-  const ir::Graph& graph = executor.loaded().program.graph;
+  runtime::LoadedProgram& loaded = model.executor().loaded();
+  const ir::Graph& graph = loaded.program.graph;
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
-    const TensorView all = executor.loaded().kv.view(id);
+    const TensorView all = loaded.kv.view(id);
     if (!is_float(all.dtype) && all.dtype != DType::kFP8) continue;  // tokens, not numbers
     const bool is_of_window = graph.value(id).group == model::kWindowGroup;
     const int64_t num_mapped = is_of_window ? model.num_window_pages() : model.num_pages();
     const TensorView mapped(all.data, all.dtype,
                             {std::min(all.num_rows(), num_mapped), all.row_elements()});
-    executor.device().fill_random(executor.stream(), mapped, seed++, stddev);
+    loaded.device.fill_random(loaded.stream, mapped, seed++, stddev);
   }
-  executor.synchronize();
+  loaded.stream.synchronize();
 }
 
 runtime::Choice begin(loader::LoadedModel& model, const TrialStep& step, uint64_t seed) {

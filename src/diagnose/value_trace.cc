@@ -61,7 +61,7 @@ void ValueTrace::operator()(runtime::Executor& executor) const {
   const ir::Graph& graph = executor.loaded().program.graph;
   for (const ir::ValueId id : values_) {
     const ir::Value& value = graph.value(id);
-    const Shape shape = value.type.resolve(executor.inputs().real());
+    const Shape shape = value.type.resolve(executor.loaded().inputs.real());
     log::info("step {}, {}: %{} = {}: {}", executor.next_step(), name(executor.choice().mode),
               value.name, graph.node(value.producer).op->name,
               summary(read_value(executor, id), value.type.dtype, shape.num_elements()));

@@ -73,7 +73,8 @@ std::string_view name(Finish finish) {
 Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
       options_(options),
-      overlaps_(options.overlap.value_or(model.executor().device().kind() != DeviceKind::kCpu)),
+      overlaps_(
+          options.overlap.value_or(model.executor().loaded().device.kind() != DeviceKind::kCpu)),
       pool_(model.num_pages(), model.page_size()),
       cache_(options.prefix_cache ? std::make_unique<kv::PrefixCache>(pool_, *options.prefix_cache)
                                   : nullptr),
@@ -220,6 +221,7 @@ void Engine::launch(InFlightStep& step, bool continues) {
   auto at = host_times_.add(HostWork::kPlan, step_began_);
   sched::Plan& plan = step.plan;
   runtime::Executor& executor = model_.executor();
+  runtime::LoadedProgram& loaded = executor.loaded();
   const int64_t max_burst_steps = grant_burst(plan);
   if (!continues) {
     pack(plan);
@@ -243,25 +245,25 @@ void Engine::launch(InFlightStep& step, bool continues) {
   if (executor.has_burst()) step.max_burst_steps = max_burst_steps;
   step.is_burst = step.max_burst_steps > 0;
   if (options_.on_step) {
-    step.began = executor.device().create_event();
-    executor.stream().record(*step.began);
+    step.began = loaded.device.create_event();
+    loaded.stream.record(*step.began);
   }
   step.launched_at = std::chrono::steady_clock::now();
+  const auto from = continues ? runtime::InputsFrom::kLastStep : runtime::InputsFrom::kHost;
   if (step.is_burst) {
-    const runtime::StepNumber end = burst_end(step);
-    continues ? executor.run_next_burst(end) : executor.run_burst(end);
+    executor.run_burst(burst_end(step), from);
   } else {
     StepLengths lengths;
     for (const sched::ScheduledTokens& row : plan.rows) {
       lengths.max_query_len = std::max(lengths.max_query_len, row.num_tokens());
       lengths.max_kv_len = std::max(lengths.max_kv_len, row.end() + 2 * row.drafts);
     }
-    const auto part = step.is_masked ? runtime::StepPart::kToLogits : runtime::StepPart::kWhole;
-    continues ? executor.run_next(lengths, part) : executor.run(lengths, part);
+    executor.run(lengths, from,
+                 step.is_masked ? runtime::StepPart::kToLogits : runtime::StepPart::kWhole);
     if (!step.is_masked && plan.has_given_tokens) launch_scores(step);
   }
-  if (options_.on_step || step.is_burst) step.ended = executor.device().create_event();
-  if (step.ended && !step.is_masked) executor.stream().record(*step.ended);
+  if (options_.on_step || step.is_burst) step.ended = loaded.device.create_event();
+  if (step.ended && !step.is_masked) loaded.stream.record(*step.ended);
   after_launched_ = executor.next_step();
   step.host = HostTimes::Clock::now() - step_began_;
   host_times_.add(HostWork::kLaunch, at);
@@ -333,7 +335,7 @@ void Engine::finish(InFlightStep& step) {
   launch_scores(step);
   for (sched::Sequence* const sequence : put_off)
     sample_again(*sequence);
-  if (step.ended) executor.stream().record(*step.ended);
+  if (step.ended) executor.loaded().stream.record(*step.ended);
   after_launched_ = executor.next_step();
 }
 
@@ -426,7 +428,7 @@ SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row,
     pairs.insert(pairs.end(), request.token_bias.begin(), request.token_bias.end());
     model_.executor().token_state().set(*state_row, tokens.first(request.prompt_length),
                                         tokens.subspan(request.prompt_length), pairs,
-                                        model_.executor().stream());
+                                        model_.executor().loaded().stream);
   }
   return {request.sampling, static_cast<int32_t>(request.min_length), has_state ? *state_row : -1,
           has_mask ? *state_row : -1, static_cast<int32_t>(stops.size())};
@@ -448,10 +450,10 @@ void Engine::send_pages(const sched::Plan& plan) {
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens&, sched::Sequence& sequence) {
     SentPages& sent = state_of(sequence).device.sent;
     const SentPages now = pages_of(sequence);
-    runtime::Executor& executor = model_.executor();
-    if (sent.whole != now.whole) executor.page_table().set(*sequence.row, sequence.pages);
+    runtime::StepInputs& inputs = model_.executor().loaded().inputs;
+    if (sent.whole != now.whole) inputs.page_table().set(*sequence.row, sequence.pages);
     if (sent.window != now.window) {
-      executor.page_table(model::kWindowGroup)
+      inputs.page_table(model::kWindowGroup)
           .set(*sequence.row, sequence.window_pages.pages, sequence.window_pages.first);
     }
     sent = now;

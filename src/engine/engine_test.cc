@@ -165,7 +165,7 @@ TEST_F(EngineTest, TellsTheDeviceOfStopTokensAndNoOthers) {
   engine_.step([](const Generated&) {});
   std::vector<int32_t> expected(kMaxStopTokens, -1);
   expected[0] = 5;
-  const auto stops = model_.executor().inputs().host<int32_t>("stop_tokens");
+  const auto stops = model_.executor().loaded().inputs.host<int32_t>("stop_tokens");
   EXPECT_EQ(std::vector<int32_t>(stops.begin(), stops.begin() + kMaxStopTokens), expected);
 }
 
@@ -202,12 +202,15 @@ TEST_F(EngineTest, AnAbortedSequenceGivesItsPagesBack) {
 }
 
 TEST_F(EngineTest, SaysWhyDecodeStepsAreSlowWhereAKernelDoes) {
-  EXPECT_TRUE(model_.executor().slow_reasons().empty());
+  const auto reasons = [](LoadedModel& model) {
+    return model.executor().loaded().tables.slow_reasons(StepKey::uniform(1));
+  };
+  EXPECT_TRUE(reasons(model_).empty());
   const auto device = create_cpu_device({.num_threads = 1});
   testing::slow_down_attention(*device, "heads of 80");
   LoadedModel model(*device, testing::tiny_model(testing::Tiny::kLlama),
                     testing::with_feature(small_options()));
-  EXPECT_EQ(model.executor().slow_reasons(), std::set<std::string_view>{"heads of 80"});
+  EXPECT_EQ(reasons(model), std::set<std::string_view>{"heads of 80"});
 }
 
 TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {
@@ -279,7 +282,7 @@ TEST(Passes, DoNotChangeWhatAModelComputes) {
 TEST_F(EngineTest, RecordsAsManyNodesAsItsTablesPredict) {
   const runtime::Coverage& coverage = model_.executor().coverage();
   const auto estimate = planning::estimate_recordings(model_.program(), coverage,
-                                                      model_.executor().device().kernels());
+                                                      model_.executor().loaded().device.kernels());
   const runtime::RecordingStats& stats = model_.recording_stats();
   const planning::BucketCost total = estimate.total();
   EXPECT_EQ(estimate.full.size(), static_cast<size_t>(stats.full.recordings));
@@ -302,7 +305,7 @@ TEST_F(EngineTest, PredictsAsManyNodesOfALaunchAsItsKernelSays) {
       nodes.push_back(cost.nodes);
     return nodes;
   };
-  KernelTable kernels = model_.executor().device().kernels();
+  KernelTable kernels = model_.executor().loaded().device.kernels();
   std::vector<int> expected = nodes_of_full_steps(kernels);
   for (int& nodes : expected)
     nodes += 2;

@@ -13,21 +13,20 @@ std::span<const int32_t> unsent_stops(std::span<const int32_t> stop_tokens) {
 }
 
 InputWriter::InputWriter(runtime::Executor& executor, int64_t page_size)
-    : executor_(executor), page_size_(page_size) {
-  runtime::StepInputs& inputs = executor.inputs();
-  ids_ = inputs.host(step_input::kIds);
-  positions_ = inputs.host(step_input::kPositions);
-  slots_ = inputs.host(step_input::kSlots);
-  window_slots_ = inputs.host(step_input::kWindowSlots);
-  kv_lens_ = inputs.host(step_input::kKvLens);
-  query_starts_ = inputs.host(step_input::kQueryStarts);
+    : inputs_(executor.loaded().inputs), page_size_(page_size) {
+  ids_ = inputs_.host(step_input::kIds);
+  positions_ = inputs_.host(step_input::kPositions);
+  slots_ = inputs_.host(step_input::kSlots);
+  window_slots_ = inputs_.host(step_input::kWindowSlots);
+  kv_lens_ = inputs_.host(step_input::kKvLens);
+  query_starts_ = inputs_.host(step_input::kQueryStarts);
   query_starts_[0] = 0;
-  last_rows_ = inputs.host(step_input::kLastRows);
-  stop_tokens_ = inputs.host(step_input::kStopTokens);
-  max_lens_ = inputs.host(step_input::kMaxLens);
-  sampling_ = inputs.host(step_input::kSampling);
-  token_adapters_ = inputs.host(step_input::kTokenAdapters);
-  adapters_ = inputs.host(step_input::kAdapters);
+  last_rows_ = inputs_.host(step_input::kLastRows);
+  stop_tokens_ = inputs_.host(step_input::kStopTokens);
+  max_lens_ = inputs_.host(step_input::kMaxLens);
+  sampling_ = inputs_.host(step_input::kSampling);
+  token_adapters_ = inputs_.host(step_input::kTokenAdapters);
+  adapters_ = inputs_.host(step_input::kAdapters);
 }
 
 void InputWriter::add(const StepRows& rows) {
@@ -59,9 +58,9 @@ void InputWriter::add(const StepRows& rows) {
   }
   if (!rows.has_sent_pages) {
     const auto table_row = static_cast<int64_t>(sequence_);
-    executor_.page_table().set(table_row, rows.pages);
+    inputs_.page_table().set(table_row, rows.pages);
     if (!window_slots_.empty()) {
-      executor_.page_table(model::kWindowGroup)
+      inputs_.page_table(model::kWindowGroup)
           .set(table_row, rows.window_pages, rows.num_unseen_pages);
     }
   }

@@ -58,7 +58,7 @@ class InputWriter {
   // Empty where the program has no room for adapters:
   std::span<int32_t> token_adapters_;
   std::span<int32_t> adapters_;  // and where the step does not sample
-  runtime::Executor& executor_;
+  runtime::StepInputs& inputs_;
   int64_t page_size_;
   size_t sequence_ = 0;
   int32_t row_ = 0;

@@ -52,7 +52,7 @@ TEST_F(JustInTimeTest, TheDeviceRestsOnceTheStepInFlightHasEnded) {
   EXPECT_FALSE(engine.device_rests());
   may_end_ = true;
   may_end_.notify_all();
-  model_->executor().stream().synchronize();
+  model_->executor().loaded().stream.synchronize();
   EXPECT_TRUE(engine.device_rests());
 }
 
@@ -91,7 +91,7 @@ class JustInTimeLoopTest : public JustInTimeTest {
   void stop() {
     loop_->stop();
     thread_.join();
-    model_->executor().stream().synchronize();
+    model_->executor().loaded().stream.synchronize();
   }
   void submit(Request request, Sink sink) {
     std::vector<Submission> one;
@@ -180,7 +180,7 @@ class AbortedBurstTest : public JustInTimeTest {
     options.bursts = true;
     model_ = std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama),
                                            testing::with_feature(options));
-    model_->executor().stream().synchronize();
+    model_->executor().loaded().stream.synchronize();
     at_end_of_step_ = [this] {
       if (++num_ended_ > 1) may_end_.wait(false);
     };
@@ -190,7 +190,7 @@ class AbortedBurstTest : public JustInTimeTest {
     may_end_.notify_all();
   }
   void expect_end_of_burst() {
-    model_->executor().stream().synchronize();
+    model_->executor().loaded().stream.synchronize();
     EXPECT_LE(num_ended_, runtime::Recordings::kStepsPerIteration);
   }
   const EngineOptions how_ = {.overlap = false, .burst_steps = 64};

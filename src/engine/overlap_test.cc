@@ -193,7 +193,7 @@ TEST_P(OverlapTest, StepsAfterTheFirstDecodeCopyNoInputs) {
     engine.step(keep);
   // The host's twin is no longer read: what stands in it does not matter.
   for (const auto name : {"ids", "positions", "kv_lens"}) {
-    for (int32_t& value : model_->executor().inputs().host<int32_t>(name))
+    for (int32_t& value : model_->executor().loaded().inputs.host<int32_t>(name))
       value = 77;
   }
   while (engine.step(keep)) {

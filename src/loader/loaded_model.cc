@@ -394,8 +394,8 @@ void LoadedModel::sleep(SleepDepth depth, std::vector<std::vector<int32_t>> page
   runtime::KvMemory& kv = executor_->loaded().kv;
   if (!asleep()) {
     const auto save = [&] {
-      executor_->synchronize();
-      StagedCopy copy(executor_->device());
+      executor_->loaded().stream.synchronize();
+      StagedCopy copy(executor_->loaded().device);
       pages_in_use.resize(num_rows_.size());
       saved_ = kv.save(copy, std::move(pages_in_use));
     };
@@ -438,13 +438,13 @@ void LoadedModel::wake() {
        "cannot wake: {:.2f} GB are needed and {:.2f} GB of the device are free ({}); the model "
        "stays asleep: end what took the memory, and wake it again",
        static_cast<double>(needed) * 1e-9,
-       static_cast<double>(executor_->device().info().free_bytes) * 1e-9, error->what());
+       static_cast<double>(executor_->loaded().device.info().free_bytes) * 1e-9, error->what());
 }
 
 std::optional<Error> LoadedModel::on_all_ranks(const std::string& what,
                                                const std::function<void()>& work,
                                                const std::function<void()>& undo) {
-  const auto communicator = executor_->device().communicator();
+  const auto communicator = executor_->loaded().device.communicator();
   if (communicator) return do_on_all(*communicator, rank().index, what, work, undo);
   try {
     work();
@@ -459,7 +459,7 @@ void LoadedModel::take_memory_back() {
   runtime::KvMemory& kv = executor_->loaded().kv;
   const bool with_weights = !weights_->is_mapped();
   try {
-    StagedCopy copy(executor_->device());
+    StagedCopy copy(executor_->loaded().device);
     if (with_weights) weights_->map();
     kv.map(num_rows_);
     if (with_weights) weights_->fill(copy);

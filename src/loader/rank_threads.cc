@@ -164,38 +164,40 @@ RankThreads::RankThreads(Device& first, const model::ModelSource& source,
   for (const std::shared_ptr<Device>& device : first.peers()) {
     const auto mailbox = std::make_shared<Mailbox>();  // shared by this object and the thread
     mailboxes_.push_back(mailbox);
-    threads_.emplace_back([device, mailbox, source, options, communicator = communicator_,
-                           watched = watched_] {
-      const log::QuietThread quiet;
-      const int index = device->rank().index;
-      pthread_setname_np(pthread_self(), fmt::format("rank {}", index).c_str());
-      try {
-        LoadedModel model(*device, source, options);
-        mailbox->set_loaded(model.adapter_share());
-        Lookout lookout(*communicator, model.executor().output().ring());
-        const auto between_looks =
-            std::max(communicator->timeout() / 8, std::chrono::milliseconds(1));
-        while (const auto call =
-                   mailbox->take(between_looks, [&] { lookout.look(watched->published()); })) {
-          (*call)(model);
-          model.executor().stream().check();  // nobody else looks at what this rank has enqueued
-        }
-        model.executor().synchronize();
-      } catch (const Error& error) {
-        communicator->fail(index, error.kind(), error.what());
-      } catch (const std::exception& error) {
-        communicator->fail(index, ErrorKind::kDevice, error.what());
-      }
-      mailbox->leave();
-      if (!options.on_stopped_rank0 || communicator->failed_rank() != 0 ||
-          mailbox->wait_noticed(communicator->timeout()))
-        return;
-      try {
-        communicator->check();
-      } catch (const Error& error) {
-        options.on_stopped_rank0(error);
-      }
-    });
+    threads_.emplace_back(
+        [device, mailbox, source, options, communicator = communicator_, watched = watched_] {
+          const log::QuietThread quiet;
+          const int index = device->rank().index;
+          pthread_setname_np(pthread_self(), fmt::format("rank {}", index).c_str());
+          try {
+            LoadedModel model(*device, source, options);
+            mailbox->set_loaded(model.adapter_share());
+            Lookout lookout(*communicator, model.executor().output().ring());
+            const auto between_looks =
+                std::max(communicator->timeout() / 8, std::chrono::milliseconds(1));
+            while (const auto call =
+                       mailbox->take(between_looks, [&] { lookout.look(watched->published()); })) {
+              (*call)(model);
+              model.executor()
+                  .loaded()
+                  .stream.check();  // nobody else looks at what this rank has enqueued
+            }
+            model.executor().loaded().stream.synchronize();
+          } catch (const Error& error) {
+            communicator->fail(index, error.kind(), error.what());
+          } catch (const std::exception& error) {
+            communicator->fail(index, ErrorKind::kDevice, error.what());
+          }
+          mailbox->leave();
+          if (!options.on_stopped_rank0 || communicator->failed_rank() != 0 ||
+              mailbox->wait_noticed(communicator->timeout()))
+            return;
+          try {
+            communicator->check();
+          } catch (const Error& error) {
+            options.on_stopped_rank0(error);
+          }
+        });
   }
 }
 

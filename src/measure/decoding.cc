@@ -174,18 +174,19 @@ runtime::Choice FilledKv::begin(const diagnose::TrialStep& step) {
 
 SingleStep time_single_steps(FilledKv& kv, const diagnose::TrialStep& step) {
   runtime::Executor& executor = kv.executor();
-  const auto began = executor.device().create_event();
-  const auto ended = executor.device().create_event();
+  runtime::LoadedProgram& loaded = executor.loaded();
+  const auto began = loaded.device.create_event();
+  const auto ended = loaded.device.create_event();
   std::vector<double> enqueue_us;
   std::vector<double> device_us;
   for (int i = 0; i < kSingleSteps; ++i) {
     kv.begin(step);
-    executor.stream().record(*began);
+    loaded.stream.record(*began);
     const double start = now_seconds();
     executor.run(step.lengths());
     enqueue_us.push_back((now_seconds() - start) * 1e6);
-    executor.stream().record(*ended);
-    executor.synchronize();
+    loaded.stream.record(*ended);
+    loaded.stream.synchronize();
     device_us.push_back(ended->milliseconds_since(*began) * 1e3);
   }
   return {median(enqueue_us), median(device_us)};
@@ -195,18 +196,18 @@ RepeatedStep::RepeatedStep(FilledKv& kv, const diagnose::TrialStep& step)
     : executor_(kv.executor()),
       choice_(kv.begin(step)),
       lengths_(step.lengths()),
-      ended_{executor_.device().create_event(), executor_.device().create_event()} {}
+      ended_{executor_.loaded().device.create_event(), executor_.loaded().device.create_event()} {}
 
 RepeatedStep::~RepeatedStep() {
   try {
-    executor_.synchronize();
+    executor_.loaded().stream.synchronize();
   } catch (...) {  // whoever timed the steps has seen the device's errors
   }
 }
 
 void RepeatedStep::step() {
   executor_.run(lengths_);
-  executor_.stream().record(*ended_.at(num_steps_ % 2));
+  executor_.loaded().stream.record(*ended_.at(num_steps_ % 2));
   if (num_steps_ > 0) ended_.at((num_steps_ + 1) % 2)->synchronize();
   ++num_steps_;
 }

@@ -30,7 +30,7 @@ double step_ms(loader::LoadedModel& model, const diagnose::TrialStep& step) {
     const double start = now_seconds();
     diagnose::begin(model, step, kSeed);
     model.executor().run(step.lengths());
-    model.executor().synchronize();
+    model.executor().loaded().stream.synchronize();
     times.push_back((now_seconds() - start) * 1e3);
   }
   return median(times);
@@ -91,7 +91,7 @@ void replay_all(loader::LoadedModel& model, const Strategy& strategy, int64_t re
     diagnose::begin(model, *step, kSeed);
     for (int64_t i = 0; i < replays; ++i)
       model.executor().run(step->lengths());  // of the same inputs, copied anew
-    model.executor().synchronize();
+    model.executor().loaded().stream.synchronize();
   }
 }
 
@@ -112,7 +112,7 @@ runtime::RecordingStats::Part all_parts(const runtime::RecordingStats& stats) {
 planning::BucketCost predicted(loader::LoadedModel& model, const Strategy& strategy) {
   if (!strategy.records) return {};
   planning::RecordingEstimate estimate = planning::estimate_recordings(
-      model.program(), model.executor().coverage(), model.executor().device().kernels());
+      model.program(), model.executor().coverage(), model.executor().loaded().device.kernels());
   const int num_full = model.recording_stats().full.recordings;
   estimate.full.resize(std::min<size_t>(estimate.full.size(), num_full));
   return estimate.total();

@@ -62,11 +62,11 @@ void Executor::lead(Followers& followers) {
   followers_ = &followers;
   given_tokens_ = GivenTokens(output_.ring().published());
   for (size_t group = 0; group < loaded_.inputs.num_page_tables(); ++group) {
-    page_table(group).listen(
+    loaded_.inputs.page_table(group).listen(
         [this, group](int64_t row, std::span<const int32_t> pages, int64_t num_unseen) {
           mirrored_.emplace_back([group, row, pages = std::vector(pages.begin(), pages.end()),
                                   num_unseen](const RankPrograms& rank) {
-            rank.executor.page_table(group).set(row, pages, num_unseen);
+            rank.executor.loaded().inputs.page_table(group).set(row, pages, num_unseen);
           });
         });
   }
@@ -77,7 +77,8 @@ void Executor::lead(Followers& followers) {
         [row, prompt = std::vector(prompt.begin(), prompt.end()),
          generated = std::vector(generated.begin(), generated.end()),
          biases = std::vector(biases.begin(), biases.end())](const RankPrograms& rank) {
-          rank.executor.token_state().set(row, prompt, generated, biases, rank.executor.stream());
+          rank.executor.token_state().set(row, prompt, generated, biases,
+                                          rank.executor.loaded().stream);
         });
   });
 }
@@ -158,25 +159,23 @@ void Executor::send_inputs() {
     const std::span<std::byte> inputs = loaded_.inputs.packed();
     mirrored_.emplace_back(
         [inputs = std::vector(inputs.begin(), inputs.end())](const RankPrograms& rank) {
-          StepInputs& own = rank.executor.inputs();
+          StepInputs& own = rank.executor.loaded().inputs;
           ENCORE_CHECK(own.packed().size() == inputs.size());
           std::ranges::copy(inputs, own.packed().begin());
-          own.send(rank.executor.stream());
+          own.send(rank.executor.loaded().stream);
         });
   }
   loaded_.inputs.send(loaded_.stream);
 }
 
-void Executor::run(const StepLengths& lengths, StepPart part) {
-  send_inputs();
-  run_next(lengths, part);
-}
-
-void Executor::run_next(const StepLengths& lengths, StepPart part) {
+void Executor::run(const StepLengths& lengths, InputsFrom from, StepPart part) {
+  if (from == InputsFrom::kHost) send_inputs();
   if (followers_ != nullptr) {
     mirror_masks();
     mirror_tokens();
-    follow([lengths, part](const RankPrograms& rank) { rank.executor.run_next(lengths, part); });
+    follow([lengths, part](const RankPrograms& rank) {
+      rank.executor.run(lengths, InputsFrom::kLastStep, part);
+    });
   }
   lead_through([&] {
     prepare();
@@ -228,15 +227,12 @@ bool Executor::has_burst() const {
   return choice_.mode == Mode::kFull && loaded_.recordings.burst(choice_.key) != nullptr;
 }
 
-void Executor::run_burst(StepNumber end) {
-  send_inputs();
-  run_next_burst(end);
-}
-
-void Executor::run_next_burst(StepNumber end) {
+void Executor::run_burst(StepNumber end, InputsFrom from) {
+  if (from == InputsFrom::kHost) send_inputs();
   if (followers_ != nullptr) {
     mirror_tokens();
-    follow([end](const RankPrograms& rank) { rank.executor.run_next_burst(end); });
+    follow(
+        [end](const RankPrograms& rank) { rank.executor.run_burst(end, InputsFrom::kLastStep); });
   }
   lead_through([&] {
     prepare();
@@ -244,16 +240,6 @@ void Executor::run_next_burst(StepNumber end) {
     in_step(choice_, [&] { loaded_.replay(*loaded_.recordings.burst(choice_.key)); });
     if (hooks_.after) hooks_.after(*this);
   });
-}
-
-std::set<std::string_view> Executor::slow_reasons() {
-  std::set<std::string_view> reasons;
-  const auto decode = StepKey::uniform(coverage_.sequences.sizes().front());
-  for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
-    for (const Launch& launch : loaded_.tables.at(segment, decode))
-      if (!launch.kernel->slow.empty()) reasons.insert(launch.kernel->slow);
-  }
-  return reasons;
 }
 
 }  // namespace encore::runtime

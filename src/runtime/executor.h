@@ -5,26 +5,26 @@
 //   Executor executor(device, stream, program, weights, options);  // records
 //   executor.loaded().kv.map({num_pages});                 // KV takes what is left
 //   Choice choice = executor.begin(StepKey::uniform(sequences));
-//   executor.inputs().host(step_input::kIds)[0] = ...;     // fill the real rows of every input
-//   executor.page_table().set(0, pages);                   // where a row's pages have changed
+//   StepInputs& inputs = executor.loaded().inputs;
+//   inputs.host(step_input::kIds)[0] = ...;                // fill the real rows of every input
+//   inputs.page_table().set(0, pages);                     // where a row's pages have changed
 //   executor.run({max_query_len, max_kv_len});
 //   executor.output().wait_published({step, choice});      // for tokens, not for the device
 //   executor.output().ring().tokens(step)[row]
 //
 // Where each sequence takes one token, a step leaves its inputs as those of the next step:
 //
-//   executor.run_next({1, max_kv_len + 1});                // the same rows again, nothing copied
+//   executor.run({1, max_kv_len + 1}, InputsFrom::kLastStep);  // the same rows again, nothing copied
 //
 // Where the host has to see the tokens of the step before to say which may come next:
 //
-//   executor.run(lengths, StepPart::kToLogits);            // or run_next()
+//   executor.run(lengths, InputsFrom::kHost, StepPart::kToLogits);
 //   executor.token_mask(row)[0] = ...;                     // while the device is busy
 //   executor.finish();
 #pragma once
 
 #include <functional>
 #include <optional>
-#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -77,6 +77,12 @@ struct StepHooks {
   std::function<void(Executor&)> after;
 };
 
+// The inputs that a launch of steps begins with.
+enum class InputsFrom : uint8_t {
+  kHost,      // those that the host has written since begin(), which are sent
+  kLastStep,  // those of the same rows that the last launch left on the device
+};
+
 // Runs the steps of a program: at construction everything is lowered and recorded, and from then on a
 // step is begin(), the inputs, and run().
 // Lifetime: refers to the device, the stream and the program. Threads: one.
@@ -101,26 +107,20 @@ class Executor {
   Choice begin(const StepKey& step);
   // The choice that begin() made last.
   [[nodiscard]] const Choice& choice() const { return choice_; }
-  [[nodiscard]] StepInputs& inputs() { return loaded_.inputs; }
-  // Changes to these two are written in front of the next launch of steps.
-  [[nodiscard]] PageTable& page_table(size_t group = 0) { return loaded_.inputs.page_table(group); }
-  [[nodiscard]] TokenState& token_state() { return token_state_; }
   // Row `row` of what a grammar lets a sequence have next, a bit a token: memory of the host that the
   // device reads when it chooses tokens. See `adjust_logits` in ops.cc. To be written while no launched
   // step still has to choose the row's token. REQUIRES: the graph samples.
   [[nodiscard]] std::span<uint32_t> token_mask(int64_t row);
-  // Sends the inputs and enqueues the step, or all of it that needs no token masks.
-  void run(const StepLengths& lengths, StepPart part = StepPart::kWhole);
-  // Enqueues the next step of the same rows, on the inputs that the last one left.
-  // REQUIRES: the last launch was of one token per sequence, and nothing has begun since.
-  void run_next(const StepLengths& lengths, StepPart part = StepPart::kWhole);
+  // Enqueues the step, or all of it that needs no token masks. REQUIRES, of inputs that the last step left: the
+  // last launch was of one token per sequence, and nothing has begun since.
+  void run(const StepLengths& lengths, InputsFrom from = InputsFrom::kHost,
+           StepPart part = StepPart::kWhole);
   // Enqueues the rest of a step that ran until its logits. Nothing else may run in between.
   void finish();
-  // Does run() or run_next() for several steps in one launch: as many steps of the same rows as it
-  // takes for `end` to be the next, a few more, or fewer when all rows end. Nothing else may be
-  // launched until it has run and recount() was called. REQUIRES: has_burst().
-  void run_burst(StepNumber end);
-  void run_next_burst(StepNumber end);
+  // Enqueues several steps in one launch: as many steps of the same rows as it takes for `end` to be the
+  // next, a few more, or fewer when all rows end. Nothing else may be launched until it has run and
+  // recount() was called. REQUIRES: has_burst(), and what run() requires.
+  void run_burst(StepNumber end, InputsFrom from = InputsFrom::kHost);
   [[nodiscard]] bool has_burst() const;
 
   // The number of the step that is launched next.
@@ -129,19 +129,17 @@ class Executor {
   // steps.
   void recount() { next_step_ = output_.ring().published(); }
   [[nodiscard]] StepOutput& output() { return output_; }
-  void synchronize() { loaded_.stream.synchronize(); }
 
   // Runs the next steps this way where possible, beginning with one that is begun anew:
   // benchmarks and tests compare modes.
   void set_graphs(Graphs graphs);
   [[nodiscard]] StepHooks& hooks() { return hooks_; }
 
+  // The program: its device and stream, its inputs, its memory, its recordings. Changes to page tables, and to
+  // the state of tokens, are written in front of the next launch of steps.
   [[nodiscard]] LoadedProgram& loaded() { return loaded_; }
   [[nodiscard]] const LoadedProgram& loaded() const { return loaded_; }
-  [[nodiscard]] Stream& stream() { return loaded_.stream; }
-  [[nodiscard]] Device& device() { return loaded_.device; }
-  // The reasons why decode steps are slow (Kernel::slow), once each; none if they are not.
-  [[nodiscard]] std::set<std::string_view> slow_reasons();
+  [[nodiscard]] TokenState& token_state() { return token_state_; }
   // The recordings that exist.
   [[nodiscard]] const Coverage& coverage() const { return coverage_; }
 

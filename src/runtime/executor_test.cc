@@ -99,18 +99,18 @@ class ExecutorTest : public ::testing::Test {
   // y of a step whose x counts from 1: three times the chosen rows.
   std::vector<float> run(const StepKey& step) {
     executor_->begin(step);
-    const auto x = executor_->inputs().host<float>("x");
+    const auto x = executor_->loaded().inputs.host<float>("x");
     std::iota(x.begin(), x.begin() + step.tokens * 4, 1.0F);
-    const auto rows = executor_->inputs().host<int32_t>("rows");
+    const auto rows = executor_->loaded().inputs.host<int32_t>("rows");
     for (int64_t b = 0; b < step.sequences; ++b)
       rows[b] = static_cast<int32_t>(step.tokens - 1 - b);
     executor_->run({});
     std::vector<float> y(step.sequences * 4);
     const TensorView output =
         executor_->loaded().view(program_->graph.outputs()[0], executor_->choice().key.sizes());
-    executor_->stream().copy_to_host(y.data(), output.data,
-                                     static_cast<int64_t>(y.size() * sizeof(float)));
-    executor_->synchronize();
+    executor_->loaded().stream.copy_to_host(y.data(), output.data,
+                                            static_cast<int64_t>(y.size() * sizeof(float)));
+    executor_->loaded().stream.synchronize();
     return y;
   }
   std::string error_while_recording(BoundLaunch (*bind)(Device&, const KernelArgs&)) {
@@ -170,12 +170,12 @@ TEST_F(ExecutorTest, LetsItsHooksInBeforeAndBehindEveryStepInEveryMode) {
   const Memory& arena = executor_->loaded().arena;
   int num_after = 0;
   executor_->hooks().before = [&](Executor& executor) {
-    executor.stream().fill(arena.data(), 0xffffffffU, arena.bytes() / 4 * 4);  // NaN
+    executor.loaded().stream.fill(arena.data(), 0xffffffffU, arena.bytes() / 4 * 4);  // NaN
   };
   executor_->hooks().after = [&](Executor&) { ++num_after; };
   for (const Graphs graphs : {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull}) {
     executor_->set_graphs(graphs);
-    executor_->stream().fill(arena.data(), 0, arena.bytes() / 4 * 4);
+    executor_->loaded().stream.fill(arena.data(), 0, arena.bytes() / 4 * 4);
     for (const float value : run(StepKey::uniform(2)))
       EXPECT_TRUE(std::isnan(value));
   }

@@ -47,18 +47,18 @@ struct Loaded {
   // Two sequences get a token each, the second at slot `slot`, with values from 1 on.
   Mode run(int32_t slot) {
     const Choice choice = executor.begin(StepKey::uniform(2));
-    const auto x = executor.inputs().host<float>("x");
+    const auto x = executor.loaded().inputs.host<float>("x");
     std::iota(x.begin(), x.begin() + 2 * columns, 1.0F);
-    executor.inputs().host<int32_t>("slots")[0] = 0;
-    executor.inputs().host<int32_t>("slots")[1] = slot;
-    executor.inputs().host<int32_t>("rows")[0] = 0;
-    executor.inputs().host<int32_t>("rows")[1] = 1;
+    executor.loaded().inputs.host<int32_t>("slots")[0] = 0;
+    executor.loaded().inputs.host<int32_t>("slots")[1] = slot;
+    executor.loaded().inputs.host<int32_t>("rows")[0] = 0;
+    executor.loaded().inputs.host<int32_t>("rows")[1] = 1;
     executor.run({.max_query_len = 1, .max_kv_len = 1});
     return choice.mode;
   }
   // Do the caches have what the second sequence's token is to leave?
   [[nodiscard]] bool has_written(int32_t slot) {
-    executor.synchronize();
+    executor.loaded().stream.synchronize();
     const ir::Graph& graph = program.graph;
     const float* k = executor.loaded().kv.view(*graph.find_value("k")).as<float>();
     const float* v = executor.loaded().kv.view(*graph.find_value("v")).as<float>();

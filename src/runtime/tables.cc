@@ -67,6 +67,15 @@ void Tables::lower_all(const StepKey& step) {
   }
 }
 
+std::set<std::string_view> Tables::slow_reasons(const StepKey& step) {
+  std::set<std::string_view> reasons;
+  for (int segment = 0; segment < num_segments(); ++segment) {
+    for (const Launch& launch : at(segment, step))
+      if (!launch.kernel->slow.empty()) reasons.insert(launch.kernel->slow);
+  }
+  return reasons;
+}
+
 std::string Tables::to_text() const {
   std::string text;
   for (const auto& [key, table] : tables_) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,9 @@ class Tables {
   // lengths that only the host knows?
   bool recordable(const StepKey& step);
   bool recordable(int segment, const StepKey& step);
+
+  // The reasons why the step is slow (Kernel::slow), once each; none if it is not.
+  [[nodiscard]] std::set<std::string_view> slow_reasons(const StepKey& step);
 
   // Lists the launches of lower_all(), a line each: step, segment, node, kernel, and the shapes that decide
   // its grid.

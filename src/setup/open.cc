@@ -151,7 +151,9 @@ void log_start_up(loader::LoadedModel& model, Device& device) {
             model.load_seconds());
   log_fp8(model);
   log_adapters(model);
-  for (const std::string_view reason : model.executor().slow_reasons())
+  runtime::Executor& executor = model.executor();
+  const auto decode = StepKey::uniform(executor.coverage().sequences.sizes().front());
+  for (const std::string_view reason : executor.loaded().tables.slow_reasons(decode))
     log::warning("decode steps are slow: {}", reason);
   log::debug("arena {}; {}", bytes_text(plan.arena), to_text(model.recording_stats()));
   const TuningStats tuning = device.tuner().stats();

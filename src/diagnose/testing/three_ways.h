@@ -57,7 +57,7 @@ class ThreeWays {
     const ir::Graph& graph = model_.program().graph;
     for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
       const TensorView state = model_.executor().loaded().kv.view(id);
-      model_.executor().stream().fill(state.data, 0xffffffffU, state.num_bytes());
+      model_.executor().loaded().stream.fill(state.data, 0xffffffffU, state.num_bytes());
     }
   }
 
