@@ -71,6 +71,23 @@ TEST_F(CompletionsTest, HandsOnEverySamplingParameter) {
   EXPECT_EQ(generator_.requests[1].sampling.seed, 10);
 }
 
+TEST_F(CompletionsTest, WithoutTheModelsEndTheOtherStopTokensAreHeldBackAsLong) {
+  for (const bool ignores : {false, true}) {
+    generator_.requests.clear();
+    complete(fmt::format(R"({{"prompt": "One day", "ignore_eos": {}, "min_tokens": 3,
+                              "stop_token_ids": [7, 9]}})",
+                         ignores));
+    const engine::Request& request = generator_.requests.at(0);
+    std::vector<int32_t> expected{7, 9};
+    if (!ignores) expected.push_back(*tokenizer_.eos_id());
+    std::vector<int32_t> stops = request.stop_tokens;
+    std::ranges::sort(stops);
+    std::ranges::sort(expected);
+    EXPECT_EQ(stops, expected) << ignores;
+    EXPECT_EQ(request.min_tokens, 3);
+  }
+}
+
 TEST_F(CompletionsTest, StreamsTheUsageSoFarWhereItIsAskedFor) {
   const auto exchange = complete(
       R"({"prompt": "One day", "n": 2, "stream": true,
