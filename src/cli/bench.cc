@@ -94,8 +94,8 @@ std::unique_ptr<loader::LoadedModel> load_model(Device& device, const BenchOptio
   load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
   // A sequence comes in where its pages are free, and one for each that runs.
   if (!load.kv_tokens) {
-    load.kv_tokens =
-        options.batch * (round_up(longest + load.limits.num_drafts, load.page_size) + load.page_size);
+    load.kv_tokens = options.batch *
+                     (round_up(longest + load.limits.num_drafts, load.page_size) + load.page_size);
   }
   setup::set_ladders(options.settings, load);
   if (load.limits.max_batch_size < options.batch) {

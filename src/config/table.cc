@@ -130,7 +130,8 @@ constexpr Option kOptions[] = {
      "Adapters that there is room for on the device; those of requests come and go"},
     {"max_cpu_loras", Group::kModel, [](Settings& s, int64_t v) { s.load.adapters.max_images = v; },
      "adapters", value("32"), between(1, kMaxLoras),
-     "Adapters of which a copy is kept in host memory; further ones are read from their files again when "
+     "Adapters of which a copy is kept in host memory; further ones are read from their files "
+     "again when "
      "they are needed"},
 
     {"device", Group::kDevice, [](Settings& s, const Text& v) { s.device = v; }, "", value("auto"),
