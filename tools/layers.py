@@ -37,7 +37,7 @@ MAY_INCLUDE = {
     "server": "engine grammar text sample sched",
     "config": "engine loader planning runtime backend",
     "hub": "",
-    "setup": "hub config measure engine text planning loader model runtime backend passes",
+    "setup": "hub config engine text planning loader model runtime backend passes",
     "library": "setup config diagnose engine grammar text sample",
     "cli": "setup hub server text measure diagnose traffic engine sample sched kv loader model config planning runtime backend listing passes ops ir",
 }
@@ -46,6 +46,7 @@ TESTS_MAY_INCLUDE = {
     "ir": {"listing"},
     "passes": {"listing"},
     "runtime": {"listing"},
+    "planning": {"model", "loader"},
     "model": {"listing"},
     "loader": {"listing"},
     "engine": {"listing", "planning", "diagnose"},

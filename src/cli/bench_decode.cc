@@ -15,10 +15,10 @@
 #include "measure/decoding.h"
 #include "measure/drawn_experts.h"
 #include "measure/expert_counts.h"
-#include "measure/floor.h"
 #include "measure/step_times.h"
 #include "measure/timing.h"
 #include "model/draft_model.h"
+#include "planning/floor.h"
 #include "setup/open.h"
 
 namespace encore::cli {
@@ -217,7 +217,7 @@ double kv_bytes_per_token(const Bench& bench) {
 }
 
 DecodeSpeed speed_of(const DecodeModeResult& result, const std::vector<DecodeModeResult>& all,
-                     const Bench& bench, int64_t batch, const measure::StepCost& cost) {
+                     const Bench& bench, int64_t batch, const planning::StepCost& cost) {
   const double kv_bytes = result.kv_tokens_per_step * kv_bytes_per_token(bench);
   const double seconds = result.step_ms() / 1e3;
   DecodeSpeed speed;
@@ -255,7 +255,7 @@ json::object result_json(const DecodeModeResult& result, const DecodeSpeed& spee
 }
 
 std::string speed_table(const std::vector<DecodeModeResult>& results, const Bench& bench,
-                        int64_t batch, const measure::StepCost& cost) {
+                        int64_t batch, const planning::StepCost& cost) {
   Table table({"mode", "ran", "step ms", "speed-up", "best", "worst", "top-p ms", "device ms",
                "tokens/s", "GB/s", "of read", "weights"});
   for (const DecodeModeResult& result : results) {
@@ -406,9 +406,9 @@ void bench_decode(const BenchDecodeOptions& options) {
   }
 
   const std::optional<double> counted = write_expert_counts(options, bench);
-  const measure::StepCost cost =
-      measure::step_cost(bench.model->program().graph, sizes_of_step(bench, options.bench.batch),
-                         experts ? experts->drawn : std::nullopt);
+  const planning::StepCost cost =
+      planning::step_cost(bench.model->program().graph, sizes_of_step(bench, options.bench.batch),
+                          experts ? experts->drawn : std::nullopt);
   if (options.bench.json) {
     json::object out = bench_json("decode", options.bench, bench);
     out["steps"] = plan.decoding.steps;

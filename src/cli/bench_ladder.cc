@@ -13,10 +13,10 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "measure/decoding.h"
-#include "measure/floor.h"
 #include "measure/ladder_times.h"
 #include "measure/report_page.h"
 #include "model/config.h"
+#include "planning/floor.h"
 #include "setup/open.h"
 #include "setup/options.h"
 
@@ -165,15 +165,15 @@ double sample_eager(Bench& bench, const BenchLadderOptions& options, measure::Fi
   return ended->milliseconds_since(*began) * 1e3 / steps;
 }
 
-std::vector<measure::NodeFloor> bucket_floors(Bench& bench, const BenchLadderOptions& options,
-                                              const measure::FilledKv& kv, int64_t bucket,
-                                              const measure::Rates& best) {
+std::vector<planning::NodeFloor> bucket_floors(Bench& bench, const BenchLadderOptions& options,
+                                               const measure::FilledKv& kv, int64_t bucket,
+                                               const planning::Rates& best) {
   const diagnose::TrialStep step = step_of(options, kv, bucket, 1);
-  measure::KvWork work;
+  planning::KvWork work;
   for (const diagnose::TrialStep::Sequence& sequence : step.sequences)
-    work = work + measure::KvWork::of(sequence.past, sequence.count);
+    work = work + planning::KvWork::of(sequence.past, sequence.count);
   const passes::Program& program = bench.model->executor().loaded().program;
-  return measure::node_floors(program.graph, step.key(bench.model->limits()).sizes(), work, best);
+  return planning::node_floors(program.graph, step.key(bench.model->limits()).sizes(), work, best);
 }
 
 // The smallest step that is launched at each bucket. One token alone is a decode step.
@@ -208,7 +208,7 @@ void add_least_steps(BenchLadderOptions& options, loader::LoadOptions& load,
 // All buckets in turn, once for each run: what changes meanwhile, such as a clock that follows the
 // power, then shows in all of them alike, and not as a step from one to the next.
 std::vector<measure::BucketTime> time_buckets(Bench& bench, const BenchLadderOptions& options,
-                                              measure::FilledKv& kv, const measure::Rates& best,
+                                              measure::FilledKv& kv, const planning::Rates& best,
                                               const std::vector<int64_t>& sizes) {
   struct Samples {
     std::vector<double> replayed, eager, least_eager;
@@ -227,12 +227,12 @@ std::vector<measure::BucketTime> time_buckets(Bench& bench, const BenchLadderOpt
   }
   std::vector<measure::BucketTime> times;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    const std::vector<measure::NodeFloor> floors =
+    const std::vector<planning::NodeFloor> floors =
         bucket_floors(bench, options, kv, sizes[i], best);
     times.push_back({sizes[i],
                      median(samples[i].replayed),
-                     measure::floor_us(floors),
-                     measure::total_bytes(floors),
+                     planning::floor_us(floors),
+                     planning::total_bytes(floors),
                      {}});
     if (options.has_eager()) {
       times.back().eager =
@@ -256,7 +256,7 @@ std::string timed_text(const BenchLadderOptions& options, const Bench& bench) {
 }
 
 json::object ladder_json(const BenchLadderOptions& options, Bench& bench,
-                         const runtime::Limits& limits, const measure::Rates& best,
+                         const runtime::Limits& limits, const planning::Rates& best,
                          const std::vector<measure::BucketTime>& times) {
   json::object out = bench_json("ladder", options.bench, bench);
   out.erase("batch");
@@ -266,7 +266,7 @@ json::object ladder_json(const BenchLadderOptions& options, Bench& bench,
   out["counts"] = options.reads_prompts() ? "tokens" : "sequences";
   out["max_batch_size"] = limits.max_batch_size;
   out["max_num_tokens"] = limits.max_num_tokens;
-  out["floor"] = measure::rates_text(best);
+  out["floor"] = planning::rates_text(best);
   out["floor_gb_per_s"] = best.bytes_per_s / 1e9;
   out["floor_tflop_per_s"] = best.flops_per_s / 1e12;
   out["buckets"] = measure::times_json(times);
@@ -286,9 +286,9 @@ void bench_ladder(BenchLadderOptions options) {
   Bench bench = open_bench(options.bench, load.options, load.longest);
   measure::FilledKv kv(*bench.model);
   const int64_t largest = ladder.sizes().back();
-  const measure::Rates best =
-      measure::rates(*bench.device, bench.read_bandwidth,
-                     measure::total_bytes(bucket_floors(bench, options, kv, largest, {})));
+  const planning::Rates best =
+      planning::rates(*bench.device, bench.read_bandwidth,
+                      planning::total_bytes(bucket_floors(bench, options, kv, largest, {})));
   const std::vector<measure::BucketTime> times =
       time_buckets(bench, options, kv, best, ladder.sizes());
   const std::string what = timed_text(options, bench);
@@ -297,7 +297,7 @@ void bench_ladder(BenchLadderOptions options) {
     write_file(options.html, measure::report_page("bench ladder", what, report));
   if (options.bench.json) return print(json::to_text(report) + "\n");
   print(fmt::format("{}: {}\nfloor: {}\n\n{}\n  {}\n", ladder_name(options), what,
-                    measure::rates_text(best), measure::times_text(times), summary_text(times)));
+                    planning::rates_text(best), measure::times_text(times), summary_text(times)));
 }
 
 }  // namespace

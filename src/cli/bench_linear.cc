@@ -19,11 +19,11 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "measure/drawn_experts.h"
-#include "measure/floor.h"
-#include "measure/op_cost.h"
 #include "measure/routers.h"
 #include "measure/timing.h"
 #include "model/format/quantization.h"
+#include "planning/floor.h"
+#include "planning/op_cost.h"
 #include "setup/open.h"
 #include "setup/options.h"
 
@@ -77,7 +77,7 @@ std::vector<Chain> find_experts(const ir::Graph& graph) {
 
 // The first layer ends where its first product's shape comes again; the last product makes logits.
 std::vector<Chain> find_chains(const ir::Graph& graph) {
-  const std::vector<measure::NodeFloor> floors = measure::node_floors(graph, {1, 1}, {}, {});
+  const std::vector<planning::NodeFloor> floors = planning::node_floors(graph, {1, 1}, {}, {});
   std::vector<int> products;
   for (int i = 0; i < graph.num_nodes(); ++i) {
     if (is_product(graph.nodes()[i])) products.push_back(i);
@@ -160,7 +160,7 @@ class ChainTimer {
   [[nodiscard]] int64_t num_copies(const Chain& chain) const {
     int64_t bytes = 0;
     for (const int i : chain.nodes)
-      bytes += measure::op_cost(graph_, graph_.nodes()[i], {1, 1}).bytes;
+      bytes += planning::op_cost(graph_, graph_.nodes()[i], {1, 1}).bytes;
     return measure::num_copies(rotation_mb_, bytes);
   }
   KernelArgs make_args(const ir::Node& node, const StepKey& step) {
@@ -216,9 +216,9 @@ class ChainTimer {
 };
 
 double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows,
-                const measure::Rates& rates) {
-  const std::vector<measure::NodeFloor> floors =
-      measure::node_floors(graph, {rows, rows}, {}, rates);
+                const planning::Rates& rates) {
+  const std::vector<planning::NodeFloor> floors =
+      planning::node_floors(graph, {rows, rows}, {}, rates);
   double us = 0;
   for (const int i : chain.nodes)
     us += floors[i].us;
@@ -333,7 +333,7 @@ void bench_linear(BenchLinearOptions options) {
     bench_formats(options, source, *device);
     return;
   }
-  const measure::Rates limits = measure::rates(*device, device->read_bandwidth(), std::nullopt);
+  const planning::Rates limits = planning::rates(*device, device->read_bandwidth(), std::nullopt);
   loader::LoadOptions load = setup::load_options(options.settings);
   load.compile.add_pass(measure::drawn_experts_pass());
   const passes::Program program = loader::compile_model(source, load, /*num_pages=*/1);
@@ -363,13 +363,13 @@ void bench_linear(BenchLinearOptions options) {
                                      {"model", model},
                                      {"device", device->info().name},
                                      {"read_bandwidth_gb_per_s", limits.bytes_per_s / 1e9},
-                                     {"floor", measure::rates_text(limits)},
+                                     {"floor", planning::rates_text(limits)},
                                      {"cases", cases}}) +
           "\n");
     return;
   }
   print(fmt::format("linear: {}\n{}; floor: {}\n\n", model, device->info().name,
-                    measure::rates_text(limits)) +
+                    planning::rates_text(limits)) +
         table.text());
 }
 

@@ -12,8 +12,8 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "measure/decoding.h"
-#include "measure/floor.h"
 #include "measure/timing.h"
+#include "planning/floor.h"
 #include "setup/open.h"
 #include "setup/options.h"
 
@@ -119,8 +119,8 @@ void bench_prefill(const BenchPrefillOptions& given) {
     adapter_times = {.without_ms = ms_without_adapters(options, load, modes.back())};
   Bench bench = open_bench(options, load, options.context + 1);
   const int64_t tokens = options.batch * options.context;
-  const measure::StepCost cost = measure::step_cost(bench.model->program().graph,
-                                                    StepKey::mixed(tokens, options.batch).sizes());
+  const planning::StepCost cost = planning::step_cost(
+      bench.model->program().graph, StepKey::mixed(tokens, options.batch).sizes());
 
   Table table({"mode", "ran", "ms", "best", "worst", "tokens/s", "TFLOP/s"});
   json::array rows;

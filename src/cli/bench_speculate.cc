@@ -11,9 +11,9 @@
 #include "cli/bench_acceptance.h"
 #include "cli/command.h"
 #include "cli/output.h"
-#include "measure/floor.h"
 #include "measure/forced_acceptance.h"
 #include "measure/speculation.h"
+#include "planning/floor.h"
 #include "setup/open.h"
 #include "setup/options.h"
 
@@ -143,7 +143,7 @@ class Speculation {
     const int64_t batch = options_.bench.batch;
     return DraftAlone{
         time().step_ms,
-        measure::step_cost(bench_.model->program().graph, {batch, batch}).weight_bytes};
+        planning::step_cost(bench_.model->program().graph, {batch, batch}).weight_bytes};
   }
 
   DraftsResult time_drafts(int64_t num_drafts, double plain_ms,

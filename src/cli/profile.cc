@@ -14,9 +14,9 @@
 #include "cli/output.h"
 #include "cli/verbs.h"
 #include "measure/decoding.h"
-#include "measure/floor.h"
 #include "measure/report_page.h"
 #include "measure/timing.h"
+#include "planning/floor.h"
 #include "setup/open.h"
 
 namespace encore::cli {
@@ -64,9 +64,9 @@ struct ProfiledStep {
                              : StepKey::uniform(sequences, 1 + drafts);
   }
   [[nodiscard]] ir::Sizes sizes() const { return key().sizes(); }
-  [[nodiscard]] measure::KvWork kv_work() const {
+  [[nodiscard]] planning::KvWork kv_work() const {
     const int64_t seen = sequences * (context + 1);
-    return measure::KvWork{seen, seen * (1 + drafts)} + measure::KvWork::of(0, prompt_tokens);
+    return planning::KvWork{seen, seen * (1 + drafts)} + planning::KvWork::of(0, prompt_tokens);
   }
   [[nodiscard]] diagnose::TrialStep trial(const measure::FilledKv& kv) const {
     diagnose::TrialStep step = kv.step(sequences, context, prompt_tokens, 1 + drafts);
@@ -186,7 +186,7 @@ measure::StepTimes trace_mode(Bench& bench, Tracer& tracer, measure::FilledKv& k
 }
 
 std::vector<measure::NodeGroup> node_groups(const ir::Graph& graph,
-                                            const std::vector<measure::NodeFloor>& floors) {
+                                            const std::vector<planning::NodeFloor>& floors) {
   std::vector<measure::NodeGroup> groups;
   for (size_t i = 0; i < floors.size(); ++i) {
     const ir::Op& op = *graph.nodes()[i].op;
@@ -197,7 +197,7 @@ std::vector<measure::NodeGroup> node_groups(const ir::Graph& graph,
 
 // Names the op and the group of each launch of the step; a node may have several launches.
 std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const ProfiledStep& step,
-                                              const std::vector<measure::NodeFloor>& floors) {
+                                              const std::vector<planning::NodeFloor>& floors) {
   const runtime::Choice choice = choose(step.key(), executor.coverage());
   std::vector<measure::NodeGroup> groups;
   for (int segment = 0; segment < executor.loaded().tables.num_segments(); ++segment) {
@@ -224,20 +224,20 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
   const ir::Graph& graph = bench.model->program().graph;
   const ProfiledStep step = profiled_step(options, decoding, bench.model->limits());
   const ir::Sizes sizes = step.sizes();
-  const measure::Rates best =
-      measure::rates(*bench.device, bench.read_bandwidth,
-                     measure::total_bytes(measure::node_floors(graph, sizes, step.kv_work(), {})));
-  const std::vector<measure::NodeFloor> floors =
-      measure::node_floors(graph, sizes, step.kv_work(), best);
+  const planning::Rates best = planning::rates(
+      *bench.device, bench.read_bandwidth,
+      planning::total_bytes(planning::node_floors(graph, sizes, step.kv_work(), {})));
+  const std::vector<planning::NodeFloor> floors =
+      planning::node_floors(graph, sizes, step.kv_work(), best);
 
   measure::Profile profile;
   profile.step = options.step;
   profile.on_host = bench.device->kind() == DeviceKind::kCpu;
-  profile.floor_text = measure::rates_text(best);
-  profile.floor = measure::step_floor(floors, best);
+  profile.floor_text = planning::rates_text(best);
+  profile.floor = planning::step_floor(floors, best);
   for (const measure::NodeGroup& node : node_groups(graph, floors))
     profile.floors[node.group].nodes += 1;
-  for (const measure::NodeFloor& node : floors) {
+  for (const planning::NodeFloor& node : floors) {
     const auto group = profile.floors.find(node.group);
     if (group == profile.floors.end()) continue;  // a view
     group->second.bytes += node.bytes;

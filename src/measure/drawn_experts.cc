@@ -5,8 +5,8 @@
 #include <set>
 
 #include "backend/routing.h"
-#include "measure/op_cost.h"
 #include "measure/routers.h"
+#include "planning/op_cost.h"
 
 namespace encore::measure {
 namespace {
@@ -131,8 +131,8 @@ std::optional<DistinctExperts> distinct_experts(const ir::Graph& graph, int64_t 
   for (const ir::Node& node : graph.nodes()) {
     if (node.op->name == "expert_mlp") {
       distinct.num_experts = graph.value(node.inputs["gate_up"]).type.dims[0].value;
-      distinct.expected +=
-          weight_share(graph, node, {rows, rows}) * static_cast<double>(distinct.num_experts);
+      distinct.expected += planning::weight_share(graph, node, {rows, rows}) *
+                           static_cast<double>(distinct.num_experts);
       ++num_layers;
     }
     if (!is_router(node) || node.inputs.find("step_clock") == nullptr) continue;

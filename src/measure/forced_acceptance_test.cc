@@ -5,8 +5,8 @@
 #include "base/testing/message_of.h"
 #include "engine/testing/tiny_model.h"
 #include "loader/loaded_model.h"
-#include "measure/floor.h"
 #include "measure/speculation.h"
+#include "planning/floor.h"
 
 namespace encore::measure {
 namespace {
@@ -58,7 +58,7 @@ class ForcedAcceptance : public ::testing::Test {
 TEST_F(ForcedAcceptance, WeightsOfADraftModelAreCountedByItsPasses) {
   const auto weight_bytes = [&](const loader::LoadedModel& model, int64_t q) {
     const passes::Program& program = model.program();
-    return step_cost(program.graph, StepKey::uniform(2, q).sizes()).weight_bytes;
+    return planning::step_cost(program.graph, StepKey::uniform(2, q).sizes()).weight_bytes;
   };
   const auto alone = load(false, false);
   const auto both = load(false, true);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "measure/floor.h"
 #include "measure/step_times.h"
+#include "planning/floor.h"
 #include "runtime/dispatch.h"
 
 namespace encore::measure {
@@ -38,7 +38,7 @@ struct Profile {
   std::string step;        // "decode", "mixed", "prompt"
   bool on_host = false;    // the host computes, within its calls
   std::string floor_text;  // what a floor is made of
-  StepFloor floor;
+  planning::StepFloor floor;
   std::map<std::string, GroupFloor> floors;
   std::vector<ModeProfile> modes;
   std::string no_tracer;  // why nothing is traced, and how to change that; empty: it is

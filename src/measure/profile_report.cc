@@ -202,7 +202,7 @@ std::optional<double> overhead(const ModeProfile& mode) {
 }
 
 std::vector<StepPart> step_parts(const Profile& profile, const StepTimes& times) {
-  const StepFloor& floor = profile.floor;
+  const planning::StepFloor& floor = profile.floor;
   return {{"reading weights", "memory bandwidth", floor.weights_us},
           {"reading K and V", "memory bandwidth", floor.kv_us},
           {"activations", "memory bandwidth", floor.activations_us},
@@ -214,7 +214,7 @@ std::vector<StepPart> step_parts(const Profile& profile, const StepTimes& times)
 }
 
 std::string load_and_compute_text(const Profile& profile) {
-  const StepFloor& floor = profile.floor;
+  const planning::StepFloor& floor = profile.floor;
   return fmt::format(
       "weights: {}, {:.1f} us of it; all {:.3g} GFLOP by themselves: {:.1f} us, {:.1f} of them "
       "where "

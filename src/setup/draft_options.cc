@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "measure/draft_list.h"
+#include "planning/draft_list.h"
 
 namespace encore::setup {
 namespace {
@@ -26,10 +26,10 @@ std::vector<int64_t> batches(const loader::LoadOptions& load) {
   return sizes;
 }
 
-measure::Rates rates_of(Device& device, const passes::Program& program) {
+planning::Rates rates_of(Device& device, const passes::Program& program) {
   if (device.kind() == DeviceKind::kCuda)
-    return measure::rates(device, device.read_bandwidth(), std::nullopt);
-  return measure::rates(device, 0, measure::step_cost(program.graph, {1, 1, 1}).bytes);
+    return planning::rates(device, device.read_bandwidth(), std::nullopt);
+  return planning::rates(device, 0, planning::step_cost(program.graph, {1, 1, 1}).bytes);
 }
 
 }  // namespace
@@ -41,9 +41,9 @@ void choose_drafts(Device& device, const model::ModelSource& source, loader::Loa
   tried.rank = device.rank();
   tried.compile.dump = {};
   const passes::Program program = loader::compile_model(source, tried, 1);
-  const measure::DraftList list =
-      measure::choose_draft_list(program, batches(load), std::min(limits.max_seq_len / 2, kContext),
-                                 rates_of(device, program));
+  const planning::DraftList list = planning::choose_draft_list(
+      program, batches(load), std::min(limits.max_seq_len / 2, kContext),
+      rates_of(device, program));
   log::info("{}", to_text(list));
   limits.num_drafts = list.counts.empty() ? 0 : list.counts.back();
   limits.fewer_drafts = list.counts;

@@ -1,4 +1,4 @@
-#include "measure/draft_list.h"
+#include "planning/draft_list.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,7 +10,7 @@
 #include "backend/step.h"
 #include "base/error.h"
 
-namespace encore::measure {
+namespace encore::planning {
 namespace {
 
 constexpr int kMostCounts = 3;
@@ -146,4 +146,4 @@ std::string to_text(const DraftList& list) {
                      fmt::join(list.counts, ", "), list.max_sequences, why);
 }
 
-}  // namespace encore::measure
+}  // namespace encore::planning

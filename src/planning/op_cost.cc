@@ -1,10 +1,10 @@
-#include "measure/op_cost.h"
+#include "planning/op_cost.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 
-namespace encore::measure {
+namespace encore::planning {
 namespace {
 
 using ir::Sizes;
@@ -148,4 +148,4 @@ OpCost op_cost(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes)
   return own;
 }
 
-}  // namespace encore::measure
+}  // namespace encore::planning

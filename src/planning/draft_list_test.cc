@@ -1,11 +1,11 @@
-#include "measure/draft_list.h"
+#include "planning/draft_list.h"
 
 #include <gtest/gtest.h>
 
 #include "loader/loaded_model.h"
 #include "model/source.h"
 
-namespace encore::measure {
+namespace encore::planning {
 namespace {
 
 constexpr int64_t kBatches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
@@ -82,4 +82,4 @@ TEST_F(DraftListOfAnEightB, IsNamedWithItsReason) {
 }
 
 }  // namespace
-}  // namespace encore::measure
+}  // namespace encore::planning

@@ -1,11 +1,11 @@
-#include "measure/op_cost.h"
+#include "planning/op_cost.h"
 
 #include <gtest/gtest.h>
 
 #include "model/builder.h"
 #include "ops/ops.h"
 
-namespace encore::measure {
+namespace encore::planning {
 namespace {
 
 using ir::Dim;
@@ -139,4 +139,4 @@ TEST(OpCost, OfAnOpThatIsNotListedIsItsOperandsOnce) {
 }
 
 }  // namespace
-}  // namespace encore::measure
+}  // namespace encore::planning

@@ -3,7 +3,7 @@
 
 #include "ir/graph.h"
 
-namespace encore::measure {
+namespace encore::planning {
 
 struct OpCost {
   int64_t bytes = 0;  // least device-memory traffic: each input read once, each output written once
@@ -20,4 +20,4 @@ double weight_share(const ir::Graph& graph, const ir::Node& node, const ir::Size
 // writes each operand once, and has no FLOPs.
 OpCost op_cost(const ir::Graph& graph, const ir::Node& node, const ir::Sizes& sizes);
 
-}  // namespace encore::measure
+}  // namespace encore::planning

@@ -1,11 +1,10 @@
-#include "measure/floor.h"
+#include "planning/floor.h"
 
 #include <gtest/gtest.h>
 
-#include "measure/ladder_times.h"
 #include "ops/ops.h"
 
-namespace encore::measure {
+namespace encore::planning {
 namespace {
 
 using ir::Dim;
@@ -107,15 +106,5 @@ TEST(Floor, OfTheCpuCountsWhatItComputesAtBest) {
   EXPECT_NE(rates_text(measured).find("FLOP/s, whichever takes longer"), std::string::npos);
 }
 
-TEST(LadderSummary, NamesTheWorstBucketAndTheLargestChange) {
-  const std::vector<BucketTime> times = {
-      {1, 110, 100}, {2, 111, 100}, {4, 150, 120}, {8, 151, 140}};
-  const LadderSummary summary = summarize(times);
-  EXPECT_EQ(summary.worst, 2U);           // 1.25 of its floor
-  EXPECT_EQ(summary.largest_change, 3U);  // to 1.079
-  EXPECT_NEAR(summary.change, 151.0 / 140 / 1.25 - 1, 1e-12);
-  EXPECT_EQ(summarize({{1, 110, 100}}).largest_change, 0U);
-}
-
 }  // namespace
-}  // namespace encore::measure
+}  // namespace encore::planning

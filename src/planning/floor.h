@@ -10,7 +10,7 @@
 #include "backend/device.h"
 #include "ir/graph.h"
 
-namespace encore::measure {
+namespace encore::planning {
 
 // Least memory traffic and arithmetic of one step, without the KV that attention reads. Units:
 // bytes, operations.
@@ -84,4 +84,4 @@ struct StepFloor {
 };
 StepFloor step_floor(const std::vector<NodeFloor>& nodes, const Rates& rates);
 
-}  // namespace encore::measure
+}  // namespace encore::planning

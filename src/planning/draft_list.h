@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "measure/floor.h"
 #include "passes/program.h"
+#include "planning/floor.h"
 
-namespace encore::measure {
+namespace encore::planning {
 
 // The least time of a step with a number of drafts, as its ops' bytes and operations say, without what a draft model
 // reads where a step guesses nothing. Units: seconds
@@ -44,4 +44,4 @@ DraftList choose_draft_list(const passes::Program& program, std::span<const int6
 // "guesses: 1, 2, 4 or none, in batches of up to 64: ...": why that list.
 std::string to_text(const DraftList& list);
 
-}  // namespace encore::measure
+}  // namespace encore::planning

@@ -1,4 +1,4 @@
-#include "measure/floor.h"
+#include "planning/floor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/device.h"
-#include "measure/op_cost.h"
+#include "planning/op_cost.h"
 
-namespace encore::measure {
+namespace encore::planning {
 namespace {
 
 // cuBLAS on an H200 with random bf16 data, sustained: the card is at its power limit.
@@ -174,4 +174,4 @@ StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes,
   return total;
 }
 
-}  // namespace encore::measure
+}  // namespace encore::planning
