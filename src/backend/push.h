@@ -114,7 +114,7 @@ struct Part {
   int64_t count = 0;
 };
 
-// How a call is done: in shots, and in parts that fit a half of the buffer.
+// The plan of one call of a collective: one shot or two, and parts that each fit a half of the buffer.
 struct Plan {
   Memory memory;
   int self = 0;

@@ -149,7 +149,8 @@ Call call_of(uint32_t number) {
           .num_vectors = 1 + static_cast<int64_t>(random() % 100)};
 }
 
-// Numbers of all kinds, -0 and NaN among them, and words that are kEmpty.
+// Returns the input of a rank to call `number`: numbers of all kinds, among them -0 and NaN, and
+// words that are kEmpty.
 std::vector<Vector> input_of(uint32_t number, int rank) {
   const Call call = call_of(number);
   std::minstd_rand random(1000 * number + static_cast<uint32_t>(rank) + 7);

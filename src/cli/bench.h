@@ -51,9 +51,10 @@ void add_bench_model_options(Command& verb, BenchOptions& options,
                              const std::vector<config::Group>& more = {},
                              std::vector<std::string_view> but = {});
 void add_batch_option(Command& verb, BenchOptions& options);  // --batch
-// Adds --runs. `otherwise`: how many the verb has where it is not given.
+// Adds --runs. `otherwise`: the number of runs where the option is not given.
 void add_runs_option(Command& verb, BenchOptions& options, const measure::ByDevice& otherwise);
-// Adds --steps, the steps of a run, likewise.
+// Adds --steps, the number of steps of a run. `otherwise`: that number where the option is not
+// given.
 void add_steps_option(Command& verb, std::optional<int64_t>& steps,
                       const measure::ByDevice& otherwise);
 // Adds --runs, for a benchmark that replays one op's launches.

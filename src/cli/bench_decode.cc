@@ -69,10 +69,10 @@ struct DecodeModeResult {
   double median_single_ms = 0;
   double sampled_ms = 0;
   double device_ms = 0;
-  // The two below are absent on the CPU, which runs what it enqueues.
+  // enqueue_us and cpu_us are absent on the CPU, which runs a launch as it enqueues it.
   std::optional<double> enqueue_us;
   std::optional<double> cpu_us;
-  // The two below are absent without a tracer.
+  // idle_p50_us and idle_p95_us are absent where there is no tracer.
   std::optional<double> idle_p50_us;
   std::optional<double> idle_p95_us;
   double kv_tokens_per_step = 0;

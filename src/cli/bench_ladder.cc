@@ -80,7 +80,8 @@ Load decode_load(const BenchLadderOptions& options) {
   runtime::Limits& limits = load.options.limits;
   limits.max_batch_size = settings.max_batch_size.value_or(kLadderDefaultMaxBatchSize);
   limits.max_num_tokens = settings.max_num_tokens.value_or(limits.max_batch_size);
-  // Replays advance the sequences: those of a sample, and a page to spare.
+  // Each replay makes the sequences one token longer, so the longest one has room behind its
+  // context for twice the replays of a sample.
   load.longest =
       options.bench.context + 1 + 2 * int64_t{replays_per_sample(options, DeviceKind::kCuda, 1)};
   return load;
@@ -112,7 +113,8 @@ diagnose::TrialStep step_of(const BenchLadderOptions& options, const measure::Fi
   return kv.step(bucket, std::max<int64_t>(1, options.bench.context - steps / 2), 0, steps);
 }
 
-// One sample: of the steps after the one that copies the inputs. Units: microseconds a step.
+// Times one sample: replays of a bucket's recording, after a step that copies the inputs. Units:
+// microseconds a step.
 double sample_bucket(Bench& bench, const BenchLadderOptions& options, measure::FilledKv& kv,
                      int64_t bucket) {
   runtime::Executor& executor = bench.model->executor();
@@ -136,7 +138,8 @@ double sample_bucket(Bench& bench, const BenchLadderOptions& options, measure::F
   return ended->milliseconds_since(*began) * 1e3 / replays;
 }
 
-// One sample of steps of just that size, launch by launch. Units: microseconds a step.
+// Times one sample of steps of exactly `size`, which run launch by launch. Units: microseconds a
+// step.
 double sample_eager(Bench& bench, const BenchLadderOptions& options, measure::FilledKv& kv,
                     int64_t size) {
   runtime::Executor& executor = bench.model->executor();
@@ -205,8 +208,8 @@ void add_least_steps(BenchLadderOptions& options, loader::LoadOptions& load,
       .clear();
 }
 
-// All buckets in turn, once for each run: what changes meanwhile, such as a clock that follows the
-// power, then shows in all of them alike, and not as a step from one to the next.
+// Times all buckets in turn, once for each run. A change meanwhile, such as a clock that follows
+// the power, then shows in all buckets alike, and not as a jump from one bucket to the next.
 std::vector<measure::BucketTime> time_buckets(Bench& bench, const BenchLadderOptions& options,
                                               measure::FilledKv& kv, const planning::Rates& best,
                                               const std::vector<int64_t>& sizes) {

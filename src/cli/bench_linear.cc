@@ -53,7 +53,8 @@ Without fuse_linear_prologue the products are alone, without the norms in front 
 over that of 16 bits: W8 has codes in FP8 with a scale for each row or each block of 128 x 128; A16 leaves activations in 16 bits,
 A8 rounds them to FP8 in steps large enough (the product's launches that do so are part of the time).)";
 
-// The products of one layer, or the one that makes logits. Positions of nodes.
+// A chain of launches that are timed together, such as the products of one layer or the one that
+// makes logits. `nodes` has their positions in the graph.
 struct Chain {
   std::string name;
   std::vector<int> nodes;
@@ -63,7 +64,8 @@ bool is_product(const ir::Node& node) {
   return node.op->name == "linear" || node.op->name == "fused_linear";
 }
 
-// The first router, by itself and with the experts behind it; nothing in a model without.
+// Returns the first router by itself, and that router with the experts behind it. Returns nothing
+// for a model without experts.
 std::vector<Chain> find_experts(const ir::Graph& graph) {
   Chain router{"router", {}};
   for (int i = 0; i < graph.num_nodes(); ++i) {
@@ -172,7 +174,8 @@ class ChainTimer {
     args.outputs = node.outputs.map(view);
     return args;
   }
-  // Random until a launch writes it. Weights are each launch's own, all else is one for all copies.
+  // Returns the memory of an operand, which is random until a launch writes it. Each launch has
+  // weights of its own; the copies of a chain share all other operands.
   TensorView operand(ir::ValueId id, const StepKey& step) {
     if (const auto known = activations_.find(id.index); known != activations_.end())
       return known->second;

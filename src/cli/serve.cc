@@ -126,7 +126,7 @@ void log_missing(const model::ModelSource& source, const Loaded& loaded) {
   }
 }
 
-// Fills in what protocols know of a model, but for its length.
+// Fills in what the server's protocols report about a model, except its max_seq_len.
 void describe(const config::Settings& settings, const model::ModelSource& source,
               const std::string& name, Loaded& loaded) {
   loaded.tokenizer = setup::open_tokenizer(source);

@@ -190,7 +190,7 @@ class Draft {
   // names. Of another system's ops, attention is split at anyway, and a note says that the others
   // split nothing.
   void put_split_at(std::string_view name);
-  // Adds a note about a key's meaning here.
+  // Adds a note that says what a key means in Encore.
   void note(std::string_view name, std::string text);
   // Throws kUsage at the key.
   [[noreturn]] void fail_key(std::string_view name, const std::string& message) const;

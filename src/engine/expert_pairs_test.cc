@@ -14,7 +14,7 @@ class ExpertPairs : public testing::DeviceTest {
   static constexpr int64_t kRequests = 16;
   static constexpr int32_t kWords = 24;  // of a vocabulary so small that guesses are often right
 
-  // What a request got.
+  // The tokens that a request got, and their logprobs.
   struct Answer {
     std::vector<int32_t> tokens;
     std::vector<float> logprobs;

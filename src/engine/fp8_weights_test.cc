@@ -275,7 +275,8 @@ TEST_P(Fp8Spelling, GivesTheNumbersThatItStandsFor) {
   EXPECT_GT(error, 1e-3);
 }
 
-// The router is a float, which modules_to_not_convert and the like name.
+// The router is stored as floats, as in checkpoints that name it in modules_to_not_convert or in a
+// key like it.
 TEST_P(Fp8Spelling, GivesTheNumbersOfExperts) {
   const TempDir stored;
   write_fp8(stored, GetParam(), "none", Family::kQwen3Moe);

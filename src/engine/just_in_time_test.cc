@@ -268,7 +268,7 @@ TEST_F(InterruptedBurstTest, EndsWithItsEngine) {
   expect_end_of_burst();
 }
 
-// As a server stops whose last requests were not done in time.
+// A server stops its loop in this way when its last requests have not ended in time.
 TEST_F(AbortedBurstTest, EndsOnceTheLoopIsStopped) {
   ServingLoop loop(*model_, {.engine = how_});
   std::optional<Ending> ending;

@@ -21,9 +21,9 @@ LoadOptions load_options() {
   return options;
 }
 
-// Everything that the sink of one request has seen. The sink writes it on the loop's thread, the
-// test reads it once it has waited for the ending. Shared by both, as either may be the last to
-// need it.
+// Everything that the sink of one request has seen. The sink writes it on the loop's thread, and
+// the test reads it once it has waited for the ending. The two share it, as either may be the last
+// to need it.
 class Heard {
  public:
   [[nodiscard]] Sink sink() const {

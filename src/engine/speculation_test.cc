@@ -203,7 +203,8 @@ class SpeculationTest : public testing::DeviceTest {
     EXPECT_GT(num_drafted, each * kMostDrafts / 2);
   }
 
-  // Of a run of a test: replays, steps, and tokens of a sequence in uniform ones.
+  // The replays and steps of one run of a test, and how many tokens each sequence had in its
+  // uniform steps.
   int64_t num_replays_ = 0;
   int64_t num_steps_ = 0;
   std::set<int> uniform_qs_;

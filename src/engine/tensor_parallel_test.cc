@@ -24,8 +24,8 @@ using Tokens = std::vector<int32_t>;
 
 constexpr int64_t kVocabulary = 96;
 
-// Llama with biases, Qwen2, Qwen3 (norms per head, tied), that with a layer of experts, and OLMo 2 (norms
-// over all heads).
+// The models that are split over ranks: Llama with biases, Qwen2, Qwen3 (norms per head, tied embeddings), Qwen3 with
+// a layer of experts, and OLMo 2 (norms over all heads).
 enum class Ranked { kLlama, kQwen2, kQwen3, kExperts, kOlmo2 };
 
 // A checkpoint of two layers in f32: D = 64, H = 4, K = 2, C = 16, F = 96.

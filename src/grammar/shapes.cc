@@ -53,7 +53,8 @@ std::vector<Shape> of_all_types() {
   return shapes;
 }
 
-// Shapes of all types, with `shape` in the place of the one of its type.
+// Returns one shape for each JSON type: `shape` for its own type, and for the others a shape that
+// allows all values of the type.
 std::vector<Shape> of_all_types_but(Shape shape) {
   std::vector<Shape> shapes = of_all_types();
   shapes[static_cast<size_t>(shape.type)] = std::move(shape);
@@ -88,7 +89,8 @@ std::optional<int64_t> smaller(std::optional<int64_t> a, std::optional<int64_t> 
   return std::min(*a, *b);
 }
 
-// The shape that both allow; nothing where no value obviously fits both.
+// Returns the shape of the values that both allow, or nothing if it is plain that no value fits
+// both.
 std::optional<Shape> met(const Shape& a, const Shape& b) {
   if (a.type != b.type) return std::nullopt;
   Shape both = a;
@@ -120,7 +122,8 @@ std::optional<Shape> met(const Shape& a, const Shape& b) {
   return is_none ? std::nullopt : std::optional(std::move(both));
 }
 
-// Keys and items that `not` has seen are not evaluated.
+// Marks the keys and items of the shapes as not evaluated: a schema under `not` evaluates none, as
+// unevaluatedProperties and unevaluatedItems count it.
 void forget_evaluation(std::vector<Shape>& shapes) {
   for (Shape& shape : shapes) {
     for (KeyRule& rule : shape.keys)

@@ -15,7 +15,7 @@
 
 namespace encore::grammar {
 
-// A schema that a value fits, or that it must not fit.
+// A schema and whether a value must fit it (`holds`) or must not fit it.
 struct Literal {
   const json::value* schema = nullptr;
   bool holds = true;

@@ -86,8 +86,8 @@ void log_ropes(const model::ModelConfig& config, int64_t max_seq_len) {
   }
 }
 
-// How a model's graphs are built, with the model's files where they need something from them.
-// Immovable: the formats refer to the checkpoint, and the options to the formats.
+// The options with which a model's graphs are built, and the checkpoint and weight formats that
+// these refer to. Immovable: the formats refer to the checkpoint, and the options to the formats.
 struct GraphInputs {
   GraphInputs(const model::ModelSource& source, const LoadOptions& options)
       : checkpoint(opened(source, options)),
@@ -125,7 +125,7 @@ struct GraphInputs {
   model::GraphOptions graph;
 };
 
-// The weight of a graph that is made as this one is.
+// Returns the graph's weight that has the same type and the same recipe as `wanted`.
 std::optional<ir::ValueId> find_weight(const ir::Graph& graph, const ir::Value& wanted) {
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kWeight)) {
     const ir::Value& weight = graph.value(id);
@@ -288,7 +288,8 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
   if (options.scores_prompts) create_prompt_scorer(device, source, options);
   if (options.masks_tokens && !options.halves && recording_stats().num_full() > 0)
     half_bytes_ = recording_stats().bytes;
-  // Graphs first, KV last: no estimate of what recordings take.
+  // CUDA graphs are recorded before the KV cache is allocated, so their memory need not be
+  // estimated.
   int64_t num_pages = pages_that_fit(device, options, wanted_pages);
   if (communicator) num_pages = fewest_pages(*communicator, rank, num_pages);
   if (options.kv_tokens && num_pages < wanted_pages) {
@@ -454,7 +455,7 @@ std::optional<Error> LoadedModel::on_all_ranks(const std::string& what,
   return std::nullopt;
 }
 
-// All memory before any content, so that what fails for lack of it fails at once.
+// All memory is allocated before any content is loaded, so that a lack of memory fails at once.
 void LoadedModel::take_memory_back() {
   runtime::KvMemory& kv = executor_->loaded().kv;
   const bool with_weights = !weights_->is_mapped();

@@ -55,7 +55,8 @@ struct Measured {
   [[nodiscard]] int64_t kv_tokens() const { return div_up(plan.recordings, kv_bytes_per_token); }
 };
 
-// Sizes a factor of two apart that no schedule was made for.
+// Returns the sizes of steps to be measured, each about twice the one before. No ladder's sizes
+// were chosen for them.
 std::vector<int64_t> sample_sizes(LadderOf of, int64_t max);
 // Each size from 1 to `max` once.
 planning::Histogram every_size_once(int64_t max);

@@ -72,7 +72,8 @@ std::optional<HeadScales> stored_scale(const Checkpoint& checkpoint, const std::
   return std::nullopt;
 }
 
-// Elements i and i + distance turn into each other; with 0, nothing turns.
+// Returns a scale of K or V, at least 1, with which the values of the bias `name` fit into 8 bits.
+// RoPE rotates elements i and i + `distance` as a pair. With a `distance` of 0 it rotates nothing.
 double scale_for_bias(const Checkpoint& checkpoint, const std::string& name, size_t distance) {
   if (!checkpoint.contains(name)) return 1;
   const StoredTensor tensor = checkpoint.tensor(name);
@@ -94,7 +95,7 @@ size_t pair_distance(const ModelConfig& config, const LayerKind& layer) {
   return rope.interleaved ? 1 : static_cast<size_t>(rope.turned(config.head_dim) / 2);
 }
 
-// The weight of that name, if the graph has one.
+// Multiplies the weight of that name by `factor`. Returns false if the graph has no such weight.
 bool multiply(ir::Graph& graph, const std::string& name, double factor) {
   const auto weight = graph.find_value(name);
   if (!weight) return false;
@@ -103,8 +104,9 @@ bool multiply(ir::Graph& graph, const std::string& name, double factor) {
   return true;
 }
 
-// The weight of a projection: the scales of codes, which stay as they are stored, or else floats. What
-// adapters add to it is multiplied with it.
+// Multiplies the weight of a projection by `factor`: its scales where it is stored as codes, which stay as they are,
+// or else its floats. What adapters add to the projection is multiplied too, by way of lora_b. Returns false if the
+// graph has no such projection.
 bool multiply_projection(ir::Graph& graph, const std::string& projection, double factor) {
   multiply(graph, projection + ".lora_b", factor);
   return multiply(graph, projection + ".scale", factor) ||
@@ -127,7 +129,8 @@ void for_static_products(Graph& graph, const std::string& projection, const Body
   }
 }
 
-// Can rows of the projection be multiplied apart, in as many parts as there are heads?
+// Returns whether the projection's rows can be multiplied by a factor for each of `num_heads`
+// equal parts.
 bool takes_rows(const ir::Graph& graph, const std::string& projection, size_t num_heads) {
   const ir::Value* const weight = find_weight(graph, projection + ".weight");
   if (weight == nullptr) return false;
@@ -142,15 +145,16 @@ bool takes_rows(const ir::Graph& graph, const std::string& projection, size_t nu
           }));
 }
 
-// The projection multiplies rows that are over `factor`; so are their static scales.
+// Divides the static activation scales of the projection by `factor`, since its input is divided
+// by `factor`.
 void divide_static_scales(ir::Graph& graph, const std::string& projection, double factor) {
   for_static_products(graph, projection, [&](ir::Node& node) {
     node.attrs.set("x_scale", node.attrs.get_double("x_scale") / factor);
   });
 }
 
-// Can columns of the projection be multiplied apart, in as many parts as there are heads? A static scale
-// of the activations is one for all columns.
+// Returns whether the projection's columns can be multiplied by a factor for each of `num_heads` equal parts. A
+// static scale of the activations prevents it, as it is one number for all columns.
 bool takes_columns(const ir::Graph& graph, const std::string& projection, size_t num_heads) {
   const ir::Value* weight = find_weight(graph, projection + ".weight");
   if (weight == nullptr) return false;
@@ -169,7 +173,8 @@ bool takes_columns(const ir::Graph& graph, const std::string& projection, size_t
   });
 }
 
-// Multiplies parts of the rows, of one size, by a factor each.
+// Divides the rows into as many equal parts as there are factors, and multiplies each part by its
+// factor.
 void multiply_parts(ir::Value& weight, std::span<const double> factors) {
   const int64_t rows = weight.type.dims[0].value;
   const int64_t part = rows / static_cast<int64_t>(factors.size());
@@ -230,7 +235,9 @@ void share_keys(ir::Graph& graph, const std::string& prefix, const std::vector<d
   multiply_rows(graph, q, shares);
 }
 
-// The output projection's half: the score graph has that alone. Says whether it takes shares.
+// Multiplies the columns of the output projection by each head's share of the scale of V. The
+// graph for scores has this projection but not that of V. Returns whether the projection can take
+// shares.
 bool share_output(ir::Graph& graph, const std::string& prefix, const std::vector<double>& shares) {
   const std::string o = prefix + "o_proj";
   if (shares.empty() || !takes_columns(graph, o, shares.size())) return false;

@@ -5,7 +5,8 @@
 namespace encore::model {
 namespace {
 
-// A norm over the heads of all ranks, of which `num_all` are in the checkpoint; the rank's own.
+// Normalizes a rank's heads by an RMS norm that runs over the heads of all ranks, and returns the
+// rank's own. The model has `num_all` such heads in all.
 ValueId norm_heads(Trace& trace, ValueId heads, const std::string& name, int64_t num_all) {
   const auto [index, num_ranks] = trace.options.rank;
   const int64_t own = trace.b.graph().value(heads).type.dims[1].value;

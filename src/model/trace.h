@@ -60,7 +60,7 @@ struct Trace {
   // logits, a step's last collective, carries it.
   std::optional<ValueId> ring_marks = {};
   std::optional<ValueId> run_until = {};
-  // In front of the names of weights, of their tensors and of states: where a graph has several models.
+  // A prefix of the names of weights, of their tensors and of states, for a graph that has several models.
   std::string model_prefix = {};
 
   // The group whose pages hold the states of a layer.
@@ -100,12 +100,13 @@ struct Trace {
   ValueId output(ValueId o, const Layer& layer);
   // The rows of the vocabulary that the rank has: of the embedding and of the head.
   [[nodiscard]] ir::WeightPiece::Range own_vocabulary() const;
-  // Pieces of such rows of `tensor`; none where they are all `num_rows` that it has.
+  // Returns the pieces that are the rows `rows` of `tensor`, or none where these are all of its
+  // `num_rows`.
   [[nodiscard]] Pieces rows_of(const std::string& tensor, const ir::WeightPiece::Range& rows,
                                int64_t num_rows) const;
   // The layer's feed-forward of x [R,D], dense or by experts.
   ValueId feed_forward(ValueId x, const LiveRows& live, const Layer& layer);
-  // Computes down(activation(gate(x)) * up(x)), of that inner size.
+  // Computes down(activation(gate(x)) * up(x)), where gate and up have `size` outputs each.
   ValueId gated_mlp(ValueId x, const std::string& prefix, int64_t size);
   // Computes the feed-forward by each expert that the router chooses for a row, added by its
   // weights, and by the experts that all rows pass. Rows of padding become zeros, except for what

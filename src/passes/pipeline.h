@@ -44,11 +44,11 @@ struct CompileOptions {
   void add_split_op(std::string op) { split_ops.insert(std::move(op)); }
 };
 
-// Runs every pass and verifies the graph: behind the last, after each where it is dumped, and after
-// a pass from outside.
+// Runs every pass. The graph is verified after the last pass, after each pass whose result is
+// dumped, and after each pass from outside the library.
 // Errors: kUsage for an unknown or required name in `disabled`, a pass from outside whose name is
-// taken or whose place there is not, a split op that launches nothing; kCompile naming the pass and
-// the op.
+// taken or whose place does not exist, a split op that launches nothing; kCompile naming the pass
+// and the op.
 Program compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options);
 
 }  // namespace encore::passes

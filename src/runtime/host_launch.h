@@ -10,23 +10,26 @@
 
 namespace encore::runtime {
 
-// Some of its operands are host memory, read when the launch is enqueued or when it runs: `changes`,
-// which says what is to be written, where zeros say nothing, and what it takes from. There are two of
-// each or more: the host fills one while the device may still read the others.
+// A launch that has some operands in host memory, which it reads when it is enqueued or when it runs. One is
+// `changes`, which says what is to be written; its zeros change nothing. The others are the inputs from which the
+// launch takes values. Each of them exists twice or more often: the host fills one copy while the device may still
+// read the others.
 // Threads: one. Lifetime: refers to the memory of the other operands.
 class HostLaunch {
  public:
   HostLaunch() = default;
-  // `args` lacks the memory of `changes` and of the inputs `sources`, whose names are literals.
-  // `num_twins`: launches that the device may not have run yet, and one.
+  // `args` comes without memory for `changes` and for the inputs named in `sources`: this object
+  // allocates it. The names are string literals. `num_twins`: the number of copies of these
+  // operands, which is one more than the launches that the device may not have run yet.
   // Errors: kMemory; kUnsupported when the device has no kernel for the op.
   HostLaunch(Device& device, std::string_view op, KernelArgs args,
              std::vector<std::string_view> sources, int64_t num_twins = 2);
 
-  // Readies the next operands to be filled, unless some are being filled already; may wait for an
-  // earlier launch. Nothing is to be written then.
+  // Prepares the next copy of the operands to be filled, with `changes` all zero, unless a copy is
+  // being filled already. May wait for an earlier launch.
   void begin();
-  // The memory of `changes` or of one of `sources`, of the last begin().
+  // Returns the memory of `changes` or of one of `sources` in the copy that the last begin()
+  // prepared.
   template <typename T>
   [[nodiscard]] std::span<T> operand(std::string_view name) const {
     const TensorView& view = twins_[current_].operands[name];

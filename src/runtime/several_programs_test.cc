@@ -1,4 +1,4 @@
-// Programs beside each other on one device, as those of a model and of its draft.
+// Tests several programs on one device, such as those of a model and of its draft model.
 #include <array>
 #include <memory>
 #include <numeric>
@@ -44,7 +44,8 @@ struct Loaded {
         program(compile(columns)),
         executor(device, stream, program, std::vector<TensorView>(program.graph.num_values()),
                  kOptions) {}
-  // Two sequences get a token each, the second at slot `slot`, with values from 1 on.
+  // Runs a step that gives two sequences a token each, the second one at slot `slot`. The values
+  // of x count up from 1.
   Mode run(int32_t slot) {
     const Choice choice = executor.begin(StepKey::uniform(2));
     const auto x = executor.loaded().inputs.host<float>("x");
@@ -56,7 +57,7 @@ struct Loaded {
     executor.run({.max_query_len = 1, .max_kv_len = 1});
     return choice.mode;
   }
-  // Do the caches have what the second sequence's token is to leave?
+  // Returns whether the caches hold K and V of the second sequence's token at `slot`.
   [[nodiscard]] bool has_written(int32_t slot) {
     executor.loaded().stream.synchronize();
     const ir::Graph& graph = program.graph;

@@ -52,7 +52,8 @@ class StepLayout {
 // Threads: one. Lifetime: refers to the graph and to the memory of `persistent`.
 class StepInputs {
  public:
-  // `num_twins`: steps whose inputs may be on their way to the device, and one.
+  // `num_twins`: the number of copies of the inputs, which is one more than the steps whose inputs
+  // may be on their way to the device.
   // Errors: kMemory; kUnsupported when the device has no kernel for `write_inputs`.
   StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes,
              const PersistentBuffers& persistent, int64_t num_twins = 2);

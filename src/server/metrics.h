@@ -45,7 +45,7 @@ class Metrics {
   // Called before each text(), to bring up to date what is counted elsewhere.
   void on_collect(std::function<void()> call) { collectors_.push_back(std::move(call)); }
 
-  // All of it in Prometheus' text format, version 0.0.4.
+  // Writes all metrics in Prometheus' text format, version 0.0.4.
   std::string text();
 
  private:

@@ -80,7 +80,8 @@ runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t 
 
 namespace {
 
-// Of drafts that are to be chosen, those stay that the steps which were asked for have room for.
+// Drops the numbers of drafts for which the steps that were asked for have no room, where the
+// number is chosen automatically.
 void drop_drafts_without_room(const config::Settings& settings, runtime::Limits& limits) {
   if (!settings.auto_drafts || !settings.max_num_tokens || limits.num_drafts == 0) return;
   const int64_t room = limits.max_num_tokens / limits.max_batch_size - 1;

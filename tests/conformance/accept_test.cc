@@ -34,7 +34,8 @@ struct Choosing {
   SamplingParams params = {};
   int64_t draft_vocabulary = kVocabulary;  // 0: drafts are looked up
   bool is_adjusted = false;                // the logits that count are the adjusted ones
-  // Probabilities of the first tokens, at each place; empty: random logits.
+  // The probabilities that the two models give to the first tokens of the vocabulary, at each
+  // place. Where these are empty, logits are random.
   std::vector<double> model = {};
   std::vector<double> draft = {};
 };
@@ -154,7 +155,8 @@ class Step {
   [[nodiscard]] std::vector<double> expected(int64_t place) const {
     return distribution(target_[static_cast<size_t>(place)], choosing_.params);
   }
-  // Behind these tokens of the step, which count.
+  // Returns the distribution at `place` where penalties also count the tokens `before` of the same
+  // step.
   [[nodiscard]] std::vector<double> expected(int64_t place, std::span<const int64_t> before) const {
     std::vector<double> logits = target_[static_cast<size_t>(place)];
     std::vector<int32_t> counts = kCounted;
@@ -304,7 +306,7 @@ TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWhateverIsGuessed) {
   }
 }
 
-// What a token is drawn from goes by the tokens that came in front of it, those of the same step, too.
+// Penalties count all tokens in front of the one that is drawn, those of the same step included.
 TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWherePenaltiesGoByTheDrafts) {
   constexpr int64_t kSequences = 5000;
   const SamplingParams penalties{.temperature = 1,

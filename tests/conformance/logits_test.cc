@@ -159,7 +159,8 @@ TEST_P(OnDevice, AdjustLogitsCountsTheDraftsInFrontOfARow) {
       c.inputs["kv_lens"] = lengths;
       c.inputs.add("ids", ids, true);
       c.inputs.add("logits_rows", rows, true);
-      // Behind a draft, row 2's stop tokens may come.
+      // Sequence 2 reaches its minimum length with the first draft. Its stop tokens may come from
+      // there on, so the op may skip its later rows.
       c.may_skip = [q](std::string_view, int64_t l) {
         const int64_t b = l / q;
         return b == 0 || (b == 2 && l % q > 0) || b == 3 || b == 5;

@@ -45,7 +45,7 @@ inline const Family kGlm4{"glm4",
                           R"("architectures": ["Glm4ForCausalLM"], "model_type": "glm4",
                       "partial_rotary_factor": 0.5, "attention_bias": false)"};
 
-// Its feed-forward is experts, which adapters do not change.
+// Mixtral's feed-forward consists of experts, which adapters do not change.
 inline const Family kMixtral{
     "mixtral",
     R"("architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4,

@@ -31,13 +31,14 @@ bool accepts(const KernelArgs& args) {
   return accepts_tensor_cores(args, 256) && has_rows && !is_decode;
 }
 
-// One launch takes the runs of so many sequences; a step of more is several launches, one behind the other.
+// A launch takes the runs of kMaxSequences sequences at most. A step of more sequences takes several launches, one
+// behind the other.
 int num_launches(const KernelArgs& args) {
   const int64_t num_runs = attention_shape(args).num_runs(args.step.q);
   return static_cast<int>(std::max<int64_t>(1, div_up(num_runs, int64_t{kMaxSequences})));
 }
 
-// The rows of a view from `first` on, `most` at most.
+// Returns the rows of a view from row `first` on, but `most` rows at most.
 TensorView rows_from(const TensorView& view, int64_t first, int64_t most) {
   TensorView rows = view;
   const int64_t bytes = std::min(first, view.num_rows()) * view.row_stride * size_of(view.dtype);

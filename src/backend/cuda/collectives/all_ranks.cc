@@ -40,7 +40,8 @@ BoundLaunch AllRanks::bind(const std::string& form, const Bind& bind) {
 }
 
 void AllRanks::add_rank(CudaDevice& device) {
-  // What the rank ran before, as another program's last collective, has ended when these begin.
+  // Earlier work of the rank, such as another program's last collective, must end before the
+  // launches that are recorded here begin.
   use_device(device.ordinal());
   synchronize_device();
   auto rank = std::make_unique<OnRank>(OnRank{device, device.create_stream(), {}, args_, {}});

@@ -110,7 +110,8 @@ class ExchangePort {
 
   [[nodiscard]] __device__ static constexpr bool wants(int64_t /*vector*/) { return true; }
 
-  // Launches behind this one may start, if they may not yet.
+  // Is called once the thread has sent all that it sends. It lets the launches behind this one
+  // start, if they may not yet.
   __device__ void has_sent() const { allow_next_kernel(); }
 
   __device__ Vector input(int64_t vector) const {

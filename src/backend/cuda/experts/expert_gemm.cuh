@@ -267,8 +267,9 @@ struct Consumer {
   }
 };
 
-// What rows chose, and how pairs are sorted by a launch, is there once the first product has its inputs. It lets the
-// second start then, which brings its first weights while the first product ends.
+// Computes one of the two products of experts. The experts that rows chose, and the order of pairs where a launch has
+// sorted them, are there once the first product has its inputs. The first product lets the second one start then,
+// which loads its first weights while the first one ends.
 template <typename T, typename Stored>
 __global__ void __launch_bounds__(kThreads, 1)
     expert_gemm_kernel(const __grid_constant__ GemmArgs<T, Stored> args) {

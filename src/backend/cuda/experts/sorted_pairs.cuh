@@ -72,7 +72,7 @@ __device__ __forceinline__ void list_tiles(const Tiling& tiling, int expert, int
     tiles[first.tile + i] = {expert, first.place + i * rows, max(0, min(rows, count - i * rows))};
 }
 
-// What a block that sorts for itself has found, in its shared memory.
+// The tiles and rows that a block lists in its shared memory when it sorts the pairs itself.
 struct OwnList {
   static constexpr int kMostPairs = 512;
   static constexpr int kMostTiles = 256;
@@ -83,8 +83,8 @@ struct OwnList {
   uint16_t rows[kMostPlaces];   // at each place
 };
 
-// The tiles that a product goes through, and the rows of their places: a block's own, or those of a launch that has
-// sorted.
+// The tiles that a product works on, and the row at each of their places. They come from the block's own list if it
+// sorts the pairs itself, and else from the launch that has sorted them.
 struct TileList {
   const SortedPairs& sorted;
   const OwnList& own;

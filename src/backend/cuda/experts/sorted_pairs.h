@@ -60,7 +60,8 @@ struct SortedPairs {
   [[nodiscard]] __host__ __device__ int64_t max_tiles() const {
     return num_pairs / tiling.max_rows + most_chosen();
   }
-  // Of the rows of hidden and products, too.
+  // The most places that pairs take, padding included. The hidden values and the products have at
+  // most as many rows.
   [[nodiscard]] __host__ __device__ int64_t max_places() const {
     return num_pairs + int64_t{most_chosen()} * (tiling.granularity - 1);
   }

@@ -231,7 +231,7 @@ BoundLaunch bind_faster_fp8(Device& device, const KernelArgs& args) {
   return bind(faster, args);
 }
 
-// Does `accepts` hold for the launch by which the kernel is chosen?
+// Asks `accepts` about deciding_launch(args), the launch by which the kernel is chosen.
 template <bool (*accepts)(const KernelArgs&)>
 bool accepts_decided(const KernelArgs& args) {
   return accepts(deciding_launch(args));

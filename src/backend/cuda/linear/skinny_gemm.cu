@@ -84,10 +84,10 @@ constexpr int64_t kMinWeightRingBytes = 68 * 1024;
 // The columns of x that a block has asked for are those whose weights take so many bytes.
 constexpr int64_t kWeightBytesAhead = 64 * 1024;
 constexpr int64_t kMaxBoxesAhead = 16;
-// Rows of a launch whose codes are widened.
+// The most rows of a launch that widens FP8 codes to 16 bits.
 constexpr int64_t kMaxWidenedRows = 128;
 
-// The kernels for that type and such operands, by rows and then by outputs.
+// Returns the kernels for x of type T and these operands, sorted by rows and then by outputs.
 template <typename T>
 std::span<const Variant<T>> variants_of(SkinnyOperands operands) {
   switch (operands) {
@@ -100,7 +100,8 @@ std::span<const Variant<T>> variants_of(SkinnyOperands operands) {
   }
 }
 
-// Rows of a tile, and so of a box of x, when so many rows are dealt to tiles.
+// Returns the rows of a tile, which are those of a box of x, when `rows` rows are dealt to
+// `row_tiles` tiles.
 int box_rows(int64_t rows, int row_tiles) {
   return static_cast<int>(round_up(div_up(rows, row_tiles), kBlockRows));
 }
@@ -114,7 +115,7 @@ struct Product {
   [[nodiscard]] int64_t weight_bytes() const { return operands == SkinnyOperands::k16Bit ? 2 : 1; }
   [[nodiscard]] int64_t x_bytes() const { return operands == SkinnyOperands::kCodes ? 1 : 2; }
   [[nodiscard]] int64_t box_columns() const { return kBoxRowBytes / weight_bytes(); }
-  // Boxes of x beside one of the weight.
+  // The number of boxes of x that belong to one box of the weight.
   [[nodiscard]] int64_t x_boxes() const { return x_bytes() / weight_bytes(); }
   // The bytes of x's scales that are copied with a box of x: one float a row, where x is codes.
   [[nodiscard]] int64_t scale_bytes(int64_t rows_of_box) const {

@@ -32,7 +32,7 @@ template <typename T, class TilePart, int kWarpgroups>
 struct Consumer {
   static constexpr int kRows = TilePart::kRows;
   static constexpr int kProducts = TilePart::kProducts;
-  // What products under way still read is let go a stage later.
+  // A stage of x is released one stage later where products that are under way still read it.
   static constexpr bool kReadsXLate = TilePart::kUnderWay > 0;
   static constexpr bool kReadsWeightsLate = TilePart::kReadsWeightsLate;
   // Warpgroups have each their part of the tile's outputs, or take turns with its columns, after

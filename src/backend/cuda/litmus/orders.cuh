@@ -8,8 +8,8 @@
 
 namespace encore::cuda::litmus {
 
-// Weak accesses, as C++ compiles those of plain variables. Instructions, so that the host compiler
-// leaves them alone; the GPU's assembler may still reorder them.
+// Weak accesses, as C++ compiles those of plain variables. They are written as instructions so
+// that the host compiler leaves them alone; the GPU's assembler may still reorder them.
 __device__ __forceinline__ uint32_t ld_weak(const uint32_t* address) {
   uint32_t value;
   asm volatile("ld.weak.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");

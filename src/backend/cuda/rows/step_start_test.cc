@@ -12,7 +12,8 @@ namespace {
 
 class StepStartCudaTest : public CudaTest {
  protected:
-  // What a launch finds that reads ahead behind `between`, in front of which another writes 1 late.
+  // Returns the value that a launch reads before it waits for its inputs. It runs behind
+  // `between`, in front of which another launch writes 1 late.
   float seen_behind(std::string_view op, const BoundLaunch& between) {
     const TensorView words = allocate({3});
     auto* const floats = words.as<float>();
@@ -41,7 +42,8 @@ TEST_F(StepStartCudaTest, NoLaunchBehindTheFirstStartsBeforeAllOfTheLastStepHasE
       bind("embedding",
            {.inputs = {{"ids", rows}, {"table", table}, {"fill", zero}}, .outputs = {{"x", out}}});
   EXPECT_EQ(seen_behind("embedding", embedding), 1.0F);
-  // Behind a launch from the midst of a step the same read comes too early, so that it shows.
+  // A read behind a launch from the middle of a step comes too early and finds 0, so this test
+  // does see early reads.
   const BoundLaunch gather =
       bind("gather_rows", {.inputs = {{"x", table}, {"rows", rows}}, .outputs = {{"y", out}}});
   EXPECT_EQ(seen_behind("gather_rows", gather), 0.0F);
