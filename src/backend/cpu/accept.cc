@@ -1,4 +1,5 @@
-// Drafts that are accepted by rejection sampling: drawing one, and deciding on it.
+// Draws drafts from a draft model's distribution (sample_draft), and accepts or replaces drafts by
+// rejection sampling (accept).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,8 +14,8 @@
 namespace encore::cpu {
 namespace {
 
-// Draws a token by its weight, with the noise of that place and purpose; -1 where no token has any.
-// Uses Buffer::kThird.
+// Draws a token by its weight, with the noise for `kv_len` and `purpose`. Returns -1 where every
+// weight is zero. Uses Buffer::kThird.
 int32_t draw(const float* weights, int64_t n, int64_t seed, int32_t kv_len,
              random::Purpose purpose) {
   const int64_t num_blocks = div_up(n, 4);
@@ -53,7 +54,7 @@ void sample_draft(Pool& pool, const KernelArgs& args) {
   });
 }
 
-// The operands of `accept`, as in ops.cc.
+// The operands of accept, which ops.cc describes.
 struct Accept {
   explicit Accept(const KernelArgs& args)
       : given(args.inputs["logits"]),
@@ -65,12 +66,12 @@ struct Accept {
         logits_rows(args.inputs["logits_rows"].as<int32_t>()),
         rows_each(rows_of_each(args)) {}
 
-  // The draft behind row l; -1: none.
+  // Returns the draft that follows row l, or -1 if there is none.
   [[nodiscard]] int32_t draft_behind(int64_t l) const {
     const bool is_last = (l + 1) % rows_each == 0;
     return is_last || kv_lens[l + 1] == 0 ? -1 : ids[logits_rows[l + 1]];
   }
-  // The token in the place of that draft: it, or another one.
+  // Returns the token that takes the draft's place: the draft, or another token.
   [[nodiscard]] int32_t decide(int64_t l, int32_t draft, const float* logits,
                                const SamplingParams& params) const {
     const int64_t vocabulary = given.row_elements();
@@ -88,7 +89,8 @@ struct Accept {
     const int32_t other = draw(p, vocabulary, params.seed, kv_lens[l], random::Purpose::kResample);
     return other < 0 ? draft : other;
   }
-  // The distribution that the draft behind row l was drawn from; null: it is no draft model's.
+  // Returns the distribution from which the draft behind row l was drawn. Null if no draft model
+  // drew it.
   [[nodiscard]] const float* draft_row(int64_t l) const {
     if (draft_probs == nullptr) return nullptr;
     const int64_t place = l % rows_each;
@@ -117,7 +119,7 @@ void accept(Pool& pool, const KernelArgs& args) {
       if (a.kv_lens[l] == 0 || draft < 0) continue;
       const SamplingRow& row = a.sampling[l / a.rows_each];
       const float* const logits = (row.adjusts(a.kv_lens[l]) ? a.adjusted : a.given).row<float>(l);
-      // `sample` has chosen a token that is not drawn.
+      // Where a token is certain, none is drawn, and `sample` has chosen it already.
       if (certain_token(logits, a.given.row_elements(), row.params)) continue;
       decided[l] = a.decide(l, draft, logits, row.params);
     }

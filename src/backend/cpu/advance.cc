@@ -1,4 +1,5 @@
-// The end of a step: tokens published, inputs moved on.
+// Kernels at the ends of a step: advance publishes the step's tokens and turns its inputs into
+// those of the next step, and write_inputs writes the inputs that the host gives.
 #include "backend/advance.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
-// The operands, as in ops.cc; a sequence has `num_each` rows of logits.
+// The operands of advance, which ops.cc describes. A sequence has `num_each` rows of logits.
 struct Advance {
   explicit Advance(const KernelArgs& args)
       : page_table(args.inputs["page_table"]),
@@ -40,17 +41,17 @@ struct Advance {
     step = static_cast<uint32_t>(ints("step_clock")[0]);
   }
 
-  // Does row b's sequence end with a token that makes it `length` long?
+  // Returns whether row b's sequence ends with `token`, which makes it `length` long.
   [[nodiscard]] bool ends(int64_t b, int32_t token, int64_t length) const {
     const int32_t* const stops = stop_tokens.row<int32_t>(b);
     const int32_t* const stops_end = stops + stop_tokens.shape[1];
     return advance_op::ends(std::find(stops, stops_end, token) != stops_end, length, max_lens[b]);
   }
-  // The length of row b's sequence with its first token of the step.
+  // Returns the length of row b's sequence in front of the first token that the step chose for it.
   [[nodiscard]] int64_t first_length(int64_t b) const {
     return lengths == nullptr ? kv_lens[b] : lengths[b * num_each];
   }
-  // Is draft j = 1, 2, ... of row b right?
+  // Returns whether draft j = 1, 2, ... of row b is right.
   [[nodiscard]] bool is_right(int64_t b, int64_t j) const {
     const int64_t first = b * num_each;
     const bool is_equal = ids[logits_rows[first + j]] == next[first + j - 1];
@@ -58,7 +59,7 @@ struct Advance {
     return j <= acceptance->shape[0] &&
            forced_draw(step, static_cast<uint32_t>(b)) < acceptance->as<float>()[j - 1];
   }
-  // How many of row b's tokens count.
+  // Returns how many of the tokens chosen for row b count.
   [[nodiscard]] int64_t span(int64_t b) const {
     const int64_t first = b * num_each;
     int64_t count = 1;
@@ -67,15 +68,15 @@ struct Advance {
       ++count;
     return count;
   }
-  // Counts the tokens of row b's span, where the choice of later ones goes by that.
+  // Counts the tokens of row b's span, where penalties need the counts.
   void count_tokens(int64_t b, int64_t count) const {
     if (token_counts == nullptr || sampling[b].state < 0 || first_length(b) == 0) return;
     auto* const counts = token_counts->row<int32_t>(sampling[b].state);
     for (int64_t j = 0; j < count; ++j)
       ++counts[next[b * num_each + j]];
   }
-  // Row b goes on with the last token of a span, unless that is the last of the sequence or a token
-  // behind it has no page. Returns whether it does.
+  // Moves row b on with the last token of a span, unless that token ends the sequence or a token
+  // behind it has no page. Returns whether the row goes on.
   bool move_on(int64_t b, int64_t count) const {
     const int32_t token = next[b * num_each + count - 1];
     const int64_t length = first_length(b) + count;
@@ -94,7 +95,8 @@ struct Advance {
     std::fill_n(slots + b * num_each, num_each, -1);
     if (window_slots != nullptr) std::fill_n(window_slots + b * num_each, num_each, -1);
   }
-  // Gives row b's tokens their places from position `first` on. False where one has no page.
+  // Gives row b's tokens their places from position `first` on. Returns false where a token has no
+  // page.
   [[nodiscard]] bool place(int64_t b, int64_t first) const {
     for (int64_t j = 0; j < num_each; ++j) {
       const int64_t position = first + j;
@@ -111,7 +113,7 @@ struct Advance {
     }
     return true;
   }
-  // The slot of a position by a table of pages; nothing where it has no page there.
+  // Returns the slot of a position in row b's pages of `table`, or nothing where it has no page.
   [[nodiscard]] std::optional<int32_t> slot_of(const TensorView& table, int64_t b,
                                                int64_t position) const {
     const int64_t entry = position / page_size;
@@ -128,9 +130,10 @@ struct Advance {
   const int32_t* max_lens = nullptr;
   const int32_t* lengths = nullptr;
   const int32_t* logits_rows = nullptr;
-  const TensorView* token_counts = nullptr;  // null: `sample` counts
+  const TensorView* token_counts = nullptr;  // null: `sample` counts the tokens
   const SamplingRow* sampling = nullptr;
-  const TensorView* acceptance = nullptr;  // null: drafts are right where they are equal
+  // Null: a draft is right where it equals the chosen token.
+  const TensorView* acceptance = nullptr;
   uint32_t step = 0;
   int32_t* ids = nullptr;
   int32_t* positions = nullptr;

@@ -1,7 +1,7 @@
 // Attention over a paged KV cache, for uniform and mixed steps alike.
 //
 // One task is one KV head and a few query tokens of one sequence, with all query heads that share
-// the KV head. It walks the sequence's pages in order with a running maximum (Milakov and
+// the KV head. A task walks the sequence's pages in order with a running maximum (Milakov and
 // Gimelshein, "Online normalizer calculation for softmax", 2018), one page at a time, so a row's
 // bits depend on its own length and the page size alone.
 #include <algorithm>
@@ -48,13 +48,13 @@ struct Attention {
   int64_t num_sequences;
   const int32_t* query_starts;
   const TensorView& y;
-  const TensorView* sinks;  // null: none
+  const TensorView* sinks;  // null: the model has no sinks
   float scale;
   int64_t window = std::numeric_limits<int64_t>::max();
-  float softcap = 0;  // 0: none
+  float softcap = 0;  // 0: scores are not capped
 };
 
-// Query rows [first, last) of one sequence; row r sees the first r + seen_offset + 1 tokens.
+// Query rows [first, last) of one sequence. Row r sees the first r + seen_offset + 1 tokens.
 struct Task {
   int64_t sequence = 0;
   int64_t first = 0;
@@ -62,12 +62,12 @@ struct Task {
   int64_t seen_offset = 0;
 };
 
-// The number of tokens that a row sees.
+// Returns one past the last token that a row sees.
 int64_t num_seen(const Task& task, int64_t row) {
   return std::max<int64_t>(0, row + task.seen_offset + 1);
 }
 
-// The first token that a row sees.
+// Returns the first token that a row sees.
 int64_t first_seen(const Attention& a, const Task& task, int64_t row) {
   return std::max<int64_t>(0, num_seen(task, row) - a.window);
 }
@@ -78,8 +78,8 @@ void zero_rows(const TensorView& y, int64_t first, int64_t last) {
   }
 }
 
-// Cuts the step into tasks. In a uniform step, of `q` tokens for each sequence and not 0, rows
-// without tokens to attend to become zero here.
+// Cuts the step into tasks. In a uniform step, which has `q` tokens per sequence, it also writes
+// zeros to rows that have no tokens to attend to. In a mixed step, `q` is 0.
 std::vector<Task> make_tasks(const Attention& a, int q) {
   std::vector<Task> tasks;
   const int64_t num_rows = a.q.shape[0];
@@ -102,7 +102,7 @@ std::vector<Task> make_tasks(const Attention& a, int q) {
   return tasks;
 }
 
-// The working memory of one task: `rows` query rows (tokens times heads of the group).
+// The working memory of one task, which has `rows` query rows (tokens times heads of the group).
 struct State {
   State(int64_t rows, int64_t head_size, int64_t page_size)
       : query(thread_buffer(Buffer::kFirst, rows * head_size)),
@@ -127,7 +127,7 @@ void load_page(const TensorView& cache, int64_t page, int64_t head, int64_t num_
               num_slots * cache.shape[3], to);
 }
 
-// Scores of one row and one page become weights; what was summed before is scaled to the new
+// Turns the scores of one row and one page into weights, and scales earlier sums to the new
 // maximum.
 void weigh_row(const State& state, int64_t row, int64_t num_slots, float* scores,
                int64_t head_size) {
@@ -150,7 +150,7 @@ void cap(const Attention& a, float* scores, int64_t n) {
     scores[i] = a.softcap * std::tanh(scores[i] / a.softcap);
 }
 
-// Adds one page, whose first token is `start`, to every row of the task that sees any of it.
+// Adds one page, whose first token is `start`, to every row of the task that sees a token of it.
 void attend_page(const Attention& a, const Task& task, int64_t head, int64_t start,
                  const State& state) {
   const int64_t group = a.group();
@@ -159,8 +159,8 @@ void attend_page(const Attention& a, const Task& task, int64_t head, int64_t sta
   const int64_t entry = start / page_size;
   const int64_t page = std::clamp<int64_t>(a.page_table.row<int32_t>(task.sequence)[entry], 0,
                                            a.k_cache.shape[0] - 1);
-  // A later row sees more: the last row decides where reading ends, the first that sees anything
-  // where it begins.
+  // A later row sees more tokens. So the last row decides where reading ends, and the first row
+  // that sees any token decides where it begins.
   const int64_t most = std::min(page_size, num_seen(task, task.last - 1) - start);
   int64_t first = task.first;
   while (num_seen(task, first) <= start)
@@ -205,7 +205,8 @@ void attend_page(const Attention& a, const Task& task, int64_t head, int64_t sta
 void run_task(const Attention& a, const Task& task, int64_t head) {
   const int64_t group = a.group();
   const int64_t head_size = a.head_size();
-  const int64_t width = group * head_size;  // of one token's query heads that share this KV head
+  // Elements of one token's query heads that share this KV head.
+  const int64_t width = group * head_size;
   const int64_t rows = (task.last - task.first) * group;
   const State state(rows, head_size, a.page_size());
 
@@ -219,7 +220,7 @@ void run_task(const Attention& a, const Task& task, int64_t head) {
   std::fill_n(state.maximum, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.total, rows, 0.0F);
   if (a.sinks != nullptr) {
-    // A sink is a key without a value, which every row sees first.
+    // A sink acts as a key without a value that every row sees first.
     for (int64_t r = 0; r < rows; r += group)
       simd().load(row_bytes(*a.sinks, 0, head * group), a.sinks->dtype, group, state.maximum + r);
     std::fill_n(state.total, rows, 1.0F);
@@ -247,7 +248,8 @@ void attention(Pool& pool, const KernelArgs& args) {
   const Attention a(args);
   const std::vector<Task> tasks = make_tasks(a, args.step.q.value_or(0));
   const auto num_tasks = static_cast<int64_t>(tasks.size());
-  // The longest sequences' last tasks take longest; pieces of one task keep threads evenly loaded.
+  // The last tasks of the longest sequences take longest. Each piece of the loop is one task, which
+  // keeps the threads evenly loaded.
   pool.parallel_for(num_tasks * a.num_kv_heads(), 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       run_task(a, tasks[static_cast<size_t>(i / a.num_kv_heads())], i % a.num_kv_heads());

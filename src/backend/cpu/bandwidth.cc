@@ -1,5 +1,5 @@
-// Measures how fast the CPU device reads memory (all its threads add up one large buffer) and
-// multiplies.
+// Measures how fast the CPU device reads memory (all its threads add up one large buffer), and how
+// fast it multiplies.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,7 +15,8 @@ namespace encore::cpu {
 namespace {
 
 constexpr int64_t kBufferBytes = int64_t{1} << 30;
-constexpr int64_t kThreadBytes = int64_t{1} << 27;  // several times a core's share of the caches
+// Bytes per thread: several times a core's share of the caches.
+constexpr int64_t kThreadBytes = int64_t{1} << 27;
 constexpr int64_t kPieceBytes = int64_t{1} << 16;
 constexpr int64_t kRepeats = 5;
 constexpr int64_t kMostRepeats = 50;
@@ -42,7 +43,7 @@ double CpuDevice::read_bandwidth(int64_t bytes) {
     std::memset(buffer.data() + first * kPieceBytes, 1, (last - first) * kPieceBytes);
   });
   double best_seconds = 0;
-  std::atomic<uint64_t> total = 0;  // keeps the reads
+  std::atomic<uint64_t> total = 0;  // keeps the compiler from removing the reads
   const int64_t repeats = std::clamp<int64_t>(kBufferBytes / wanted, kRepeats, kMostRepeats);
   for (int64_t i = 0; i < repeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -58,7 +59,7 @@ double CpuDevice::read_bandwidth(int64_t bytes) {
 }
 
 double CpuDevice::flops_per_s() {
-  // Rows of x and w: 48 kB in all.
+  // The rows of x and w take 48 kB in all.
   constexpr int64_t kRows = 8;
   constexpr int64_t kColumns = 768;
   constexpr int kProducts = 400;

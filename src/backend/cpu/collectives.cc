@@ -1,5 +1,6 @@
-// all_reduce, alone or with a norm behind it, all_gather and gather_logits: every rank's thread runs its own launch, gives what it has to the
-// communicator, and reads what all have given. A device that is alone copies.
+// Kernels of all_reduce (alone or with a norm behind it), all_gather and gather_logits. Every
+// rank's thread runs its own launch, gives its data to the communicator, and reads the data of all
+// ranks. A device without other ranks copies.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -22,7 +23,8 @@ int64_t row_size(const TensorView& rows) {
   return rows.row_elements() * size_of(rows.dtype);
 }
 
-// Row r of the outputs of rank `own` from row r of all ranks' x, which lie in the order of the ranks.
+// Computes row r of the outputs of rank `own` from row r of x of all ranks. `all` has x of each
+// rank in the order of the ranks.
 using Combine = void (*)(std::span<const Bytes> all, int own, int64_t r, const KernelArgs& args);
 
 void add_rows(std::span<const Bytes> all, int64_t r, const TensorView& x, const TensorView& y) {
@@ -45,7 +47,8 @@ void add_rows(std::span<const Bytes> all, int64_t r, const TensorView& x, const 
   }
 }
 
-// The sum, the addition of the residual and the norm, each rounded as by an op of its own.
+// Computes the sum, the addition of the residual and the norm. Each result is rounded as if an op
+// of its own had computed it.
 void add_and_normalize_row(std::span<const Bytes> all, int /*own*/, int64_t r,
                            const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
@@ -82,7 +85,8 @@ void gather_row(std::span<const Bytes> all, int own, int64_t r, const KernelArgs
   }
 }
 
-// Gathers all ranks' columns of the rows of which the choice needs them, and copies the own ones of the others.
+// Gathers the columns of all ranks for the rows whose choice needs them. For all other rows, it
+// copies the rank's own columns.
 void meet_for_logits(CpuDevice& device, const std::string& what, const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   const TensorView& logits = args.outputs["logits"];
@@ -123,7 +127,7 @@ void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Co
   const TensorView& x = args.inputs["x"];
   const int64_t size = row_size(x);
   const int64_t num_rows = x.num_rows();
-  // A rank says behind its rows until which step a burst runs; the word of rank 0 counts.
+  // A rank writes, behind its rows, the step up to which a burst runs; the word of rank 0 counts.
   const TensorView* const marks = args.inputs.find("ring_marks");
   const int64_t behind_rows = num_rows * size;
   const int64_t bytes = behind_rows + (marks != nullptr ? size_of(DType::kI32) : 0);

@@ -10,7 +10,7 @@
 namespace encore {
 namespace {
 
-// The devices of all ranks of a group.
+// Returns the devices of all ranks of a group.
 std::vector<Device*> ranks_of(Device& first) {
   std::vector<Device*> ranks{&first};
   for (const auto& peer : first.peers())
@@ -18,7 +18,8 @@ std::vector<Device*> ranks_of(Device& first) {
   return ranks;
 }
 
-// Runs one launch on every rank, each on a thread of its own: `columns` floats of y on each.
+// Runs one launch on every rank, each on its own thread, and returns `columns` floats of y of each
+// rank.
 std::vector<std::vector<float>> run_on_ranks(Device& first, std::string_view op,
                                              std::vector<std::vector<float>> x, int64_t rows,
                                              const ir::Attrs& attrs, bool in_place = false) {
@@ -51,7 +52,7 @@ const ir::Attrs kOf{{"of", std::string("layer 5")}};
 
 TEST(AllReduce, AddsInTheOrderOfTheRanks) {
   const auto device = create_cpu_device({.num_threads = 3, .num_ranks = 3});
-  // In any other order, the small number is lost, or the sum is not 1.
+  // In any other order of additions, the small number is lost, or the sum is not 1.
   const std::vector<std::vector<float>> x{{1e8F, 3}, {-1e8F, 4}, {1, 5}};
   for (const bool in_place : {false, true}) {
     for (const auto& y : run_on_ranks(*device, "all_reduce", x, 1, kOf, in_place))

@@ -79,7 +79,7 @@ void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t s
   ENCORE_CHECK(tensor.is_dense() && (is_float(tensor.dtype) || tensor.dtype == DType::kFP8),
                "fill_random needs a dense float tensor");
   const auto run = [this, tensor, seed, stddev, at] {
-    constexpr int64_t kBlocks = 256;  // of four numbers, made at a time
+    constexpr int64_t kBlocks = 256;  // blocks of four numbers that are made at a time
     const Shape& shape = tensor.shape;
     const int64_t columns = shape.rank() == 0 ? 1 : shape[shape.rank() - 1];
     if (columns == 0) return;
@@ -97,7 +97,7 @@ void CpuDevice::fill_random(Stream& stream, const TensorView& tensor, uint64_t s
                            numbers.data());
             for (float& number : numbers)
               number *= stddev;
-            // The first block may begin in front of the part, and the last end behind it.
+            // The first block may begin before the part, and the last block may end behind it.
             const int64_t begin = 4 * (first_block + block) - at.column;
             const int64_t own = std::max<int64_t>(0, begin);
             simd().store(numbers.data() + (own - begin), std::min(begin + 4 * count, columns) - own,

@@ -1,4 +1,4 @@
-// The CPU as a device.
+// Declares the CPU as a device.
 #pragma once
 
 #include "backend/cpu/pool.h"
@@ -8,10 +8,12 @@
 
 namespace encore::cpu {
 
-// Threads: as Device. Kernels of all streams share one pool and take turns on it.
+// The CPU as a device. Threads: as Device says. Kernels of all streams share one pool and take
+// turns on it.
 class CpuDevice : public Device {
  public:
-  // `options.num_threads` are its own. `communicator`: null where it is alone.
+  // Creates the device of one rank. `options.num_threads` counts the threads of this rank alone.
+  // `communicator` is null where there is no other rank.
   explicit CpuDevice(const CpuOptions& options, Rank rank = {},
                      std::shared_ptr<Communicator> communicator = nullptr);
 
@@ -28,13 +30,15 @@ class CpuDevice : public Device {
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
                    const MatrixPlace& at) override;
   double read_bandwidth() override;
-  // The bandwidth of reading `bytes` bytes again and again: what fits the caches is read from them.
+  // Measures the bandwidth of reading `bytes` bytes again and again. Bytes that fit the caches are
+  // read from the caches.
   double read_bandwidth(int64_t bytes);
-  // The operations per second of all threads together, on numbers that lie in their caches: the
-  // most that a product of matrices can reach.
+  // Measures the operations per second of all threads together, on numbers that lie in their
+  // caches. No product of matrices can be faster.
   double flops_per_s();
   [[nodiscard]] Tuner& tuner() override { return tuner_; }
-  // A tracer. On a device that shuffles, it sees only replays and launches that run at once.
+  // Creates a tracer. On a device that shuffles launches, it sees only replays and launches that
+  // run at once.
   std::unique_ptr<Tracer> create_tracer(TraceDetail detail) override;
 
   [[nodiscard]] Rank rank() const override { return rank_; }
@@ -45,7 +49,7 @@ class CpuDevice : public Device {
   void add_peer(std::shared_ptr<Device> peer) { peers_.push_back(std::move(peer)); }
 
   [[nodiscard]] Pool& pool() { return pool_; }
-  // A launch has run: ranks that wait for this one wait on.
+  // Says that a launch has run, so that ranks that wait for this rank keep waiting.
   void beat() const {
     if (communicator_) communicator_->beat(rank_.index);
   }

@@ -10,7 +10,7 @@
 namespace encore::cpu {
 namespace {
 
-// A token that may be kept. Tokens with the smallest keys are kept.
+// A token that may be kept. The tokens with the smallest keys are kept.
 struct Candidate {
   float key;
   float likelihood;  // exp(z)
@@ -22,7 +22,8 @@ double sum_of_likelihoods(std::span<const Candidate> candidates) {
       [](double sum, const Candidate& candidate) { return sum + candidate.likelihood; });
 }
 
-// The tokens of at least that z, with -z for their keys, in Buffer::kSecond.
+// Returns the tokens whose z is at least `least`, with -z as their keys. They lie in
+// Buffer::kSecond.
 std::span<Candidate> candidates_from(const float* z, int64_t n, float least) {
   auto* const first = reinterpret_cast<Candidate*>(thread_buffer(Buffer::kSecond, 2 * n));
   Candidate* end = first;
@@ -42,12 +43,12 @@ std::span<Candidate> candidates_from(const float* z, int64_t n, float least) {
   return {first, end};
 }
 
-// The largest key among the fewest candidates of smallest keys whose likelihoods reach that share of
-// the sum of all. Reorders the candidates.
+// Returns the largest key in the shortest list of candidates with the smallest keys whose
+// likelihoods add up to `share` of the sum of all. Reorders the candidates.
 float key_reaching(std::span<Candidate> candidates, float share) {
   const auto is_before = [](const Candidate& a, const Candidate& b) { return a.key < b.key; };
   const double target = sum_of_likelihoods(candidates) * std::max(0.0F, share);
-  // Sorting a few candidates usually suffices; when their sum falls short, sort more.
+  // It is usually enough to sort a few candidates. Where their sum is too small, more are sorted.
   for (size_t num_sorted = std::min<size_t>(256, candidates.size());;
        num_sorted = std::min(num_sorted * 16, candidates.size())) {
     const std::span<Candidate> first = candidates.first(num_sorted);
@@ -65,8 +66,8 @@ float key_reaching(std::span<Candidate> candidates, float share) {
   }
 }
 
-// Keeps, of the tokens kept so far, those whose z is nearest to the expected one: their distance is
-// that of -log p from the entropy.
+// Keeps, among the tokens kept so far, those whose z is nearest to the expected z. A token's
+// difference from it equals the difference of its -log p from the entropy.
 void keep_typical(const float* z, int64_t n, float typical_p, Kept& kept) {
   const std::span<Candidate> candidates = candidates_from(z, n, kept.least);
   double moment = 0;
@@ -78,7 +79,7 @@ void keep_typical(const float* z, int64_t n, float typical_p, Kept& kept) {
   kept.reach = key_reaching(candidates, typical_p);
 }
 
-// `z` has -infinity where the logit is not a number.
+// Returns the values of z that are kept. `z` has -infinity where the logit is not a number.
 Kept find_kept(const float* z, int64_t n, const SamplingParams& params) {
   Kept kept;
   if (params.has_top_k(n)) kept.least = kth_largest(z, n, params.top_k);
@@ -117,7 +118,7 @@ std::optional<int32_t> certain_token(const float* logits, int64_t n, const Sampl
 void scale(const float* logits, int64_t n, float largest, float temperature, float* z) {
   for (int64_t i = 0; i < n; ++i) {
     const float scaled = (logits[i] - largest) / temperature;
-    z[i] = scaled <= 0 ? scaled : kLowest;  // NaN to -infinity
+    z[i] = scaled <= 0 ? scaled : kLowest;  // NaN becomes -infinity
   }
 }
 

@@ -1,8 +1,9 @@
-// The distribution that a row of logits and the parameters of its sequence give.
+// Computes the distribution over tokens that a row of logits and the sampling parameters of its
+// sequence define.
 //
 // The scale of a row is z = (logit - largest logit) / temperature, so that p is exp(z) over its
-// sum, the largest p belongs to z = 0, and nothing overflows. Each parameter that says which tokens
-// are kept bounds z further.
+// sum, the largest p belongs to z = 0, and nothing overflows. Each parameter that limits which
+// tokens are kept limits z further.
 #pragma once
 
 #include <cmath>
@@ -16,34 +17,36 @@ namespace encore::cpu {
 
 inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// The values of z that are kept: those of at least `least` and within `reach` of the center.
+// The values of z that are kept: those that are at least `least` and differ by at most `reach` from
+// the center.
 struct Kept {
   float least = kLowest;
   float center = 0;
-  float reach = std::numeric_limits<float>::infinity();  // to both sides of the center
+  // Largest difference from the center that is kept.
+  float reach = std::numeric_limits<float>::infinity();
 
   [[nodiscard]] bool has(float z) const { return z >= least && std::abs(z - center) <= reach; }
 };
 
-// The first token of the largest logit; 0 where no logit is a number.
+// Returns the first token of the largest logit, or 0 where no logit is a number.
 int32_t likeliest_token(const float* logits, int64_t n);
-// Is the likeliest token the row's? It is at temperature 0, and where there is nothing to choose by, as no logit
-// is a number or one is infinite. `largest`: of all logits of the row.
+// Returns whether the likeliest token is the row's token. It is at temperature 0, where no logit is
+// a number, and where the largest logit is infinite. `largest` is the largest logit of the row.
 bool takes_likeliest(const SamplingParams& params, float largest);
-// The token of a row that takes the likeliest one. Absent where one is drawn.
+// Returns the likeliest token if the row takes it, or nothing if a token is drawn.
 std::optional<int32_t> certain_token(const float* logits, int64_t n, const SamplingParams& params);
 
-// The k-th largest of n numbers. Uses Buffer::kSecond.
+// Returns the k-th largest of n numbers. Uses Buffer::kSecond.
 float kth_largest(const float* z, int64_t n, int32_t k);
-// Writes the scale of some logits of a row, of which `largest` is the largest of all: -infinity where the logit is
-// not a number.
+// Writes z for some logits of a row whose largest logit is `largest`, and -infinity for logits that
+// are not a number.
 void scale(const float* logits, int64_t n, float largest, float temperature, float* z);
-// Writes the scale of a row for which a token is drawn, -infinity where the logit is not a number, and
-// returns which of it is kept. Uses Buffer::kSecond.
+// Writes z for a row for which a token is drawn, and -infinity for logits that are not a number.
+// Returns the values of z that are kept. Uses Buffer::kSecond.
 Kept scale_logits(const float* logits, int64_t n, const SamplingParams& params, float* z);
 
-// Writes the probability by which each token of a row is chosen; one token has all of it where none is
-// drawn. Uses Buffer::kSecond.
+// Writes the probability with which each token of a row is chosen. Where no token is drawn, the
+// row's token has probability 1. Uses Buffer::kSecond.
 void write_probabilities(const float* logits, int64_t n, const SamplingParams& params, float* p);
 
 }  // namespace encore::cpu

@@ -1,4 +1,5 @@
-// The drafts of a draft model: where they begin in a step, and one more of each sequence.
+// Kernels for the drafts of a draft model: begin_drafts sets where the drafts of a step begin, and
+// extend_drafts adds one draft to each sequence.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -16,7 +17,7 @@ int32_t* integers(const Views& views, std::string_view name) {
   return views[name].as<int32_t>();
 }
 
-// The operands of begin_drafts, as in ops.cc.
+// The operands of begin_drafts, which ops.cc describes.
 struct BeginDrafts {
   explicit BeginDrafts(const KernelArgs& args)
       : sampling(args.inputs["sampling"].as<SamplingRow>()),
@@ -61,7 +62,7 @@ struct BeginDrafts {
       lengths[l] = is_chosen ? kv_lens[b] - (places.num_drafts - j) : 0;
     }
   }
-  // The token that a sequence's first draft follows.
+  // Gives a sequence the token that its first draft follows, or -1 where it takes no drafts.
   void give_last(int64_t b, const DraftPlaces& places, bool guesses) const {
     const int32_t row = places.known_row;
     last_ids[b] = guesses ? ids[row] : -1;
@@ -70,7 +71,8 @@ struct BeginDrafts {
     if (window_slots != nullptr) last_window_slots[b] = guesses ? window_slots[row] : -1;
     last_lens[b] = guesses ? kv_lens[b] - places.num_drafts : 0;
   }
-  // The draft model reads none of the rows from `first` to `last` as a part of a prompt.
+  // Excludes the rows from `first` to `last` from those that the draft model reads as part of a
+  // prompt.
   void leave_unread(int64_t b, int32_t first, int32_t last) const {
     std::fill(read_ids + first, read_ids + last + 1, -1);
     std::fill(read_positions + first, read_positions + last + 1, 0);
@@ -103,9 +105,9 @@ struct BeginDrafts {
   const SamplingRow* sampling;
   int64_t num_tokens;
   int64_t num_sequences;
-  int32_t num_logits;  // of a sequence
+  int32_t num_logits;  // rows of logits of a sequence
   bool is_uniform;
-  bool guesses;  // some sequences may
+  bool guesses;  // some sequences may get drafts
   bool reads;    // some sequences may have tokens that the draft model only reads
   int32_t* positions = nullptr;
   int32_t* slots = nullptr;
@@ -122,7 +124,7 @@ struct BeginDrafts {
   int32_t* read_positions = nullptr;
   int32_t* read_slots = nullptr;
   int32_t* read_lens = nullptr;
-  // Null, unless the draft model has pages of windows.
+  // The window slots are null unless the draft model has pages of windows.
   int32_t* window_slots = nullptr;
   int32_t* last_window_slots = nullptr;
   int32_t* read_window_slots = nullptr;

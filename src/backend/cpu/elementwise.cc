@@ -1,4 +1,4 @@
-// Ops that treat every element alike: add, mul, silu, silu_mul, gelu_tanh, softcap.
+// Ops that compute every element in the same way: add, mul, silu, silu_mul, gelu_tanh, softcap.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -24,7 +24,8 @@ namespace {
 constexpr int64_t kChunk = kMaxSilu;  // elements widened at a time
 using Chunk = std::array<float, kChunk>;
 
-// y = f(a, b) chunk by chunk; f works in place on a. `b` may be null: f then sees garbage.
+// Computes y = f(a, b) chunk by chunk; f works in place on a. Where `b` is null, f gets unspecified
+// values for b and must not use them.
 template <typename F>
 void for_each_chunk(Pool& pool, const TensorView& a, const TensorView* b, const TensorView& y,
                     const F& f) {

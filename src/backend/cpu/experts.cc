@@ -1,8 +1,9 @@
-// Feed-forward by experts: route, expert_mlp.
+// Kernels of the feed-forward by experts: route and expert_mlp.
 //
-// Rows are sorted by expert, so the weights of an expert are read once for all its rows, and those of
-// an expert that no row chose are not read. A row's products are added by dot_products alone, in an
-// order that knows nothing of the other rows, and its experts in the order of its own list.
+// Rows are sorted by expert, so the weights of an expert are read once for all its rows, and the
+// weights of an expert that no row chose are not read. dot_products alone adds a row's products, in
+// an order that does not depend on other rows. A row's experts are added in the order of the row's
+// own list.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -27,15 +28,16 @@ constexpr int64_t kRoutedRowsPerPiece = 16;
 
 constexpr float kLargestNumber = std::numeric_limits<float>::max();
 
-// A NaN is not above the least number.
+// Clamps a value to finite numbers. A NaN becomes the least number.
 float clamped(float value) {
   return value > -kLargestNumber ? std::min(value, kLargestNumber) : -kLargestNumber;
 }
 
-// Experts of groups that are not among the best fall below all others.
+// Sets the scores of experts below all others where their group is not among the best groups.
 void drop_groups(const RoutingRule& rule, float* choices) {
   const int size = rule.num_experts / rule.groups;
-  std::vector<std::pair<float, int>> groups;  // minus their two best together
+  // Minus the sum of the group's two best scores, and the group.
+  std::vector<std::pair<float, int>> groups;
   for (int group = 0; group < rule.groups; ++group) {
     float best = -std::numeric_limits<float>::infinity();
     float second = best;
@@ -50,7 +52,7 @@ void drop_groups(const RoutingRule& rule, float* choices) {
     std::fill_n(choices + group->second * size, size, -std::numeric_limits<float>::infinity());
 }
 
-// Draws experts in the place of those that the row chose. `taken` has a number for each expert.
+// Replaces the experts that the row chose by drawn ones. `taken` has one number for each expert.
 void draw_experts(const RoutingRule& rule, int64_t row, float* taken, int32_t* chosen,
                   float* weights) {
   std::fill_n(taken, rule.num_experts, 0.0F);
@@ -141,8 +143,8 @@ void count_experts(Pool& /*pool*/, const KernelArgs& args) {
   if (any) steps = count_after(steps, 1);
 }
 
-// The matrices of all experts, [E,O,I], which are one below the other `num_sets` matrices of as many
-// rows. Codes have scales.
+// The matrices [E,O,I] of all experts. Each expert has `num_sets` matrices of equally many rows,
+// one below the other. Weights that are codes have scales.
 struct ExpertMatrices {
   const TensorView& weight;
   const TensorView* scale;
@@ -160,7 +162,7 @@ struct ExpertMatrices {
     return weight.as<std::byte>() +
            (expert * weight.shape[1] + set * set_rows() + out) * columns() * size_of(weight.dtype);
   }
-  // The scales of a row: one, or one for each block of columns.
+  // Returns the scales of a row: one scale, or one for each block of columns.
   [[nodiscard]] const float* scales(int64_t expert, int64_t set, int64_t out) const {
     const int64_t rows_per_scale = has_block_scales() ? kScaleBlock : 1;
     const int64_t scale_rows = div_up(set_rows(), rows_per_scale);
@@ -170,8 +172,8 @@ struct ExpertMatrices {
   }
 };
 
-// Holds the operands, and the scratch of one part of the rows: pairs of a row and one of its
-// experts, sorted by expert.
+// Holds the operands of expert_mlp, and the scratch for one part of the rows: pairs of a row and
+// one of its experts, sorted by expert. A place is a position in that order.
 struct ExpertMlp {
   const TensorView& x;
   const TensorView& experts;
@@ -179,10 +181,11 @@ struct ExpertMlp {
   ExpertMatrices gate_up;
   ExpertMatrices down;
   const TensorView& y;
-  int32_t* pairs = nullptr;     // [kRowsPerSort * X]: of a sorted place, row * X + k in the part
-  int32_t* places = nullptr;    // the other way round; -1: no expert
+  // [kRowsPerSort * X]: the pair at each place, as row * X + k in the part.
+  int32_t* pairs = nullptr;
+  int32_t* places = nullptr;    // the place of each pair; -1: it has no expert
   int32_t* starts = nullptr;    // [E+1]: first place of each expert
-  float* packed = nullptr;      // [kRowsPerSort * X, widest]: what is multiplied, widened
+  float* packed = nullptr;      // [kRowsPerSort * X, widest]: the widened rows that are multiplied
   float* products = nullptr;    // [kRowsPerSort * X, D]
   std::byte* hidden = nullptr;  // [kRowsPerSort * X, F], of x's dtype
 
@@ -193,7 +196,7 @@ struct ExpertMlp {
   [[nodiscard]] int64_t num_pairs() const { return starts[num_experts()]; }
 };
 
-// Sorts the pairs of rows [row, row + num_rows) by counting.
+// Sorts the pairs of rows [row, row + num_rows) by expert, by counting.
 void sort_by_expert(const ExpertMlp& m, int64_t row, int64_t num_rows) {
   const int64_t top_k = m.top_k();
   const auto is_expert = [&](int32_t id) { return id >= 0 && id < m.num_experts(); };
@@ -216,8 +219,8 @@ void sort_by_expert(const ExpertMlp& m, int64_t row, int64_t num_rows) {
   }
 }
 
-// Computes the products of an expert's widened rows with rows [out, out + count) of a set of its
-// matrices. The products of a row begin 16 floats behind those of the row before.
+// Computes the products of an expert's widened rows with rows [out, out + count) of one of its
+// matrices. In `sums`, the products of each row begin 16 floats behind those of the previous row.
 void expert_products(const ExpertMlp& m, const ExpertMatrices& w, int64_t expert, int64_t set,
                      int64_t out, int64_t count, float* sums) {
   const int64_t stride = padded(w.columns());
@@ -253,7 +256,7 @@ void expert_products(const ExpertMlp& m, const ExpertMatrices& w, int64_t expert
   }
 }
 
-// Calls body(expert, first, count) for 16 outputs at a time of each expert that has rows.
+// Calls body(expert, first, count) for every 16 outputs of each expert that has rows.
 template <typename Body>
 void for_each_output(Pool& pool, const ExpertMlp& m, int64_t num_outputs, const Body& body) {
   std::vector<int32_t> used;
@@ -270,7 +273,7 @@ void for_each_output(Pool& pool, const ExpertMlp& m, int64_t num_outputs, const 
   });
 }
 
-// Widens one row for each sorted place, for products with those matrices.
+// Widens the row of each sorted place, for products with the matrices `w`.
 template <typename Row>
 void pack_places(Pool& pool, const ExpertMlp& m, const ExpertMatrices& w, const Row& row_at) {
   const int64_t num_pairs = m.num_pairs();
@@ -312,7 +315,7 @@ void multiply_down(Pool& pool, const ExpertMlp& m) {
   });
 }
 
-// Adds up what the experts of a row give, in the order in which the row lists them.
+// Adds up the weighted results of each row's experts, in the order in which the row lists them.
 void combine(Pool& pool, const ExpertMlp& m, int64_t row, int64_t num_rows) {
   pool.parallel_for(num_rows, 1, [&](int64_t first, int64_t last) {
     float* sum = thread_buffer(Buffer::kFirst, m.width());
@@ -331,8 +334,8 @@ void combine(Pool& pool, const ExpertMlp& m, int64_t row, int64_t num_rows) {
   });
 }
 
-// Places the parts of the scratch one behind the other. Addresses count from zero where there is no
-// scratch yet, so that bytes() is known before it is allocated.
+// Lays out the parts of the scratch one behind the other. Without scratch, addresses count from
+// zero, so that bytes() is known before the scratch is allocated.
 class ExpertScratch {
  public:
   explicit ExpertScratch(void* start) : start_(reinterpret_cast<uintptr_t>(start)) {}

@@ -13,7 +13,7 @@ namespace encore::cpu {
 BoundLaunch bind_run(Device& device, const KernelArgs& args, std::string_view kernel, Run run) {
   ENCORE_CHECK(device.kind() == DeviceKind::kCpu, "a CPU kernel bound on another device");
   CpuDevice* cpu = &static_cast<CpuDevice&>(device);
-  // Shared by the bound launch and every recording made of it.
+  // The bound launch and every recording made of it share these arguments.
   auto shared = std::make_shared<const KernelArgs>(args);
   return [cpu, shared, kernel, run](Stream& stream, const StepLengths&) {
     enqueue(stream, kernel, [cpu, shared, run] {

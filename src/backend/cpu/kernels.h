@@ -1,8 +1,8 @@
-// The CPU's kernels: one file a family, with its rows of the kernel table; one function a kernel, all
-// dtypes by widening rows to f32.
+// Declares the CPU's kernels. Each file has one family of kernels with its rows of the kernel
+// table, and one function per kernel, which widens rows of any dtype to f32.
 //
-// Every output element is computed whole by one thread, and a row's bits do not depend on the rows
-// beside it nor on how many there are.
+// One thread computes each output element completely, and a row's bits depend neither on the rows
+// beside it nor on their number.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ template <Literal kName, Run kRun>
 BoundLaunch bind(Device& device, const KernelArgs& args) {
   return bind_run(device, args, kName.text, kRun);
 }
-// One row of the table: a kernel of an op, with the optional operands that it knows.
+// Returns one row of the table: a kernel of an op, with the optional operands that it accepts.
 template <Literal kName, Run kRun>
 constexpr Kernel row(std::string_view op, std::array<std::string_view, 8> optional = {}) {
   return {.op = op, .name = kName.text, .bind = bind<kName, kRun>, .optional = optional};
@@ -55,18 +55,19 @@ std::span<const Kernel> collective_kernels();  // collectives.cc: all_reduce, al
 std::span<const Kernel> lookup_drafts_kernels();  // lookup_drafts.cc
 std::span<const Kernel> draft_chain_kernels();    // draft_chain.cc: begin_drafts and others
 
-// Rows of logits of a sequence, of a launch that has any.
+// Returns the number of rows of logits of each sequence, for a launch that has logits.
 inline int64_t rows_of_each(const KernelArgs& args) {
   return args.inputs["logits"].num_rows() /
          std::max<int64_t>(1, args.inputs["sampling"].num_rows());
 }
 
-// The address of a view's row, from element `first` on. The elements are floats.
+// Returns the address of a view's row, from element `first` on. The elements are of a float dtype.
 inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first = 0) {
   return view.as<std::byte>() + (row * view.row_stride + first) * size_of(view.dtype);
 }
 
-// Scratch of the calling thread, at least `count` floats, one buffer per `slot`; grows and stays.
+// Returns scratch memory of the calling thread with room for at least `count` floats. There is one
+// buffer per `slot`, which grows when needed and is never freed.
 enum class Buffer : uint8_t { kFirst, kSecond, kThird, kFourth, kFifth, kCount };
 float* thread_buffer(Buffer slot, int64_t count);
 
@@ -77,10 +78,10 @@ void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, 
 constexpr int64_t kMaxSilu = 512;
 void apply_silu(float* x, int64_t count);
 
-// Normalizes one head, for rope and the fused kernel: x *= scale * weight, with scale = 1 /
-// sqrt(mean(x^2) + eps).
+// Normalizes one head, for rope and for the kernels that fuse it: x *= scale * weight, with scale =
+// 1 / sqrt(mean(x^2) + eps).
 void normalize(float* x, const float* weight, int64_t n, float eps);
-// The weight of a norm in f32, with the attribute `offset` added where there is one.
+// Returns the weight of a norm in f32, plus the attribute `offset` where the norm has it.
 const float* widened_weight(const TensorView& weight, const ir::Attrs& attrs, Buffer slot);
 
 }  // namespace encore::cpu

@@ -16,7 +16,8 @@
 namespace encore {
 namespace {
 
-// The bytes of y = x weight^T on a device of `num_threads` threads, for rows [0, num_rows).
+// Returns the bytes of y = x weight^T from a device of `num_threads` threads, for rows [0,
+// num_rows).
 std::vector<std::byte> linear_bits(int num_threads, int64_t num_rows, DType dtype) {
   constexpr int64_t kIn = 200;
   constexpr int64_t kOut = 333;
@@ -57,13 +58,14 @@ TEST(CpuKernels, GiveARowTheSameBitsAmongAnyNumberOfRows) {
   }
 }
 
-// There is memory behind the pages of the window alone: 33 of 32 tokens, which is 1.03 times its bytes.
+// Only the pages of the window have memory: 33 pages of 32 tokens, which is 1.03 times the window's
+// bytes.
 TEST(CpuKernels, AttentionWithAWindowReadsThePagesOfItsWindowAlone) {
   constexpr int64_t kLength = 8199;
   constexpr int64_t kWindow = 1024;
   constexpr int64_t kPage = 32;
   constexpr int64_t kNumPages = 1000;
-  constexpr int64_t kPages = 257;  // of the sequence
+  constexpr int64_t kPages = 257;  // pages of the sequence
   constexpr int64_t kFirst = (kLength - kWindow) / kPage;
   const auto device = create_cpu_device({.num_threads = 1, .shuffle_seed = {}});
   const auto stream = device->create_stream();
@@ -77,7 +79,7 @@ TEST(CpuKernels, AttentionWithAWindowReadsThePagesOfItsWindowAlone) {
         *stream, TensorView(caches.back()->data(), DType::kF32, {(kPages - kFirst) * kPage, 64}),
         static_cast<uint64_t>(i), 1.0F);
   }
-  std::vector<int32_t> table(kPages, kNumPages - 1);  // without memory
+  std::vector<int32_t> table(kPages, kNumPages - 1);  // a page without memory
   for (int64_t i = kFirst; i < kPages; ++i)
     table[static_cast<size_t>(i)] = static_cast<int32_t>(i - kFirst);
   std::vector<int32_t> starts = {0, 1};
@@ -114,7 +116,7 @@ TEST(CpuDevice, NamesTheShapesThatNoKernelAccepts) {
   EXPECT_NE(message.find("x bf16[3,4]"), std::string::npos) << message;
 }
 
-// A kernel that does not know a scale would compute something else than the op.
+// A kernel that ignored a scale would compute a wrong result.
 TEST(CpuDevice, TakesNoKernelThatDoesNotKnowAnOptionalOperand) {
   const auto device = create_cpu_device();
   KernelTable& table = device->kernels();
@@ -133,7 +135,7 @@ TEST(CpuDevice, TakesNoKernelThatDoesNotKnowAnOptionalOperand) {
   EXPECT_EQ(table.choose("linear", args).name, "linear.scaled");
 }
 
-// A process of its own reads the address, as the fault ends it.
+// A child process reads the address, because the fault ends it.
 TEST(CpuDevice, FaultsOnAddressesThatAreNotMapped) {
   const auto device = create_cpu_device();
   const auto range = device->reserve(1 << 20);
@@ -142,7 +144,7 @@ TEST(CpuDevice, FaultsOnAddressesThatAreNotMapped) {
   range->unmap();
   const pid_t child = fork();
   if (child == 0) {
-    signal(SIGSEGV, SIG_DFL);  // no sanitizer's report
+    signal(SIGSEGV, SIG_DFL);  // without a sanitizer's report
     const volatile std::byte value = *range->data();
     (void)value;
     _exit(0);

@@ -1,8 +1,8 @@
-// y = x weight^T + bias.
+// Computes y = x weight^T + bias.
 //
-// One row of x streams the weights once from memory. Many rows widen 16 rows of the weight at a
-// time and use them for every row of x, from registers in blocks. Both add in the order simd.h
-// gives, also where scales change along the columns.
+// One row of x streams the weights once from memory. With many rows of x, 16 rows of the weight are
+// widened at a time and used for every row of x, in blocks that fit the registers. Both ways add in
+// the order that simd.h defines, even where scales change along the columns.
 #include <algorithm>
 #include <array>
 
@@ -27,12 +27,13 @@ struct Linear {
   const TensorView& y;
   bool fp8_activations;
   float x_scale;
-  float* packed;    // [kMaxPackedRows, padded(I)]: x, or what it is in fp8
-  float* x_scales;  // [kMaxPackedRows, num_groups()]: of x in fp8
+  float* packed;    // [kMaxPackedRows, padded(I)]: x, or x as rounded to fp8
+  float* x_scales;  // [kMaxPackedRows, num_groups()]: scales of x in fp8
 
   [[nodiscard]] int64_t num_in() const { return weight.shape[1]; }
   [[nodiscard]] int64_t num_out() const { return weight.shape[0]; }
-  [[nodiscard]] int64_t stride() const { return padded(num_in()); }  // of widened rows
+  // From one widened row to the next.
+  [[nodiscard]] int64_t stride() const { return padded(num_in()); }
   [[nodiscard]] Arrangement arrangement() const {
     return weight.dtype == DType::kBF16 ? Arrangement::kEvenOdd : Arrangement::kNatural;
   }
@@ -43,7 +44,8 @@ struct Linear {
   }
 };
 
-// Row `row` of x, widened; or in fp8, with the scales of its groups.
+// Widens row `row` of x. With fp8 activations, it rounds the row to fp8 and sets the scales of its
+// groups.
 void pack_row(const Linear& l, int64_t row, int64_t packed_row) {
   float* packed = l.packed + packed_row * l.stride();
   simd().pack(row_bytes(l.x, row), l.x.dtype, l.num_in(), l.arrangement(), packed);
@@ -62,8 +64,8 @@ void pack_row(const Linear& l, int64_t row, int64_t packed_row) {
   }
 }
 
-// Scales columns [first, first + count) of rows [row, row + num_rows) by the weight's rows, adds the
-// bias and stores them.
+// Multiplies columns [first, first + count) of rows [row, row + num_rows) by the scales of the
+// weight's rows, adds the bias and stores the results.
 void finish(const Linear& l, float* sums, int64_t row, int64_t num_rows, int64_t first,
             int64_t count) {
   const float* scale = l.has_row_scales() ? l.scale->as<const float>() + first : nullptr;
@@ -86,8 +88,8 @@ void finish(const Linear& l, float* sums, int64_t row, int64_t num_rows, int64_t
   }
 }
 
-// Sets the scales of groups of columns: those of x in fp8, those of the block of the weight that holds
-// rows [out, out + kOutsPerPanel), or their products.
+// Sets the scales of groups of columns: the scales of x in fp8; the scales of the block of the
+// weight that holds rows [out, out + kOutsPerPanel); or the products of both.
 void set_group_scales(const Linear& l, int64_t num_rows, int64_t out, DotProducts& dots) {
   static_assert(kScaleBlock % kOutsPerPanel == 0, "a panel lies in one row of blocks");
   const float* of_block =
@@ -105,7 +107,8 @@ void set_group_scales(const Linear& l, int64_t num_rows, int64_t out, DotProduct
   dots.scales = products;
 }
 
-// Columns [first, last) of y for the packed rows, which are rows [row, row + num_rows) of x.
+// Computes columns [first, last) of y for the packed rows, which are rows [row, row + num_rows) of
+// x.
 void columns(const Linear& l, int64_t row, int64_t num_rows, int64_t first, int64_t last) {
   const bool widen = num_rows >= kMinRowsForPanel && l.weight.dtype != DType::kF32;
   float* sums = thread_buffer(Buffer::kFirst, num_rows * kOutsPerPanel);

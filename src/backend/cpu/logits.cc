@@ -1,4 +1,4 @@
-// Kernels around the choice of a token: penalties and biases before it, log probabilities behind
+// Kernels around the choice of a token: penalties and biases before it, and log probabilities after
 // it.
 #include <algorithm>
 #include <array>
@@ -23,20 +23,20 @@ void add_biases(std::span<const TokenBias> biases, std::span<float> logits) {
   }
 }
 
-// Forbids one token; -1 stands for none.
+// Forbids one token. -1 stands for no token.
 void forbid(int32_t token, std::span<float> logits) {
   const auto i = static_cast<uint32_t>(token);
   if (i < logits.size()) logits[i] = kNever;
 }
 
-// The tokens that a mask leaves out are never chosen.
+// Forbids the tokens that a mask leaves out, so that they are never chosen.
 void forbid(const int32_t* mask, std::span<float> logits) {
   for (size_t token = 0; token < logits.size(); ++token) {
     if (!may_be_chosen(mask, static_cast<int32_t>(token))) logits[token] = kNever;
   }
 }
 
-// Log softmax, added in double.
+// Computes log softmax, with sums in double.
 class LogSoftmax {
  public:
   explicit LogSoftmax(std::span<const float> logits)
@@ -55,14 +55,16 @@ class LogSoftmax {
   double log_sum_ = 0;
 };
 
-// NaN outside the vocabulary, which is what a token that was never written reads as.
+// Returns a token's logit, or NaN for a token outside the vocabulary. A token that was never
+// written is outside it.
 float logit_of(int32_t token, std::span<const float> logits) {
   const auto i = static_cast<uint32_t>(token);
   return i < logits.size() ? logits[i] : std::numeric_limits<float>::quiet_NaN();
 }
 
-// The likeliest tokens, likeliest first: of equal ones the first, and those that are not a number
-// behind all others. Fills `top` as far as there are tokens, and returns how many that are.
+// Finds the likeliest tokens, likeliest first. Of equally likely tokens the first comes first, and
+// tokens whose logit is not a number come last. Fills `top` as far as there are tokens, and returns
+// how many it wrote.
 size_t find_likeliest(std::span<const float> logits, std::span<int32_t> top) {
   size_t count = 0;
   for (size_t i = 0; i < logits.size() && !top.empty(); ++i) {
@@ -97,7 +99,8 @@ void write_logprobs(std::span<const float> logits, int32_t chosen, int32_t num_t
     row.top[i] = {tokens[i], log_softmax(logits[tokens[i]])};
 }
 
-// The drafts of row l's sequence whose tokens come in front of the one that it chooses: those of its rows up to l.
+// Returns the drafts of row l's sequence that come in front of the token that row l chooses: those
+// in the sequence's rows up to l.
 std::vector<int32_t> drafts_before(const KernelArgs& args, int64_t l) {
   std::vector<int32_t> drafts;
   const TensorView* const rows = args.inputs.find("logits_rows");

@@ -1,4 +1,5 @@
-// The beginning of a step that may have drafts: what the sequence itself says may follow.
+// Kernel of lookup_drafts, which begins a step that may have drafts. Drafts are copied from earlier
+// tokens of the same sequence.
 #include <algorithm>
 #include <array>
 
@@ -10,9 +11,9 @@
 namespace encore::cpu {
 namespace {
 
-// The tokens of a sequence up to the last that is known, at position `last`.
+// The tokens of a sequence up to the last known one, which is at position `last`.
 struct KnownTokens {
-  const int32_t* pages;  // of the sequence
+  const int32_t* pages;  // pages of the sequence
   const TensorView& token_cache;
   int64_t last;
   int32_t last_token;
@@ -22,14 +23,15 @@ struct KnownTokens {
     const int64_t page_size = token_cache.shape[1];
     return token_cache.row<int32_t>(pages[position / page_size])[position % page_size];
   }
-  // How many tokens in front of `place` equal the last ones.
+  // Returns how many tokens in front of `place` equal the sequence's last tokens.
   [[nodiscard]] int64_t match(int64_t place, int64_t most) const {
     int64_t count = 0;
     while (count < std::min(place, most) && at(place - 1 - count) == at(last - count))
       ++count;
     return count;
   }
-  // The place of the longest match, the last of several.
+  // Returns the place with the longest match in front of it; of equally long matches, the last
+  // place.
   [[nodiscard]] int64_t find_place(int64_t most) const {
     int64_t best = last;
     int64_t longest = match(last, most);

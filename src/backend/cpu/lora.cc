@@ -1,4 +1,5 @@
-// Both halves of an adapter's product, row by row: each row reads its own slot.
+// Kernels for both halves of an adapter's product. They work row by row, because each row reads its
+// own slot.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -12,13 +13,13 @@ namespace encore::cpu {
 namespace {
 
 constexpr int64_t kRowsPerPiece = 4;
-constexpr int64_t kMaxDots = 16;  // rows of a matrix at a time
+constexpr int64_t kMaxDots = 16;  // rows of a matrix that are multiplied at a time
 
 Arrangement arrangement_for(DType weight) {
   return weight == DType::kBF16 ? Arrangement::kEvenOdd : Arrangement::kNatural;
 }
 
-// The slot of a row; nothing: the row has no adapter.
+// Returns the slot of a row, or nothing where the row has no adapter.
 std::optional<int64_t> slot_of(const TensorView& adapters, int64_t row, int64_t num_slots) {
   const int32_t slot = adapters.as<const int32_t>()[row];
   if (slot < 0) return std::nullopt;
@@ -26,14 +27,14 @@ std::optional<int64_t> slot_of(const TensorView& adapters, int64_t row, int64_t 
   return slot;
 }
 
-// Rounds the numbers as they would be stored. Uses Buffer::kFifth.
+// Rounds the numbers to the values that `dtype` can store. Uses Buffer::kFifth.
 void round_to(DType dtype, int64_t n, float* x) {
   auto* stored = reinterpret_cast<std::byte*>(thread_buffer(Buffer::kFifth, n));
   simd().store(x, n, dtype, stored);
   simd().load(stored, dtype, n, x);
 }
 
-// Replaces the first half of the numbers by silu_mul of both.
+// Replaces the first half of the numbers by silu(first half) * second half.
 void apply_silu_mul(int64_t half, float* x) {
   for (int64_t i = 0; i < half; i += kMaxSilu)
     apply_silu(x + i, std::min(kMaxSilu, half - i));
@@ -41,7 +42,8 @@ void apply_silu_mul(int64_t half, float* x) {
     x[i] *= x[half + i];
 }
 
-// Rows [first, first + num_rows) of a slot of `matrix` [S,M,n] with x [n], which is packed for it.
+// Computes the dot products of rows [first, first + num_rows) of a slot of `matrix` [S,M,n] with x
+// [n], which is packed for that matrix.
 void dot_rows(const TensorView& matrix, int64_t slot, int64_t first, int64_t num_rows,
               const float* x, float* y) {
   const int64_t n = matrix.shape[2];
@@ -60,7 +62,7 @@ void dot_rows(const TensorView& matrix, int64_t slot, int64_t first, int64_t num
   }
 }
 
-// Adds row r of `residual` to x; the sums are rounded to `dtype`.
+// Adds row r of `residual` to x, and rounds the sums to `dtype`.
 void add_rounded(const TensorView& residual, int64_t r, DType dtype, int64_t n, float* x) {
   float* other = thread_buffer(Buffer::kFourth, n);
   simd().load(row_bytes(residual, r), residual.dtype, n, other);

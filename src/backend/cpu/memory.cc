@@ -16,12 +16,14 @@ namespace encore::cpu {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// From here on, memory lies on huge pages where the system has them: weights are read front to back
-// at each step, and small pages cost a fifth of the bandwidth in look-ups.
+// Allocations of at least kLarge bytes lie on huge pages where the system has them. Weights are
+// read front to back at each step, and address translation with small pages costs a fifth of the
+// bandwidth.
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kLarge = 2 * kHugePage;
 
-// The single number in a control group's file; nothing when there is no file or it says "max".
+// Returns the single number in a control group's file, or nothing when there is no file or it says
+// "max".
 std::optional<int64_t> read_number(const char* path) {
   std::ifstream file(path);
   int64_t number = 0;
@@ -36,8 +38,8 @@ std::optional<int64_t> read_number(const char* path) {
        static_cast<double>(memory.total_bytes) / 1e6);
 }
 
-// The system promises memory that it does not have and ends the process on first touch, so what is
-// plainly too much is refused here.
+// Returns whether there is clearly less memory than `bytes`. The system grants memory that it does
+// not have, and kills the process on first touch, so such requests are refused in advance.
 bool is_plainly_too_much(int64_t bytes) {
   constexpr int64_t kWorthAsking = int64_t{64} << 20;
   return bytes > kWorthAsking && bytes > host_memory().free_bytes;
@@ -85,16 +87,18 @@ class Range final : public AddressRange {
   void unmap() override {
     refuse_while_recording("unmaps memory");
     if (mapped_bytes_ == 0) return;
-    // A fresh mapping in place of the old one: the memory goes, the addresses stay.
+    // Puts a fresh mapping in place of the old one: its memory is released, and its addresses stay
+    // reserved.
     void* fresh = mmap(data_, static_cast<size_t>(mapped_bytes_), PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (fresh == MAP_FAILED) fail_out_of_memory("cannot unmap", mapped_bytes_);
-    madvise(data_, static_cast<size_t>(mapped_bytes_), MADV_HUGEPAGE);  // the advice went with it
+    // The fresh mapping has lost the advice.
+    madvise(data_, static_cast<size_t>(mapped_bytes_), MADV_HUGEPAGE);
     mapped_bytes_ = 0;
   }
 
  private:
-  // The size of the mapping, with room to align within.
+  // Returns the size of the mapping, with room for alignment.
   [[nodiscard]] size_t mapping_bytes() const {
     return static_cast<size_t>(bytes_ + alignment_ - granularity_);
   }

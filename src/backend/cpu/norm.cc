@@ -9,7 +9,7 @@
 namespace encore::cpu {
 namespace {
 
-// Rows worth one piece of a parallel loop: about 16 K elements.
+// Returns the number of rows in one piece of a parallel loop: about 16 K elements.
 int64_t rows_per_piece(int64_t row_elements) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_elements));
 }
@@ -56,7 +56,7 @@ void rms_norm(Pool& pool, const KernelArgs& args) {
         for (int64_t i = 0; i < n; ++i)
           row[i] += other[i];
         simd().store(row, n, sum->dtype, row_bytes(*sum, r));
-        // The norm is of the rounded sum, as if the two ops were apart.
+        // The norm is that of the rounded sum, as if the two ops were separate.
         simd().load(row_bytes(*sum, r), sum->dtype, n, row);
       }
       for (int64_t g = 0; g < n; g += group)

@@ -10,8 +10,9 @@
 namespace encore::cpu {
 namespace {
 
-// About 30 microseconds: longer than the serial work between two launches of a step, far shorter
-// than the time between steps of an idle engine.
+// How often an idle worker polls before it sleeps, which takes about 30 microseconds. That is
+// longer than the serial work between two launches of a step, and far shorter than the time between
+// steps of an idle engine.
 constexpr int kSpins = 1000;
 constexpr int kYields = 20;
 

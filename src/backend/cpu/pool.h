@@ -1,4 +1,4 @@
-// Threads that share one loop at a time.
+// Defines a pool of threads that run one parallel loop at a time.
 #pragma once
 
 #include <atomic>
@@ -11,12 +11,13 @@
 
 namespace encore::cpu {
 
-// Processors this process may run on, which a container makes fewer than the machine has.
+// Returns the number of processors on which this process may run. In a container, that is less than
+// the machine has.
 int num_usable_processors();
 
-// A fixed set of threads, the caller's included; fewer where the system refuses some. Idle workers
-// spin briefly, then sleep.
-// Threads: parallel_for from any thread; concurrent calls take turns.
+// A fixed set of threads, including the thread that calls parallel_for. The set is smaller where
+// the system refuses threads. Idle workers spin briefly, then sleep. Threads: any may call
+// parallel_for; concurrent calls take turns.
 class Pool {
  public:
   explicit Pool(int num_threads);
@@ -26,13 +27,14 @@ class Pool {
 
   [[nodiscard]] int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(first, last) for pieces of at most `grain` that together cover [0, count) once.
-  // Which thread runs a piece is not fixed: results are the same for every number of threads only
-  // if each is computed whole by one index. `body` must not throw and must not call parallel_for.
+  // Calls body(first, last) for pieces of at most `grain` indices that together cover [0, count)
+  // once. It is not fixed which thread runs a piece, so results are the same for every number of
+  // threads only if one index computes each of them completely. `body` must not throw and must not
+  // call parallel_for.
   void parallel_for(int64_t count, int64_t grain,
                     const std::function<void(int64_t first, int64_t last)>& body);
 
-  // A grain that gives every thread about four pieces, as a multiple of `multiple`.
+  // Returns a grain that gives every thread about four pieces. It is a multiple of `multiple`.
   [[nodiscard]] int64_t grain(int64_t count, int64_t multiple = 1) const;
 
  private:
@@ -50,8 +52,8 @@ class Pool {
   std::vector<std::thread> workers_;
   std::mutex callers_;  // held by the thread whose loop runs
 
-  // Invariant: a worker enters the loop only while it is open, under mutex_, so a worker that wakes
-  // up late neither delays the caller nor sees a loop that is gone.
+  // Invariant: a worker enters the loop only while `open_` is true, under mutex_. So a worker that
+  // wakes up late neither delays the caller nor sees a loop that has ended.
   std::mutex mutex_;
   std::condition_variable wake_;
   Loop loop_;

@@ -57,7 +57,7 @@ TEST(Pool, TakesCallersInTurn) {
   EXPECT_EQ(sum, 4000);
 }
 
-// The test runs in a process of its own, which has room for the stacks of a few threads only.
+// A child process runs the test, with room for the stacks of only a few threads.
 TEST(Pool, GoesOnWithTheThreadsThatTheSystemGives) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need more address space than a limit leaves";

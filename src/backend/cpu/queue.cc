@@ -25,7 +25,8 @@ void ShuffledQueue::append(Entry entry) {
   pending_.push_back({std::move(entry), 0, {}});
   const Entry& added = pending_.back().entry;
 
-  // Waiting for the round before is enough: its launches wait for the round before theirs.
+  // It is enough to wait for the previous round, because its launches wait for the round before
+  // them.
   for (size_t i = previous_round_start_; i < round_start_; ++i)
     wait_for(index, i);
   if (added.after.has_value()) {
@@ -46,7 +47,7 @@ void ShuffledQueue::append(Entry entry) {
 }
 
 void ShuffledQueue::run_all() {
-  // Moved out first: a task that throws leaves an empty queue behind.
+  // The launches are moved out first, so that a task that throws leaves an empty queue behind.
   std::vector<Pending> pending = std::exchange(pending_, {});
   round_start_ = 0;
   previous_round_start_ = 0;

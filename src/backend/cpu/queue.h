@@ -20,23 +20,25 @@ struct Task {
   std::function<void()> run;
 };
 
-// Everything one launch enqueued, with its place in the order.
+// The tasks that one launch enqueued, with the launch's place in the order.
 struct Entry {
   int id = -1;
-  std::optional<std::vector<int>> after;  // as LaunchAttributes::after
-  std::vector<Task> tasks;                // run one after the other
+  std::optional<std::vector<int>> after;  // see LaunchAttributes::after
+  std::vector<Task> tasks;                // these run one after the other
 };
 
-// Launches that have not run yet. They run in a random order that the given dependencies allow:
+// Holds launches that have not run yet. They run in a random order that the given dependencies
+// allow:
 //
-//   - Ids name launches of one round. A round ends at barrier(), and where a launch comes again, be it of this
-//     round or of one before it: a walk through the launches of a step ends there, and the next begins. Whatever is
-//     appended later waits for the whole round.
-//   - A launch with `after` waits for the launches of its round with those ids, and no others. Ids
-//     that the round has not seen are of an earlier round and already waited for.
+//   - Ids name launches of one round. A round ends at barrier(). It also ends where a launch of
+//     this round or of an earlier one comes again: there, a walk through the launches of a step
+//     ends, and the next walk begins. Launches that are appended later wait for the whole round.
+//   - A launch with `after` waits for the launches of its round with those ids, and for no others.
+//     Ids that the round has not seen belong to an earlier round, whose launches it waits for
+//     anyway.
 //   - A launch without `after` waits for everything before it. Later launches wait for it only if
-//     they name it or have no `after` themselves; but when it has no id, nothing could name it, and
-//     it ends the round.
+//     they name it or have no `after` themselves. A launch without `after` and without an id cannot
+//     be named, so it ends the round.
 //
 // Threads: one at a time.
 class ShuffledQueue {
@@ -44,10 +46,10 @@ class ShuffledQueue {
   explicit ShuffledQueue(uint64_t seed) : random_(seed) {}
 
   void append(Entry entry);
-  // Everything appended later waits for everything appended so far.
+  // Makes everything that is appended later wait for everything appended so far.
   void barrier();
-  // Runs all; the round goes on. Errors: the first that a task throws; tasks that have not run by
-  // then are dropped.
+  // Runs all pending launches. The round goes on. Errors: the first error that a task throws; tasks
+  // that have not run by then are dropped.
   void run_all();
   [[nodiscard]] bool empty() const { return pending_.empty(); }
 
@@ -63,8 +65,8 @@ class ShuffledQueue {
   std::vector<Pending> pending_;
   size_t round_start_ = 0;           // first launch of the current round
   size_t previous_round_start_ = 0;  // the round before it is [previous_round_start_, round_start_)
-  std::map<int, std::optional<size_t>> round_ids_;  // nothing: it has run
-  std::set<int> walk_ids_;                          // of all rounds since a launch came again
+  std::map<int, std::optional<size_t>> round_ids_;  // pending launch by id; no value: it has run
+  std::set<int> walk_ids_;  // ids of all rounds since a launch last came again
 };
 
 }  // namespace encore::cpu

@@ -11,7 +11,7 @@
 namespace encore::cpu {
 namespace {
 
-// Appends a launch that writes its letter to `order`.
+// Makes launches that each write their letter to `order`.
 class Order {
  public:
   Entry entry(char letter, int id, std::optional<std::vector<int>> after) {
@@ -27,7 +27,7 @@ class Order {
   std::string text_;
 };
 
-// All orders seen over many seeds.
+// Returns all orders that were seen over many seeds.
 template <typename F>
 std::set<std::string> orders(const F& append) {
   std::set<std::string> seen;
@@ -108,7 +108,8 @@ TEST(ShuffledQueue, EndsAWalkWhereAnIdComesAgain) {
   }
 }
 
-// A step in pieces: a launch, a replay, and a launch. The next step begins like that, too.
+// A step in pieces consists of a launch, a replay and a launch. The next step begins with the same
+// launch.
 TEST(ShuffledQueue, EndsAWalkWhereItsFirstLaunchComesAgainBehindABarrier) {
   const auto seen = orders([](ShuffledQueue& queue, Order& order) {
     for (int walk = 0; walk < 2; ++walk) {

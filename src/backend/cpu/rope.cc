@@ -1,5 +1,5 @@
-// Rotary position embedding, alone and fused with the norms before it and the KV write after it.
-// Source: Su et al., "RoFormer", 2021, section 3.2; halves paired as in GPT-NeoX.
+// Kernels of rotary position embedding, alone and fused with the norms before it and the KV write
+// after it. Source: Su et al., "RoFormer", 2021, section 3.2; halves paired as in GPT-NeoX.
 #include <array>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace encore::cpu {
 namespace {
 
-// Cosines and sines of one token, [C/2] each.
+// The cosines and the sines of one token's angles, [C/2] each.
 struct Angles {
   const float* cosine;
   const float* sine;
@@ -37,7 +37,8 @@ void rotate(float* head, const Angles& a) {
   }
 }
 
-// A norm per head, widened; no weight: none.
+// The widened weight and the epsilon of a norm per head. Without a weight, heads are not
+// normalized.
 struct HeadNorm {
   const float* weight = nullptr;
   float eps = 0;

@@ -1,4 +1,4 @@
-// Ops that move whole rows: embedding, gather_rows, kv_write.
+// Kernels that move whole rows: embedding, gather_rows, kv_write.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -29,7 +29,7 @@ void convert(const std::byte* from, DType from_dtype, int64_t n, std::byte* to, 
 
 namespace {
 
-// A row of the dtype of `rows`, times `scale`, rounded. Uses Buffer::kSecond.
+// Writes a row of the dtype of `rows`, multiplied by `scale` and rounded. Uses Buffer::kSecond.
 void scaled_row(const std::byte* from, float scale, std::byte* to, const TensorView& rows) {
   const int64_t n = rows.row_elements();
   float* wide = thread_buffer(Buffer::kSecond, n);

@@ -1,7 +1,8 @@
-// Sampling: one token per row of logits.
+// Samples one token per row of logits.
 //
-// Ranks that have a part of the vocabulary each compute z (distribution.h) as one device does, of the largest
-// logit of all, and then offer each other their parts' candidates, of which the best is the token.
+// Where each rank has a part of the vocabulary, every rank computes z (distribution.h) from the
+// largest logit of all ranks, as one device does. The ranks then offer each other candidates from
+// their parts, and the best candidate is the token.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -16,7 +17,7 @@
 namespace encore::cpu {
 namespace {
 
-// The noise of n tokens from `first` on, in Buffer::kThird.
+// Writes the noise of n tokens from `first` on to Buffer::kThird, and returns it.
 const float* noise_of(const SamplingParams& params, int32_t kv_len, int64_t first, int64_t n) {
   const int64_t first_block = first / 4;
   const int64_t num_blocks = div_up(first + n, 4) - first_block;
@@ -42,14 +43,15 @@ int32_t sample_row(const float* logits, int64_t n, const SamplingParams& params,
   return winner < 0 ? likeliest_token(logits, n) : static_cast<int32_t>(winner);
 }
 
-// A row's largest logit, and the first token that has it; -1: none.
+// A row's largest logit and the first token that has it. The token is -1 where no logit is a
+// number.
 struct LargestLogit {
   float value = kLowest;
   float token = -1;
 };
 static_assert(sizeof(LargestLogit) == 2 * sizeof(float));
 
-// Returns the largest of all parts, which lie in the order of their tokens.
+// Returns the largest logit of all parts, which lie in the order of their tokens.
 LargestLogit largest_of(std::span<const LargestLogit> parts) {
   LargestLogit largest;
   for (const LargestLogit& part : parts) {
@@ -69,13 +71,14 @@ struct OwnColumns {
 
 constexpr SampleCandidate kUnused{kLowest, kLowest, -1};
 
-// Does `a` win against `b`? The first of equal ones does.
+// Returns whether candidate `a` wins against `b`. Of equal scores, the smaller token wins.
 bool is_better(const SampleCandidate& a, const SampleCandidate& b) {
   return a.score > b.score || (a.score == b.score && a.token >= 0 && a.token < b.token);
 }
 
-// Offers the part's tokens that top_k keeps at most. Tokens at its bound may be many: the best of them stands
-// for all that win nothing, and as many as top_k may still count stand beside it without a token.
+// Offers at most those of the part's tokens that top_k keeps. Many tokens may have z at the bound
+// of top_k. The best of them is offered, since the others of them cannot win; beside it stand
+// entries without a token, as many as top_k may still count.
 void offer(const float* z, const float* noise, const OwnColumns& own, int32_t top_k,
            SampleCandidate* to) {
   const float least = top_k < own.count ? kth_largest(z, own.count, top_k) : kLowest;
@@ -98,7 +101,7 @@ void offer(const float* z, const float* noise, const OwnColumns& own, int32_t to
   }
 }
 
-// Writes the candidates of one row. Those of a row that does not merge stay unused.
+// Writes the candidates of one row. The candidates of a row that does not merge stay unused.
 void find_candidates(const float* logits, const OwnColumns& own, int64_t vocabulary,
                      const SamplingParams& params, int32_t kv_len, const LargestLogit& largest,
                      SampleCandidate* to) {
@@ -118,14 +121,14 @@ void find_candidates(const float* logits, const OwnColumns& own, int64_t vocabul
   }
 }
 
-// A row of floats as the structs that it is made of.
+// Returns a row of floats as the structs that it consists of.
 template <typename T>
 std::span<T> row_of(const TensorView& rows, int64_t index) {
   return {reinterpret_cast<T*>(rows.row<float>(index)),
           static_cast<size_t>(rows.row_elements()) * sizeof(float) / sizeof(T)};
 }
 
-// The best of all parts' candidates.
+// Returns the token of the best candidate of all parts.
 int32_t merge(std::span<const SampleCandidate> candidates, int64_t vocabulary,
               const SamplingParams& params) {
   float least = kLowest;
@@ -144,7 +147,7 @@ int32_t merge(std::span<const SampleCandidate> candidates, int64_t vocabulary,
   return static_cast<int32_t>(std::max(0.0F, best.token));
 }
 
-// Calls run(row of logits as they are adjusted, its row of `sampling`, its length, its number), for each row.
+// Calls run(the row's adjusted logits, its row of `sampling`, its length, its number) for each row.
 template <typename RunRow>
 void for_each_row(Pool& pool, const KernelArgs& args, const RunRow& run) {
   const TensorView& given = args.inputs["logits"];

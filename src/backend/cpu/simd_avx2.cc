@@ -1,4 +1,4 @@
-// The table for processors with AVX2, FMA and F16C.
+// Defines the table for processors with AVX2, FMA and F16C.
 #include "backend/cpu/simd.h"
 #include "backend/random.h"
 
@@ -22,9 +22,9 @@ enum class Fp8 : uint8_t {};
 constexpr int64_t kTileX = 2;
 constexpr int64_t kTileW = 2;
 constexpr int64_t kStreamW = 4;
-// An fp8 number is its exponent and mantissa as those of a float, times what the two biases differ
-// by; subnormals come out of the same product.
-constexpr int kFp8Magnitude = 0x7f;  // all of it set: NaN
+// An fp8 number is a float with the same exponent bits and mantissa, times a constant for the
+// difference of the exponents' biases. The same product converts subnormal numbers.
+constexpr int kFp8Magnitude = 0x7f;  // all of these bits set: NaN
 constexpr float kFp8Rebias = 0x1p120F;
 constexpr float kF16Rebias = 0x1p8F;
 constexpr int kQuietNan = 0x7fc00000;
@@ -58,7 +58,7 @@ inline Vec round_nearest(Vec v) {
   return {_mm256_round_ps(v.low, kMode), _mm256_round_ps(v.high, kMode)};
 }
 
-// 2^n for n of [-126, 127].
+// Returns 2^n for n of [-126, 127].
 inline __m256 power_of_two(__m256i n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
@@ -147,14 +147,14 @@ inline __m256 widen_fp8(__m128i eight) {
   const __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(codes, magnitude), 24);
   return _mm256_castsi256_ps(_mm256_or_si256(wide, sign));
 }
-// Sixteen codes; NaN stays NaN.
+// Loads sixteen codes. NaN stays NaN.
 inline Vec load(const Fp8* from) {
   const __m128i codes = load_half(from, 0);
   return {widen_fp8(codes), widen_fp8(_mm_unpackhi_epi64(codes, codes))};
 }
 
-// A code that is a number has its exponent and mantissa as those of an f16, times what the two
-// biases differ by.
+// Converts codes that are numbers. Such a code is an f16 with the same exponent bits and mantissa,
+// times a constant for the difference of the exponents' biases.
 struct CodeLoader {
   void load(const Fp8* from, Vec (&numbers)[4]) const {
     constexpr short kSignExponentMantissa = static_cast<short>(0xbf80);

@@ -1,4 +1,4 @@
-// The table for processors with AVX-512 (F, BW, DQ, VL) and VBMI.
+// Defines the table for processors with AVX-512 (F, BW, DQ, VL) and VBMI.
 #include "backend/cpu/simd.h"
 #include "backend/random.h"
 

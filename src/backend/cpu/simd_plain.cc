@@ -1,4 +1,4 @@
-// The table for every processor: plain loops over 16 lanes.
+// Defines the table for every processor, with plain loops over 16 lanes.
 #include "backend/cpu/simd.h"
 #include "backend/random.h"
 
@@ -41,7 +41,7 @@ inline Vec sub(const Vec& a, const Vec& b) {
 inline Vec mul(const Vec& a, const Vec& b) {
   return each([&](int i) { return a.lane[i] * b.lane[i]; });
 }
-// The second operand when either is NaN, as the vector instructions have it.
+// Returns the second operand where either operand is NaN, as the vector instructions do.
 inline Vec max(const Vec& a, const Vec& b) {
   return each([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
 }
@@ -52,7 +52,7 @@ inline Vec fma(const Vec& a, const Vec& b, const Vec& c) {
   return each([&](int i) { return a.lane[i] * b.lane[i] + c.lane[i]; });
 }
 
-// Adding and taking away 1.5 * 2^23 leaves the nearest whole number.
+// Rounds to the nearest whole number: adding and then subtracting 1.5 * 2^23 leaves it.
 inline Vec round_nearest(const Vec& v) {
   constexpr float kShift = 12582912.0F;
   return each([&](int i) { return (v.lane[i] + kShift) - kShift; });

@@ -38,7 +38,7 @@ TEST_P(SimdTables, RoundsHalvesAsTheReferenceTypesDo) {
   std::vector<float> values = numbers(200000, 1e3);
   for (size_t i = 0; i < values.size(); i += 2) {
     const auto bits =
-        static_cast<uint32_t>(engine_());  // every exponent, NaN and infinity included
+        static_cast<uint32_t>(engine_());  // all exponents, including those of NaN and infinity
     std::memcpy(&values[i], &bits, 4);
   }
   const auto n = static_cast<int64_t>(values.size());
@@ -73,7 +73,8 @@ TEST_P(SimdTables, LoadsAndStoresNoMoreThanAsked) {
 }
 
 TEST_P(SimdTables, RoundsToFp8AndWidensItAsScalarCodeDoes) {
-  // Every fp8 number, the middle between it and the next, and what lies just beside that.
+  // Tests every fp8 number, the middle between it and the next number, and the floats right beside
+  // that middle.
   std::vector<float> from;
   for (uint32_t bits = 0; bits < 0x100; ++bits) {
     Float8 narrow;
@@ -122,8 +123,8 @@ TEST_P(SimdTables, PacksBothWaysFromEveryDtype) {
   }
 }
 
-// The bits of a dot product depend neither on how many are asked for nor on whether bf16 weights
-// were widened before.
+// The bits of a dot product depend neither on the number of products that are computed together nor
+// on whether bf16 weights were widened before.
 TEST_P(SimdTables, AddsDotProductsInOneOrder) {
   constexpr int64_t kX = 9;
   constexpr int64_t kW = 21;
@@ -194,7 +195,7 @@ TEST_P(SimdTables, AddsDotProductsInOneOrder) {
   }
 }
 
-// A row of x that has a single one picks the code in its place.
+// A row of x with a single 1 returns the value of the code at the 1's place.
 TEST_P(SimdTables, MultipliesByWhatACodeStandsFor) {
   std::vector<uint8_t> codes;
   for (int bits = 0; bits < 0x100; ++bits) {
@@ -221,8 +222,9 @@ TEST_P(SimdTables, MultipliesByWhatACodeStandsFor) {
   }
 }
 
-// The bits of products with codes depend neither on how many are asked for nor on whether the codes
-// were widened before, with and without scales of groups of columns.
+// The bits of products with codes depend neither on the number of products that are computed
+// together nor on whether the codes were widened before, with and without scales for groups of
+// columns.
 TEST_P(SimdTables, AddsProductsOfCodesInOneOrder) {
   constexpr int64_t kX = 7;
   constexpr int64_t kW = 9;

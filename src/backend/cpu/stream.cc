@@ -11,8 +11,8 @@
 namespace encore::cpu {
 namespace {
 
-// Knows the stream that each thread records on. All streams of the process share it, so that memory
-// calls, which know no stream, can tell whether their thread records.
+// Knows on which stream each thread records. All streams of the process share it, because memory
+// calls, which have no stream, must find out whether their thread records.
 class RecordingThreads {
  public:
   void add(const CpuStream* stream) {
@@ -52,7 +52,7 @@ RecordingThreads& recording_threads() {
   return threads;
 }
 
-// A call of the host, traced while a tracer runs.
+// Traces a call of the host while a tracer runs.
 class TracedCall {
  public:
   TracedCall(const CpuTracer::Running* running, TraceKind kind, std::string_view name)

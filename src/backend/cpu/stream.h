@@ -1,4 +1,4 @@
-// The CPU's streams, recordings and events.
+// Defines the CPU's streams, recordings and events.
 #pragma once
 
 #include <chrono>
@@ -14,17 +14,19 @@
 
 namespace encore::cpu {
 
-// Hands one unit of work to a CPU stream: how a CPU kernel's bound launch does its work. `kernel`
-// is the name that Recording::nodes() shows. Errors: whatever `work` throws, when it runs at once.
+// Hands one unit of work to a CPU stream. The bound launches of CPU kernels do their work through
+// it. `kernel` is the name that Recording::nodes() shows. Errors: those of `work`, when it runs at
+// once.
 void enqueue(Stream& stream, std::string_view kernel, std::function<void()> work);
 
-// Throws kCompile, "op 'x' <did> while it is recorded", when the calling thread is recording on
-// some CPU stream.
+// Throws kCompile with "op 'x' <did> while it is recorded" when the calling thread is recording on
+// a CPU stream.
 void refuse_while_recording(std::string_view did);
 
 class CpuRecording final : public Recording {
  public:
-  // `again` belongs to a loop: after each iteration it says whether there is another.
+  // Creates a recording. `again` belongs to a loop: it says after each iteration whether there is
+  // another one.
   explicit CpuRecording(std::vector<Entry> entries, const int32_t* again = nullptr)
       : entries_(std::move(entries)), again_(again) {}
   [[nodiscard]] int num_nodes() const override;
@@ -41,27 +43,30 @@ class CpuEvent final : public Event {
  public:
   void synchronize() override;
   [[nodiscard]] bool done() const override;
-  // Errors: kDevice when the device has not come to one of the two.
+  // Returns the time since `start`. Errors: kDevice when the device has not reached one of the two
+  // events.
   [[nodiscard]] double milliseconds_since(const Event& start) const override;
 
   void set_now() { *time_ = std::chrono::steady_clock::now(); }
-  // The work that sets the event's time when that queue comes to it.
+  // Returns the work that sets the event's time when `queue` runs it.
   [[nodiscard]] std::function<void()> reached_in(const std::shared_ptr<ShuffledQueue>& queue);
   // Runs the work that lies in front of the event in its queue.
   void look() const;
 
  private:
   using Time = std::optional<std::chrono::steady_clock::time_point>;
-  std::shared_ptr<Time> time_ = std::make_shared<Time>();  // shared with the work that sets it
-  std::weak_ptr<ShuffledQueue> queue_;                     // that it was last recorded in
+  // Shared with the work that sets the time.
+  std::shared_ptr<Time> time_ = std::make_shared<Time>();
+  std::weak_ptr<ShuffledQueue> queue_;  // the queue in which the event was last recorded
 };
 
-// Runs each launch at once, keeps it for a recording, or, with a shuffle seed, queues it until
-// someone looks: synchronize, copies, fills and waiting for an event run everything queued; a replay
-// and the recording of an event only add to the queue.
+// Runs each launch at once, or keeps it for a recording. With a shuffle seed, it queues launches
+// instead. Synchronizing, copies, fills and waiting for an event run everything that is queued;
+// replays and the recording of events only add to the queue.
 class CpuStream final : public Stream {
  public:
-  // `tracer`: where it finds the tracer that runs; null: none ever does.
+  // Creates a stream. `tracer` points to where the stream finds the running tracer, and is null
+  // where no tracer ever runs.
   explicit CpuStream(std::optional<uint64_t> shuffle_seed,
                      const CpuTracer::Running* tracer = nullptr);
   ~CpuStream() override;
@@ -81,11 +86,12 @@ class CpuStream final : public Stream {
   void synchronize() override;
   void check() override { look(); }
 
-  // One unit of work of the launch in progress, or of a launch of its own.
+  // Adds one unit of work to the launch in progress, or to a launch of its own.
   void enqueue(Task task);
-  // Work that is a barrier to both sides: a copy, a fill.
+  // Adds a copy or a fill, which waits for all earlier work and which all later work waits for.
   void enqueue_barrier(Task task);
-  // "op 'x'", or "the code before the first launch": who is at work, for messages.
+  // Returns a name for messages of the op that is running: "op 'x'", or "the code before the first
+  // launch".
   [[nodiscard]] std::string at_work() const;
 
  private:
@@ -95,12 +101,12 @@ class CpuStream final : public Stream {
   void look();
 
   const CpuTracer::Running* tracer_;
-  std::shared_ptr<ShuffledQueue> queue_;  // events that were recorded in it know it, too
+  std::shared_ptr<ShuffledQueue> queue_;  // shared with the events that were recorded in it
   bool recording_ = false;
   std::vector<Entry> recorded_;
   const int32_t* recorded_again_ = nullptr;
   std::optional<Entry> launching_;
-  std::string label_;  // of the launch in progress or, while recording, of the latest one
+  std::string label_;  // of the launch in progress or, while recording, of the latest launch
 };
 
 }  // namespace encore::cpu

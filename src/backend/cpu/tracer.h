@@ -1,4 +1,4 @@
-// Traces of the CPU device, which runs its launches itself.
+// Defines the tracer of the CPU device, which runs its launches itself.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace encore::cpu {
 
 class CpuTracer final : public Tracer {
  public:
-  // The tracer that runs, where a device's streams find it; null if none runs.
+  // Points to the running tracer, for a device's streams. Null if none runs.
   using Running = std::atomic<CpuTracer*>;
 
   CpuTracer(Running& running, TraceDetail detail) : running_(running), detail_(detail) {}
@@ -26,11 +26,11 @@ class CpuTracer final : public Tracer {
   Trace stop() override;
 
   [[nodiscard]] TraceDetail detail() const { return detail_; }
-  // Counts later spans to the next launch.
+  // Counts later spans as part of the next launch.
   void next_launch() { ++launch_; }
   void add(TraceKind kind, std::string_view op, std::string_view name, int64_t start_ns);
-  // The host's call that has begun is a span up to its work on the device, which it also runs, or
-  // up to its end. One at a time.
+  // Begins a call of the host. Its span ends where the call's work on the device begins, which the
+  // same thread runs, or where the call ends. Only one call is open at a time.
   void begin_call(TraceKind kind, std::string_view name);
   void end_call();
   static int64_t now_ns() {
@@ -50,12 +50,12 @@ class CpuTracer final : public Tracer {
   Trace trace_;
 };
 
-// The tracer that runs; null when none does, or `running` is null.
+// Returns the running tracer. Null when none runs, or `running` is null.
 inline CpuTracer* tracer_of(const CpuTracer::Running* running) {
   return running == nullptr ? nullptr : running->load(std::memory_order_acquire);
 }
 
-// Runs `work`, as a span of the tracer that runs, if one does.
+// Runs `work`, and adds it to the running tracer as a span, if a tracer runs.
 template <typename Work>
 void run_traced(const CpuTracer::Running* running, TraceKind kind, std::string_view op,
                 std::string_view name, const Work& work) {

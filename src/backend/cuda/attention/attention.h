@@ -1,11 +1,11 @@
-// Declares the parameters that the attention kernels share, and the rule of who may write what
-// when.
+// Declares the parameters that the attention kernels share, and states which block may write which
+// row of the output, and when.
 //
-// In place: the output may be written over q. A (token, head) row is written by one block alone,
-// and only after every block that reads that row of q has read it: the plain kernel reads its rows
-// completely before it writes them, and so does the kernel of variable lengths; of the decode
-// kernel's blocks that share a row, and of that one's where they take parts of its keys, each has
-// read it before it arrives at the counter, and only the last to arrive writes.
+// The output may be written over q. Each (token, head) row is written by one block, and only after
+// every block that reads that row of q has read it. The plain kernel and the variable-length kernel
+// read their rows completely before they write them. Where several blocks of the decode kernel
+// share a row, or several blocks of the variable-length kernel each take a part of its keys, every
+// block reads the row before it arrives at a counter, and only the last block to arrive writes.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,12 @@
 
 namespace encore::cuda {
 
-// The operands that only fused_attention has: the step's queries, keys and values as they left the
-// projection. The decode kernel rotates them where it uses them, and writes keys and values to the
-// caches.
+// The operands that only fused_attention has: the queries, keys and values of the step's new tokens
+// as the projection produced them. The decode kernel rotates them where it uses them, and writes
+// the keys and values to the caches.
 template <typename T, typename KvType = T>
 struct NewTokens {
-  int count = 0;         // per sequence; 0: attention alone, the caches hold every key
+  int count = 0;         // new tokens per sequence; 0: attention alone, the caches hold every key
   const T* k = nullptr;  // [T,K*C]
   const T* v = nullptr;
   int64_t k_stride = 0;
@@ -34,16 +34,17 @@ struct NewTokens {
   int64_t num_slots = 0;
   const int32_t* positions = nullptr;
   const float* inv_freq = nullptr;  // [C/2]
-  const T* q_norm = nullptr;        // [C], or none
+  const T* q_norm = nullptr;        // [C]; null: queries are not normalized
   const T* k_norm = nullptr;
   float eps = 0;
-  float norm_offset = 0;  // of the norms' weights
+  float norm_offset = 0;  // added to the norms' weights
 };
 
-// A window that no sequence outgrows; small enough for sums with positions.
+// A window size that no sequence outgrows. It is small enough to be added to a position in 32 bits.
 inline constexpr int kNoWindow = 1 << 30;
 
-// One launch of the attention op, see ops.cc, over caches of KvType. Strides in elements.
+// The parameters of one launch of the attention op (ops.cc), with caches of KvType. Units: strides
+// are in elements.
 template <typename T, typename KvType = T>
 struct AttentionParams {
   using Element = T;
@@ -59,32 +60,33 @@ struct AttentionParams {
   int64_t q_stride = 0;
   int64_t out_stride = 0;
   int64_t table_stride = 0;
-  float scale_log2e = 0;  // of scores; log2(e) is in it, for exponentials of base 2
-  // Above 0: a score is tanh of the product of q and k times half of this, over log2(e); see capped().
+  float scale_log2e = 0;  // scale of scores times log2(e), for exponentials of base 2
+  // Above 0, scores are capped: see capped(), which multiplies the product of q and k by this.
   float softcap_in = 0;
-  int window = kNoWindow;    // keys that a row sees at most
-  const T* sinks = nullptr;  // [H], or none
-  int uniform_q = 0;         // tokens per sequence; 0: query_starts says
+  int window = kNoWindow;    // the most keys that a row sees
+  const T* sinks = nullptr;  // [H]; null: no sinks
+  int uniform_q = 0;         // tokens per sequence; 0: query_starts tells them
   int kv_heads = 0;
   int group = 0;             // query heads per kv head
   int group_reciprocal = 0;  // 65536 / group, rounded up
   int head_size = 0;
   int page_size = 0;
   int page_shift = 0;  // log2(page_size), for the kernels that want a power of two
-  int max_kv_len = 0;  // what a row of the page table can hold
+  int max_kv_len = 0;  // the most keys that a row of the page table can hold
 
   int num_sequences = 0;
   int64_t num_tokens = 0;
 
-  NewTokens<T, Kv> fresh;  // only for the decode kernel
+  NewTokens<T, Kv> fresh;  // only the decode kernel uses it
 
 #ifdef __CUDACC__
-  // The token of a query row of a kv head; there are less than 65536 / group rows.
+  // Returns the token of query row `row` of a kv head. A kv head has less than 65536 / group rows.
   [[nodiscard]] __device__ int token_of(int row) const {
     return row * group_reciprocal >> 16;
   }
-  // 0 for the sequences past the last that a uniform step's spare rows stand for. Not from the L1
-  // cache: the decode kernel asks before it waits for the launch before it.
+  // Returns the number of keys of a sequence: 0 for numbers past the last sequence, which the spare
+  // rows of a uniform step have. Reads past the L1 cache, because the decode kernel calls it before
+  // it waits for the launch before it.
   [[nodiscard]] __device__ int kv_len(int sequence) const {
     return sequence < num_sequences ? min(__ldcg(kv_lens + sequence), max_kv_len) : 0;
   }
@@ -99,11 +101,11 @@ struct AttentionShape {
   int kv_heads = 0;
   int head_size = 0;
   int page_size = 0;
-  int64_t max_kv_len = 0;  // what a row of the page table can hold
+  int64_t max_kv_len = 0;  // the most keys that a row of the page table can hold
 
   [[nodiscard]] int group() const { return heads / kv_heads; }
-  // Runs of query rows that a launch has to look at. In a uniform step every row is in one, owned
-  // by a sequence or not.
+  // Returns the number of runs of query rows that a launch looks at; a run is the rows of one
+  // sequence. In a uniform step every row is in a run, even where no sequence owns it.
   [[nodiscard]] int64_t num_runs(const std::optional<int>& q) const {
     return q ? div_up(tokens, int64_t{*q}) : sequences;
   }
@@ -148,12 +150,13 @@ AttentionParams<T, Kv> attention_params(const KernelArgs& args) {
   return params;
 }
 
-// May a tensor-core kernel run this that takes head sizes up to `max_head_size`: 16-bit, with
-// caches of the same type or of fp8; head size 64, 96, 128 or 256, pages of 16, 32 or 64 slots, at
-// most 16 query heads per kv head, rows aligned to 16 bytes.
+// Returns whether a tensor-core kernel for head sizes up to `max_head_size` can run this launch. It
+// needs 16-bit queries; caches of the same type or of fp8; head size 64, 96, 128 or 256; pages of
+// 16, 32 or 64 slots; at most 16 query heads per kv head; and rows aligned to 16 bytes.
 bool accepts_tensor_cores(const KernelArgs& args, int max_head_size);
 
-// Calls `visitor(std::integral_constant<int, C>{})` for the head sizes that accepts_tensor_cores allows.
+// Calls `visitor(std::integral_constant<int, C>{})` with the head size C of a launch that
+// accepts_tensor_cores allows.
 template <int kMaxHeadSize, typename Visitor>
 decltype(auto) visit_head_size(const KernelArgs& args, Visitor&& visitor) {
   switch (args.inputs["k_cache"].shape[3]) {
@@ -169,7 +172,8 @@ decltype(auto) visit_head_size(const KernelArgs& args, Visitor&& visitor) {
   }
 }
 
-// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{})` for the types that accepts_tensor_cores allows.
+// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{})` with the element types of a launch that
+// accepts_tensor_cores allows.
 template <typename Visitor>
 decltype(auto) visit_tensor_core_types(const KernelArgs& args, Visitor&& visitor) {
   const auto with_type = [&](auto element) {
@@ -180,8 +184,8 @@ decltype(auto) visit_tensor_core_types(const KernelArgs& args, Visitor&& visitor
                                                : with_type(TypeTag<__nv_bfloat16>{});
 }
 
-// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{}, std::integral_constant<int, C>{})` for the types and
-// head sizes together.
+// Calls `visitor(TypeTag<T>{}, TypeTag<Kv>{}, std::integral_constant<int, C>{})` with the types and
+// the head size of a launch that accepts_tensor_cores allows.
 template <int kMaxHeadSize, typename Visitor>
 decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor) {
   return visit_head_size<kMaxHeadSize>(args, [&](auto head_size) {
@@ -190,16 +194,17 @@ decltype(auto) visit_tensor_core_shape(const KernelArgs& args, Visitor&& visitor
   });
 }
 
-// `slow` of the kernels that take launches which accepts_tensor_cores() refuses.
+// The value of Kernel::slow for attention kernels that take launches which accepts_tensor_cores()
+// refuses.
 inline constexpr std::string_view kSlowAttention =
     "attention is fast with 16-bit activations, heads of 64, 96, 128 or 256 and at most 16 query "
     "heads for each of K and V; this model's runs on the plain kernel";
 
-// Shared memory of a block of decode attention that turns new tokens' heads, too. Shapes: of the
-// attention op. Units: bytes.
+// Returns the bytes of shared memory of a block of decode attention that also rotates the heads of
+// new tokens. Shapes: `args` are those of the attention op.
 int64_t attention_decode_shared_bytes(const KernelArgs& args);
 
-// The kernels of decode.cu, plain.cu and varlen.cu.
+// Return the kernels that decode.cu, plain.cu and varlen.cu define.
 Kernel attention_decode_kernel();
 Kernel fused_attention_decode_kernel();
 Kernel attention_plain_kernel();

@@ -1,5 +1,5 @@
-// Decode attention on a GPU, at lengths that are too long for the conformance suite: against the
-// plain kernel, whose bits do not depend on how work is dealt out.
+// Compares decode attention on a GPU, at lengths that are too long for the conformance suite, with
+// the plain kernel, whose bits do not depend on how work is dealt out.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -31,7 +31,7 @@ void expect_close(const std::vector<uint16_t>& got, const std::vector<uint16_t>&
 
 constexpr DType kFP8 = DType::kFP8;
 
-// Lengths of a batch with short sequences, empty ones, and a long one.
+// Returns the lengths of a batch with short sequences, empty ones, and one long one.
 std::vector<int64_t> uneven_lengths(int q) {
   std::vector<int64_t> lengths(67, 0);
   for (size_t i = 0; i < lengths.size(); ++i)
@@ -105,8 +105,8 @@ TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
   }
 }
 
-// Clusters of blocks take the kv heads of a step with few; where sequences may be long, single
-// blocks do, and chunks are equal.
+// Where a step has few kv heads, clusters of blocks take them. Where sequences may be long, single
+// blocks take the kv heads, and all chunks have equal length.
 TEST_F(AttentionCudaTest, FewSequencesAgreeWithThePlainKernel) {
   for (const auto& [max_len, kv_dtype] : {std::pair{int64_t{8192}, DType::kBF16},
                                           {int64_t{8192}, kFP8},
@@ -148,7 +148,8 @@ TEST_F(AttentionCudaTest, TheLongestSequenceThereMayBeAgreesWithThePlainKernel) 
   expect_close(run(args, bind("attention", args, "attention.decode")), want, heads.size);
 }
 
-// Nothing holds a cluster's blocks together where only the first has a part, however often.
+// Where only the first block of a cluster has a part, nothing keeps the blocks in step, however
+// often that happens in a row.
 TEST_F(AttentionCudaTest, BlocksOfAClusterThatDriftApartAreGathered) {
   for (const int ranks : {2, 4}) {
     const std::vector<int> active = {1, 1, 1, ranks, 1, 1, 2, 1, ranks, ranks, 2, 2, 1, 1, 1, 1};
@@ -169,8 +170,8 @@ TEST_F(AttentionCudaTest, BlocksOfAClusterThatDriftApartAreGathered) {
   }
 }
 
-// K and V of a step's new tokens come from the launch before, which the launch of attention does
-// not wait for until it has started to read the older ones.
+// K and V of a step's new tokens come from the launch before attention. Attention waits for that
+// launch only after it has started to read older keys and values.
 TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
   const Heads heads{32, 8, 128};
   for (const auto& [q, max_len] : {std::pair{1, kMaxLen}, {4, kMaxLen}, {1, int64_t{8192}}}) {
@@ -227,8 +228,8 @@ TEST_F(AttentionCudaTest, OverlappingLaunchesSeeTheKeysAndValuesOfNewTokens) {
   }
 }
 
-// With rotation and cache write in the launch, the bits of the output and of the caches are those
-// of separate launches, whatever share of the work a block has.
+// With rotation and cache write in the attention launch, the output and the caches have the same
+// bits as with separate launches, whatever share of the work a block has.
 TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirParts) {
   for (const Case& c :
        {Case{{32, 8, 128}, 1}, Case{{32, 8, 128}, 8}, Case{{8, 2, 64}, 3}, Case{{12, 4, 96}, 5},
@@ -245,7 +246,8 @@ TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirPar
     const auto keys = read_bits(parts.inputs["k_cache"]);
     const auto values = read_bits(parts.inputs["v_cache"]);
     const KernelArgs fused = fused_args(c.heads, attention, lengths, 11, c.q % 2 == 1);
-    device_->fill_random(*stream_, fused.inputs["k_cache"], 2, 1.0F);  // what the parts wrote
+    // Overwrites the keys and values that the separate launches wrote.
+    device_->fill_random(*stream_, fused.inputs["k_cache"], 2, 1.0F);
     device_->fill_random(*stream_, fused.inputs["v_cache"], 3, 1.0F);
     const BoundLaunch decode = bind("fused_attention", fused, "fused_attention.decode");
     for (int repeat = 0; repeat < 3; ++repeat)
@@ -257,7 +259,8 @@ TEST_F(AttentionCudaTest, RotationAndCacheWriteInTheLaunchLeaveTheBitsOfTheirPar
   }
 }
 
-// Layers follow each other without a gap; each has new tokens of its own at the same place.
+// The launches of layers follow each other without a gap, and each layer has its own new tokens at
+// the same addresses.
 TEST_F(AttentionCudaTest, OverlappingFusedLaunchesUseTheirOwnNewTokens) {
   const Heads heads{32, 8, 128};
   for (const auto& [q, max_len] : {std::pair{1, kMaxLen}, {4, kMaxLen}, {1, int64_t{8192}}}) {

@@ -1,6 +1,6 @@
-// Attention of uniform steps with few tokens per sequence, alone or with the rotation and the cache
-// write in front of it: bound by reading K and V, once. What a block does: decode.cuh; the
-// kernels' instances: decode_64.cu and its like.
+// Attention of uniform steps with few tokens per sequence, alone or fused with rotation and the
+// cache write. It is bound by reading K and V, once. decode.cuh has the work of a block;
+// decode_64.cu and its sister files instantiate the kernels.
 #include <algorithm>
 #include <bit>
 
@@ -11,18 +11,19 @@ namespace decode {
 namespace {
 
 constexpr int kMaxTokens = 9;
-constexpr int kMaxMultiprocessors = 144;  // of a Hopper chip
-constexpr int64_t kClusterBlocks = 128;   // one on each multiprocessor
+constexpr int kMaxMultiprocessors = 144;  // the most multiprocessors of a Hopper chip
+constexpr int64_t kClusterBlocks = 128;   // as many as run with one block on each multiprocessor
 
-// Units: bytes.
+// Shared memory of a multiprocessor, and what is reserved there for each block. Units: bytes.
 constexpr int64_t kMultiprocessorShared = 228 << 10;
-constexpr int64_t kReservedShared = 1 << 10;  // of each block
+constexpr int64_t kReservedShared = 1 << 10;
 
-// Decides into how many parts each kv head is cut where there are about as many as blocks, or more,
-// so that all blocks get equally many of equal sequences: with 72 sequences of an 8B, 576 kv heads
-// on 264 blocks, five halves are 15 % more than the mean and nine quarters 3 %. (Attention of 24 to
-// 136 sequences, odd multiples of 8, is 1 to 6 % faster for it, of 88 1.6 % slower; for even
-// multiples halves, or wholes, come out even.)
+// Decides into how many parts each kv head is cut where there are about as many kv heads as blocks,
+// or more, so that all blocks get equally many parts of equal sequences. Example: 72 sequences of
+// an 8B model have 576 kv heads on 264 blocks; five halves are 15 % more than the mean, and nine
+// quarters 3 %. (Attention of 24 to 136 sequences, in odd multiples of 8, is 1 to 6 % faster for
+// it, except 1.6 % slower with 88 sequences. For even multiples, halves or whole heads come out
+// even.)
 int even_parts_log2(int64_t heads, int64_t shares) {
   constexpr int kMostLog2 = 3;
   int best = 0;
@@ -32,10 +33,10 @@ int even_parts_log2(int64_t heads, int64_t shares) {
   return best;
 }
 
-// Decides how sequences are cut. A chunk costs an exchange between warps and, where shares end
-// between a kv head's chunks, a trip of its result through scratch; short ones are worth that where
-// a launch has few kv heads to spread over the card, and less so the more of them a sequence has
-// and the faster one is read.
+// Decides how sequences are cut into chunks. A chunk costs an exchange between warps and, where a
+// share ends between a kv head's chunks, a trip of its result through scratch. Short chunks are
+// worth that where a launch has few kv heads to spread over the card; they are worth less the more
+// kv heads a sequence has, and the faster one is read.
 Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
   const int rows = sizes.plan.rows;
   const int ranks = sizes.plan.ranks;
@@ -43,8 +44,9 @@ Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
   Cutting cutting;
   cutting.step_log2 = std::countr_zero(static_cast<unsigned>(kBlockKeys * ranks));
   if (ranks > 1) {
-    // Up to so many keys a worker is done sooner than two that meet in scratch. Longer sequences
-    // take all workers, but no more: to bring a cluster's results together again costs 3 us.
+    // One worker reads up to 2048 keys sooner than two workers that meet in scratch. Longer
+    // sequences are cut into as many chunks as there are workers, but no more: to bring a cluster's
+    // results together once more costs 3 us.
     constexpr int kKeysOfChunk = 2048;
     cutting.min_steps = kKeysOfChunk / cutting.step_keys();
     const auto enough =
@@ -60,13 +62,14 @@ Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
   } else if (heads < 128) {
     cutting.min_steps = heads <= 32 ? 2 : 4;
   } else {
-    // If a share has several chunks, some shares have one more, which is less when chunks are
-    // short.
+    // Where shares have several chunks, some have one chunk more than others. The difference is
+    // small when chunks are short.
     cutting.min_steps = cutting.fitting > 1 ? 8 : 5;
   }
   if (heads <= 32) cutting.growth = 32.0F / static_cast<float>(shape.head_size);
-  // Chunks of one sequence that occupy all blocks there can be; more, when it is not alone and
-  // shares must come out even. Scratch has room for fewer when there are more rows.
+  // The most chunks of a sequence. A lone sequence gets as many as occupy all blocks; a sequence
+  // among others may have more, because shares must come out even. With more rows, scratch has room
+  // for fewer.
   const auto enough =
       static_cast<unsigned>(std::max(1, (shape.sequences == 1 ? 256 : 512) / shape.kv_heads));
   const unsigned most = rows <= 8 ? 64 : 32;
@@ -74,12 +77,12 @@ Cutting cutting(const AttentionShape& shape, const DecodeSizes& sizes) {
   return cutting;
 }
 
-// Decides how many blocks a worker has. Where a step has few kv heads, each is spread over a
-// cluster's blocks: they meet in shared memory, 1 us sooner than blocks that meet in scratch. Not
-// where sequences may be long: their reads want all blocks that there can be, and clusters leave
-// some out.
+// Decides how many blocks a worker has. Where a step has few kv heads, each is spread over the
+// blocks of a cluster, which meet in shared memory, 1 us sooner than blocks that meet in scratch.
+// Where sequences may be long, a worker has one block: long reads want as many blocks as the card
+// can run, and with clusters it runs fewer.
 int ranks(const AttentionShape& shape, int rows) {
-  constexpr int64_t kMostRanks = 8;  // that every chip places
+  constexpr int64_t kMostRanks = 8;  // blocks of a cluster that every chip can place
   constexpr int64_t kLongest = 8192;
   const int64_t heads = std::max<int64_t>(1, shape.sequences * shape.kv_heads);
   if (rows > kTileRows || shape.head_size > kMostClusterHeadSize || shape.max_kv_len > kLongest)
@@ -88,7 +91,7 @@ int ranks(const AttentionShape& shape, int rows) {
   return static_cast<int>(std::max<uint64_t>(1, std::bit_floor(fitting)));
 }
 
-// Deals query rows to as few blocks as take them.
+// Deals query rows to as few blocks as can take them.
 void deal_rows(DecodeSizes& sizes, int head_size, int kv_bytes, int num_fresh) {
   DecodePlan& plan = sizes.plan;
   plan.row_blocks = static_cast<int>(div_up(plan.rows, most_row_tiles(head_size) * kTileRows));
@@ -102,13 +105,13 @@ void deal_rows(DecodeSizes& sizes, int head_size, int kv_bytes, int num_fresh) {
   sizes.blocks_at_once = std::min(most.blocks, static_cast<int>(fitting));
 }
 
-// The most chunks that one sequence can have, however long it is.
+// Returns the most chunks that one sequence can have, however long it is.
 int max_chunks(const Cutting& cutting, int64_t max_kv_len) {
   const int64_t steps = div_up(max_kv_len, int64_t{cutting.step_keys()});
   const int64_t most = std::clamp<int64_t>(div_up(steps, int64_t{cutting.min_steps}), 1,
                                            int64_t{1} << cutting.max_count_log2);
   if (cutting.parts_log2 == 0) return static_cast<int>(most);
-  // Parts are rounded down to whole steps: what is left is less than as many again.
+  // Parts are rounded down to whole steps, so there may be up to twice as many chunks as parts.
   const int64_t of_parts =
       std::min(div_up(steps, int64_t{Cutting::kFewestSteps}), int64_t{2} << cutting.parts_log2);
   return static_cast<int>(std::max(most, of_parts));
@@ -119,7 +122,8 @@ int max_chunks(const Cutting& cutting, int64_t max_kv_len) {
 DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh) {
   AttentionShape shape = attention_shape(args);
   if (args.attrs.find("window") != nullptr) {
-    // The new tokens' windows, and what is in a tile of keys with the first of them.
+    // The most keys that are read: the new tokens' windows, and the rest of the tile of keys in
+    // which the first of them begins.
     const int64_t most = args.attrs.get_int("window") + *args.step.q + kTileKeys;
     shape.max_kv_len = std::min(shape.max_kv_len, most);
   }
@@ -150,7 +154,8 @@ bool accepts(const KernelArgs& args) {
   if (args.batch_invariant || !args.step.is_uniform() || *args.step.q > kMaxTokens ||
       !accepts_tensor_cores(args, 256))
     return false;
-  // Positions of work are 32-bit, those within a sequence are divided.
+  // Positions of work must fit in 32 bits, and positions within a sequence must be small enough for
+  // divide().
   const AttentionShape shape = attention_shape(args);
   const int64_t steps = div_up(shape.max_kv_len, kBlockKeys) * shape.kv_heads;
   return 2 * steps <= kMostDivided && shape.sequences * steps < int64_t{1} << 31;

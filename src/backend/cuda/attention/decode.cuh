@@ -1,28 +1,28 @@
-// One block's work of decode attention (decode.cu has the launch).
+// The work of one block of decode attention (decode.cu has the launch).
 //
-// A block takes its share of the batch's chunks (work.cuh), one after the other; all
-// query rows that use a kv head (tokens x heads of the group) share its reads. Where a step has few
-// kv heads, several blocks take a share together, each its part of every step's keys, and the first
-// of them brings their results together. Each of a block's four warps streams its own tiles of 16
-// keys through a private ring in shared memory (stream.cuh), across the chunks, groups
-// and sequences of the share, so warps meet only where a chunk ends, and nothing ends the stream of
-// reads before the share does. What rows it has in front of it: rows.cuh; how results
-// become one: fold.cuh.
+// A block takes its share of the batch's chunks (work.cuh), one after the other. All query rows
+// that use a kv head (tokens x heads of the group) share the reads of its keys. Where a step has
+// few kv heads, several blocks take a share together: each takes its part of every step's keys, and
+// the first of them brings their results together. Each of a block's four warps streams its own
+// tiles of 16 keys through a private ring in shared memory (stream.cuh), across the chunks, groups
+// and sequences of the share. So warps meet only where a chunk ends, and reads continue without a
+// break until the share ends. rows.cuh loads the block's rows; fold.cuh merges partial results.
 //
-// Reading ahead. A launch may start while those before it in its step still run, and this one reads
-// the lengths, the page table and the K and V of older tokens before it waits for them: none of the
-// step's launches writes these before it. Step inputs are copied, or advanced by the step before,
-// in front of the step's first launch, and older K and V were written by earlier steps. That both
-// are complete and visible follows by induction over the launches of the step: the first one lets
-// the next start only when it has waited for all before it (rows.cu), the copy and the step before;
-// each later launch starts after the one before it has started, by the order of programmatic edges.
-// (What such an edge does not give is that the launch before has done anything: hence the wait
-// before q, this step's own K and V, scratch and the output are touched.) Reads of what a copy
-// wrote go past the L1 cache, which only the start of a launch clears. What would break this: a
-// kernel that writes step inputs, or K and V of tokens that are not new, in front of an overlapping
-// launch. Whoever adds one launches the next without overlap (Grid::overlap).
+// Reading ahead. A launch may start while earlier launches of its step still run. This launch reads
+// the lengths, the page table and the K and V of older tokens before it waits for them, because no
+// launch of the step writes these before it. Step inputs are copied, or advanced by the step
+// before, in front of the step's first launch, and older K and V were written by earlier steps.
+// That both are complete and visible follows by induction over the launches of the step. The first
+// launch lets the next one start only when it has waited for everything before it (rows.cu): the
+// copy and the step before. Each later launch starts after the launch before it has started, by the
+// order of programmatic edges. Such an edge does not promise that the launch before has written
+// anything, so this launch waits before it touches q, the step's own K and V, scratch and the
+// output. Reads of what a copy wrote go past the L1 cache, which is cleared only where a launch
+// starts. A kernel that writes step inputs, or K and V of tokens that are not new, in front of an
+// overlapping launch would break this: the launch behind such a kernel must not overlap it
+// (Grid::overlap).
 //
-// Every block that has work waits, so a launch ends only after those before it.
+// Every block that has work waits, so a launch ends only after the launches before it.
 #pragma once
 
 #include "backend/cuda/attention/fold.cuh"
@@ -31,16 +31,16 @@
 
 namespace encore::cuda::decode {
 
-// The number of blocks of some row tiles that a multiprocessor has at once, where shared memory
-// allows, and the number of tiles of keys that each of their warps has under way. More blocks hide
-// latencies of arithmetic, too; registers limit them. As measured for KV of 16 bits; fp8 has as
-// many bytes under way.
+// Holds the number of blocks that a multiprocessor runs at once, where shared memory allows, and
+// the number of tiles of keys that each of their warps copies at once. More blocks also hide
+// latencies of arithmetic, but registers limit them. The numbers were measured for KV of 16 bits;
+// fp8 keeps as many bytes under way.
 struct Residency {
   int blocks = 1;
   int stages = 2;
 };
 constexpr Residency residency(int head_size, int row_tiles, int kv_bytes) {
-  if (kv_bytes == 1) {  // more arithmetic a byte, in fewer registers
+  if (kv_bytes == 1) {  // fp8 takes more arithmetic per byte, in fewer registers
     if (row_tiles == 1 && head_size == 128) return {3, 3};
     const Residency of_16_bits = residency(head_size, row_tiles, 2);
     return {of_16_bits.blocks, 2 * of_16_bits.stages};
@@ -52,9 +52,9 @@ constexpr Residency residency(int head_size, int row_tiles, int kv_bytes) {
   return {2, 2};
 }
 
-// A block's dynamic shared memory: the warps' rings; a tile of the block's queries and of new
-// tokens' keys and values; the exchange, which holds the angles of a kv head while its rows are
-// turned. Units: bytes.
+// ring_bytes() returns the bytes of one warp's ring, and shared_bytes() those of a block's dynamic
+// shared memory: the warps' rings; a tile of the block's queries and of new tokens' keys and
+// values; and the exchange, which holds the angles of a kv head while its rows are rotated.
 constexpr int ring_bytes(int head_size, int kv_bytes, int stages) {
   return stages * 2 * kTileKeys * head_size * kv_bytes;  // K and V
 }
@@ -63,7 +63,8 @@ constexpr int64_t shared_bytes(int head_size, int ring_bytes, const DecodePlan& 
          exchange_floats(head_size, plan.rows_per_block, plan.ranks) * int64_t{sizeof(float)};
 }
 
-// Two floats of one 8 x 8 matrix a thread become those of its transpose, rounded.
+// Each thread gives two floats of an 8 x 8 matrix and gets the two elements that it holds of the
+// transpose, rounded to T.
 template <typename T>
 __device__ __forceinline__ uint32_t transposed_pair(float low, float high) {
   uint32_t result;
@@ -73,12 +74,13 @@ __device__ __forceinline__ uint32_t transposed_pair(float low, float high) {
   return result;
 }
 
-// First operands of a tile of 16 keys: two steps of products, which take 32 columns of keys or give
-// as many of values. `lane_at`: of keys_at() or values_at().
+// Loads the first operands of a tile of 16 keys, for two steps of products: 32 columns of keys, or
+// values for 32 columns of results. `lane_at` is an address from keys_at() or values_at().
 template <typename T, typename Kv, int C>
 struct TileOperands {
   static constexpr int kWidth = KeyTile<Kv, C>::kWidth;
-  using Weight = std::conditional_t<kIsFp8<Kv>, __half, T>;  // what values are multiplied in
+  // Type in which weights and values are multiplied.
+  using Weight = std::conditional_t<kIsFp8<Kv>, __half, T>;
 
   __device__ __forceinline__ static uint32_t keys_at(uint32_t tile, int lane) {
     return query_address<kWidth>(tile, lane);
@@ -114,12 +116,12 @@ struct TileOperands {
   }
 };
 
-// The state that one warp holds for a tile of rows: the running result over its keys of one chunk.
+// Holds one warp's state for a tile of rows: the running result over the warp's keys of one chunk.
 //
 // Products are transposed, so that rows are the narrow side of mma.m16n8k16: scores are keys x
-// rows, values columns x rows. With g = lane / 4 and t = lane % 4, a thread holds rows 2t and 2t +
-// 1: of keys, or columns, g in [0] and [1], g + 8 in [2] and [3]; with fp8, of columns, 2g and 2g +
-// 1.
+// rows, and values are columns x rows. With g = lane / 4 and t = lane % 4, a thread holds rows 2t
+// and 2t + 1. Elements [0] and [1] are of key (or column) g, and [2] and [3] of key (or column) g +
+// 8. With fp8, the columns are 2g and 2g + 1 instead.
 template <typename Params, int C>
 struct RowTile {
   using Kv = typename Params::Kv;
@@ -127,9 +129,9 @@ struct RowTile {
 
   float values[C / 16][4];
   float max[2];
-  float offset[2];  // of scaled scores, so that the largest weight is 1
-  float sum[2];     // of this thread's keys
-  int last_key[2];  // that the row sees
+  float offset[2];  // subtracted from scaled scores, so that the largest weight is 1
+  float sum[2];     // sum of the weights of this thread's keys
+  int last_key[2];  // last key that the row sees
 
   __device__ __forceinline__ void begin_head(const Params& params, const Place& place, int tile) {
 #pragma unroll
@@ -153,10 +155,11 @@ struct RowTile {
     }
   }
 
-  // Turns scores of 16 keys into weights, the second operand of the product with V.
+  // Turns the scores of 16 keys into weights, in the form of the second operand of the product with
+  // V.
   __device__ __forceinline__ void weigh(float (&scores)[4], float scale, uint32_t (&weights)[2]) {
     const float largest[2] = {fmaxf(scores[0], scores[2]), fmaxf(scores[1], scores[3])};
-    // This is seldom so once the maxima have settled.
+    // A score seldom exceeds the maximum once the maxima have settled.
     if (__any_sync(0xffffffffU, largest[0] > max[0] || largest[1] > max[1])) raise(largest, scale);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -168,7 +171,8 @@ struct RowTile {
     weights[1] = transposed_pair<Weight>(scores[2], scores[3]);
   }
 
-  // The maxima of the rows become at least what some thread has, and what was summed is rescaled.
+  // Raises the rows' maxima to at least `some`, which each thread gives for its own keys, and
+  // rescales the sums so far.
   __device__ __forceinline__ void raise(const float (&some)[2], float scale) {
     float rescale[2];
 #pragma unroll
@@ -191,7 +195,7 @@ struct RowTile {
     }
   }
 
-  // Hides the keys that a row does not see, of those from `first_key` on.
+  // Hides the keys that a row does not see. The first of these keys is `first_key`.
   __device__ __forceinline__ void mask(float (&scores)[4], int first_key, int window) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -200,7 +204,7 @@ struct RowTile {
     }
   }
 
-  // The warp's part of a chunk, for the first `rows` rows of the tile.
+  // Writes the warp's part of a chunk to the exchange, for the first `rows` rows of the tile.
   __device__ __forceinline__ void write(const Exchange<C>& exchange, int rows) const {
     const int warp = threadIdx.x / kWarpSize;
     const int lane = threadIdx.x % kWarpSize;
@@ -224,7 +228,7 @@ struct RowTile {
   }
 };
 
-// The state that one warp holds for all rows of the block, in `kTiles` tiles.
+// Holds one warp's state for all rows of the block, in `kTiles` tiles of rows.
 template <typename Params, int C, int kTiles>
 struct WarpState {
   using T = typename Params::Element;
@@ -244,8 +248,8 @@ struct WarpState {
       tiles[m].begin_chunk();
   }
 
-  // Adds the tile of keys that starts at `first_key`. `masked`: some row may not see all of them.
-  // `queries_at`: of query_pair_address().
+  // Adds the tile of keys that starts at `first_key`. With `masked`, some row may not see all of
+  // these keys. `queries_at` is an address from query_pair_address().
   __device__ __forceinline__ void attend(const Params& params, uint32_t queries_at, uint32_t k_tile,
                                          int first_key, bool masked) {
     constexpr int kNextRows = kTileRows * C * 2;
@@ -293,19 +297,20 @@ struct WarpState {
   }
 };
 
-// How the blocks of a worker, a cluster, bring what they have of a chunk together.
+// Brings the results of a worker's blocks, which are a cluster, together for each chunk.
 //
-// The blocks of a cluster send what they have of a chunk into the first one's shared memory, where
-// a barrier counts the bytes; so nothing of it goes through memory, and no fence is needed, which
-// would wait for all copies that a multiprocessor has under way.
+// The blocks of a cluster send their parts of a chunk into the first block's shared memory, where a
+// barrier counts the bytes. So nothing goes through memory, and no fence is needed; a fence would
+// wait for all copies that a multiprocessor has under way.
 //
-// Between two gatherings nothing holds the blocks together, and one may be far ahead of another. A
-// wait tells a phase from the next by its parity alone, so no barrier may end two phases while a
-// thread waits for the first: the first block tells others that they may send only where it then
-// waits for what they send, and a thread that sends nothing does not wait.
+// Between two gatherings nothing keeps the blocks in step, and one block may be far ahead of
+// another. A wait tells one phase from the next by parity alone, so no barrier may end two phases
+// while a thread waits for the first. For that reason, the first block allows other blocks to send
+// only where it then waits for what they send, and a thread that sends nothing does not wait.
 class ClusterGather {
  public:
-  // Sets up the barriers, before the first chunk. All threads of all blocks of a worker call it.
+  // Initializes the barriers, before the first chunk. All threads of all blocks of a worker call
+  // this.
   template <int C>
   __device__ __forceinline__ void begin(const Exchange<C>& exchange, const Worker& worker) const {
     if (threadIdx.x == 0) {
@@ -315,20 +320,20 @@ class ClusterGather {
       publish_barriers();
     }
     arrive_at_cluster();
-    wait_for_cluster();  // others' barriers can be used
+    wait_for_cluster();  // now the barriers of other blocks can be used
   }
-  // Brings the parts of all blocks together in the first block's exchange. It comes behind a
-  // barrier after the block's own parts were written. All threads of all blocks call it.
+  // Brings the parts of all blocks together in the first block's exchange. The caller passes a
+  // barrier between writing the block's own parts and this call. All threads of all blocks call it.
   template <int C>
   __device__ __forceinline__ void gather(const Exchange<C>& exchange, const Worker& worker,
                                          const Gathering& parts, float scale) {
-    if (parts.active == 1) return;  // the first block has them
+    if (parts.active == 1) return;  // the first block has every part already
     const int before = num_gathered_++;
     const uint32_t full = barrier_of(exchange, worker);
     const uint32_t free = free_behind(full);
     if (worker.leads()) {
       if (threadIdx.x == 0) {
-        // The parts of the gathering before have been read, so the others may send again.
+        // The parts of the previous gathering have been read, so the other blocks may send again.
         for (int rank = 1; before > 0 && rank < parts.active; ++rank)
           arrive_remote(address_at(free, static_cast<uint32_t>(rank)));
         const int bytes = (parts.active - 1) * parts.rows * (C + 2) * 4;
@@ -340,7 +345,8 @@ class ClusterGather {
     if (worker.rank >= parts.active) return;
     const int waits_before = num_waits_;
     if (before > 0) ++num_waits_;
-    if (static_cast<int>(threadIdx.x) >= parts.rows * (C / 4)) return;  // has nothing to send
+    // This thread has nothing to send.
+    if (static_cast<int>(threadIdx.x) >= parts.rows * (C / 4)) return;
     if (before > 0) wait_for_phase_of_cluster(free, waits_before & 1);
     const int first_row = exchange.first_row_of(worker.rank);
     const uint32_t arrived = address_at(full, 0);
@@ -355,7 +361,8 @@ class ClusterGather {
   }
 
  private:
-  // Two barriers behind the exchange's parts: the other blocks' have come; the next may be sent.
+  // Returns the address of the first of two barriers behind the exchange's parts. The first ends a
+  // phase when the other blocks' parts have come, the second when the next parts may be sent.
   template <int C>
   static __device__ __forceinline__ uint32_t barrier_of(const Exchange<C>& exchange,
                                                         const Worker& worker) {
@@ -363,19 +370,19 @@ class ClusterGather {
   }
   static __device__ __forceinline__ uint32_t free_behind(uint32_t full) { return full + 8; }
 
-  int num_gathered_ = 0;  // from several blocks
-  int num_waits_ = 0;     // until this block might send
+  int num_gathered_ = 0;  // gatherings of more than one block so far
+  int num_waits_ = 0;     // waits of this block for permission to send so far
 };
 
-// Does this block of its worker have any key of the place?
+// Returns whether this block of its worker has any key of the place.
 __device__ __forceinline__ bool has_keys(const Place& place, const Walk& walk,
                                          const Worker& worker) {
   return place.first_chunk * walk.chunks.length + worker.rank * kBlockKeys < place.kv_len;
 }
 
-// The share of one worker. Shapes: `shared` has shared_bytes(), aligned to kTileAlignment; kTiles
-// tiles hold rows_per_block rows, and a warp has kStages tiles of keys under way; kAsksFirst: of
-// TileStream. The first kThreads threads of a block call this.
+// Computes the share of one worker. `shared` has shared_bytes() bytes, aligned to kTileAlignment.
+// The block's kTiles tiles hold rows_per_block rows, each warp has kStages tiles of keys under way,
+// and kAsksFirst is passed to TileStream. Threads: the first kThreads threads of a block call this.
 template <typename Params, int C, int kTiles, int kStages, bool kAsksFirst>
 __device__ __forceinline__ void attend_share(const Params& params, const DecodePlan& plan,
                                              const Worker& worker, uint8_t* shared) {
@@ -402,7 +409,7 @@ __device__ __forceinline__ void attend_share(const Params& params, const DecodeP
     const bool is_alone = num_taken == place.num_chunks;
     if (!is_alone) place.slot = find_slot(params, plan, worker, share, walk);
     if (has_keys(place, walk, worker)) {
-      __syncthreads();  // the exchange of the kv head before has been read
+      __syncthreads();  // the exchange of the previous kv head has been read
       find_angles<Params, C>(params, place.sequence, angles);
       wait_for_inputs();
       __syncthreads();
@@ -430,7 +437,7 @@ __device__ __forceinline__ void attend_share(const Params& params, const DecodeP
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         if (m * kTileRows >= place.rows) break;
-        __syncthreads();  // what was exchanged before has been read
+        __syncthreads();  // the previous contents of the exchange have been read
         state.tiles[m].write(exchange, place.rows - m * kTileRows);
         __syncthreads();
         ChunkTile chunk_tile{.chunk = chunk, .tile = m};
@@ -455,8 +462,8 @@ __device__ __forceinline__ void attend_share(const Params& params, const DecodeP
       fold_chunks<Params, C>(params, plan, place);
     }
   }
-  // A worker with nothing to do goes at once, to make room; the others see to it that the launch
-  // does not end before those before it.
+  // A worker without work exits at once, to make room. The other workers keep the launch from
+  // ending before the launches in front of it.
   if (share.total > 0 && !share.some_empty && plan.num_runs <= params.num_sequences) return;
   wait_for_inputs();
   store_zeros<Params, C>(params, plan, worker);

@@ -1,4 +1,4 @@
-// Decode attention with heads of 128 elements.
+// Instantiates the kernels of decode attention with heads of 128 elements.
 #include "backend/cuda/attention/decode_kernel.cuh"
 
 namespace encore::cuda::decode {

@@ -1,4 +1,4 @@
-// Decode attention with heads of 256 elements.
+// Instantiates the kernels of decode attention with heads of 256 elements.
 #include "backend/cuda/attention/decode_kernel.cuh"
 
 namespace encore::cuda::decode {

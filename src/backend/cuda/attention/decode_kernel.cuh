@@ -1,12 +1,13 @@
-// The kernels of decode attention, and their launch for heads of one size: included by the files that
-// make the instances.
+// Defines the kernels of decode attention and their launch for one head size. The files that
+// instantiate them include this header.
 #pragma once
 
 #include "backend/cuda/attention/decode_launch.cuh"
 
 namespace encore::cuda::decode {
 
-// Grid: (row blocks, shares); kClusters: (blocks of a worker, shares).
+// Decode attention of one step. The grid is (row blocks, shares), or with kClusters (blocks of a
+// worker, shares).
 template <typename Params, int C, int kTiles, bool kClusters>
 __global__ void __launch_bounds__(kThreads,
                                   residency(C, kTiles, sizeof(typename Params::Kv)).blocks)

@@ -1,5 +1,5 @@
-// The launch of decode attention. Its kernels take a minute to compile for each size of heads, so
-// each size has a file of its own, decode_64.cu and its like.
+// Declares the launch of decode attention. Its kernels take a minute to compile for each head size,
+// so each head size has a source file (decode_64.cu and others).
 #pragma once
 
 #include <algorithm>
@@ -10,41 +10,42 @@
 namespace encore::cuda::decode {
 
 inline constexpr int kMostClusterHeadSize = 128;
-inline constexpr int64_t kBlockShared = 227 << 10;  // of a block at most. Units: bytes
+inline constexpr int64_t kBlockShared = 227 << 10;  // most shared memory of a block. Units: bytes
 
-// Row tiles of a block at most: what registers allow.
+// Returns the most row tiles that a block's registers allow.
 constexpr int most_row_tiles(int head_size) {
   return head_size <= 128 ? 3 : 2;
 }
 
-// Sizes of a launch: functions of padded sizes, q and the page table's width, never of real
+// The sizes of a launch. They depend on padded sizes, q and the page table's width, never on real
 // lengths.
 struct DecodeSizes {
   DecodePlan plan;
   int64_t shared_bytes = 0;
-  int blocks_at_once = 0;  // of a multiprocessor
+  int blocks_at_once = 0;  // blocks that a multiprocessor runs at once
   int64_t shares = 0;
   int64_t num_slots = 0;
-  int64_t num_partials = 0;  // rows of results in scratch
+  int64_t num_partials = 0;  // rows of partial results in scratch
 };
 
-// `num_fresh`: new tokens of a sequence whose keys are not in the caches yet.
+// Computes the sizes of a launch in which each sequence has `num_fresh` new tokens whose keys are
+// not in the caches yet.
 DecodeSizes decode_sizes(const KernelArgs& args, int num_fresh);
 
-// The number of shares whose blocks a chip has all at once.
+// Returns the number of shares whose blocks can all run on the chip at once.
 inline int64_t max_shares(const DecodeSizes& sizes, int num_multiprocessors) {
   const DecodePlan& plan = sizes.plan;
   return std::max(1, num_multiprocessors * sizes.blocks_at_once / (plan.row_blocks * plan.ranks));
 }
 
-// The largest of `shares` shares of `parts` equal parts, as a multiple of their mean. Values up to
-// kEven are treated as even.
+// unevenness() returns the size of the largest share, divided by the mean, where `parts` equal
+// parts are dealt out to `shares` shares. Values up to kEven are treated as even.
 inline constexpr double kEven = 1.06;
 inline double unevenness(int64_t parts, int64_t shares) {
   return static_cast<double>(div_up(parts, shares) * shares) / static_cast<double>(parts);
 }
 
-// fused_attention: its two parts' arguments, in one launch.
+// Holds the arguments of the two ops that fused_attention replaces with one launch.
 struct Fused {
   explicit Fused(const KernelArgs& args) : parts(attention_parts(args)) {}
 
@@ -53,7 +54,7 @@ struct Fused {
   const KernelArgs& attend = parts.parts[1].args;
 };
 
-// Binds `attention`, or `fused_attention`, of heads of C elements.
+// bind_decode binds `attention`, and bind_fused_decode `fused_attention`, with heads of C elements.
 template <int C>
 BoundLaunch bind_decode(Device& device, const KernelArgs& args);
 template <int C>

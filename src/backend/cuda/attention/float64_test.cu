@@ -7,7 +7,7 @@ namespace encore::cuda {
 namespace {
 
 constexpr int kWarpSize = 32;
-constexpr int kWarps = 4;  // of a block; each takes a row of one head
+constexpr int kWarps = 4;  // warps of a block; each takes a row of one head
 constexpr unsigned kAllLanes = 0xffffffffU;
 
 template <typename T>
@@ -19,12 +19,14 @@ __device__ double warp_total(double x) {
     x += __shfl_xor_sync(kAllLanes, x, distance);
   return x;
 }
-// The warp's row and head, counted together; all rows of head 0, then those of head 1, and so on.
+// Returns the number of the warp's item. Items are all rows of head 0, then all rows of head 1, and
+// so on.
 __device__ int64_t find_item() {
   return static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
 }
 
-// A lane has every 32nd column. A softmax whose scores are below 700 needs no maximum in float64.
+// Computes attention of one row and head per warp; a lane has every 32nd column. It subtracts no
+// maximum, as scores below 700 need none in float64.
 template <typename T, typename Kv, int C>
 __global__ void attention_rows(AttentionParams<T, Kv> params, double scale, const QueryRow* rows,
                                int64_t num_rows, double* expected) {
@@ -78,7 +80,8 @@ __global__ void compare_rows(const T* actual, int64_t stride, int heads, int hea
   if (threadIdx.x % kWarpSize == 0) errors[row * heads + head] = error;
 }
 
-// All bits are set: NaN in every float. Grid: slots of all pages.
+// Sets all bits of every unused slot, which makes each float a NaN. The grid is the slots of all
+// pages.
 __global__ void poison(uint8_t* cache, const uint8_t* used, int kv_heads, int page_size,
                        int row_bytes) {
   const int64_t slot = blockIdx.x;

@@ -1,5 +1,5 @@
-// Attention in float64, by the plainest loops, for tests at sizes that are too large for the
-// reference of tests/conformance/, which it is held to at small ones.
+// Computes attention in float64 with plain loops. Tests use it at sizes that are too large for the
+// reference of tests/conformance/; at small sizes, a test compares it with that reference.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,23 @@
 
 namespace encore::cuda {
 
-// A row of q, its sequence, and how many of the first keys it sees. Without keys its results are
-// zeros.
+// Names a row of q, its sequence, and how many of the sequence's first keys the row sees. The
+// results of a row without keys are zeros.
 struct QueryRow {
   int32_t row = 0;
   int32_t sequence = 0;
   int32_t num_keys = 0;
 };
 
-// Sums over the columns of one head of a row: the error and the size of its results.
+// Holds two sums over the columns of one head of a row: the size of the expected results, and the
+// error of the actual ones.
 struct HeadError {
-  double squares = 0;      // of what is expected
-  double differences = 0;  // squared
+  double squares = 0;      // sum of the squares of the expected values
+  double differences = 0;  // sum of the squared differences
 };
 
 // Computes the results of a launch of attention in float64, [num_rows,H*C]. Takes queries of f16 or
-// bf16, heads of 64, 96, 128 or 256, scores below 700. Units: all pointers are to the device's
-// memory.
+// bf16, heads of 64, 96, 128 or 256, and scores below 700. All pointers are to device memory.
 void attention_float64(Stream& stream, const KernelArgs& args, const QueryRow* rows,
                        int64_t num_rows, double* expected);
 

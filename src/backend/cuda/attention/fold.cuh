@@ -1,10 +1,10 @@
-// Decode attention's partial results are folded into one: those of the four warps of a chunk, those
-// of the other blocks of a worker, and then the chunks in order. How they come to the worker's
-// first block is up to the caller (decode.cuh).
+// Folds the partial results of decode attention into one: first those of the four warps for a
+// chunk, with those of the other blocks of a worker, and then the chunks in order. The caller
+// (decode.cuh) brings the other blocks' results to the worker's first block.
 //
-// A kv head's chunks are folded by the block that has them all, in shared memory; else through
-// scratch by the block that arrives last. Both fold with the same operations in the same order, so
-// neither the grid nor the order of arrival shows in the bits.
+// Where one block has all chunks of a kv head, it folds them in shared memory. Otherwise each block
+// writes its chunks to scratch, and the block that arrives last folds them. Both ways use the same
+// operations in the same order, so neither the grid nor the order of arrival changes the bits.
 #pragma once
 
 #include <cuda/atomic>
@@ -18,7 +18,8 @@ __device__ __forceinline__ void store_four(T* address, float4 x) {
   *reinterpret_cast<uint2*>(address) = make_uint2(pack_pair<T>(x.x, x.y), pack_pair<T>(x.z, x.w));
 }
 
-// A running result and a later one become one: `old` and `now` scale their values and sums.
+// The factors that merge a running result with a later one: `old` scales the running values and
+// sum, `now` the later ones.
 struct Fold {
   float max = kMinusInfinity;
   float old = 0;
@@ -39,33 +40,34 @@ __device__ __forceinline__ float4 apply(const Fold& fold, float4 old, float4 now
   return {apply(fold, old.x, now.x), apply(fold, old.y, now.y), apply(fold, old.z, now.z),
           apply(fold, old.w, now.w)};
 }
-// Divides by the sum; the result is zero for a row that sees no key.
+// Returns the values divided by the sum. The result is zero for a row that sees no key.
 __device__ __forceinline__ float4 normalized(float4 value, float sum) {
   const float inverse = sum > 0.0F ? 1.0F / sum : sum;
   return {value.x * inverse, value.y * inverse, value.z * inverse, value.w * inverse};
 }
 
-// Sizes of the shared memory in which results are folded. Units: floats; a multiple of 4 for each
-// part, so that all are aligned. The stride keeps what a warp writes at once in different banks.
+// Sizes of the shared memory in which results are folded. Units: floats. Each part is a multiple of
+// 4 floats, which keeps all parts aligned. The stride puts what a warp writes at once into
+// different banks.
 constexpr int exchange_stride(int head_size) {
   return head_size + 4;
 }
 constexpr int64_t exchange_floats(int head_size, int rows, int ranks) {
   const int tile_rows = rows < kTileRows ? rows : kTileRows;
   const int parts = kWarps + ranks - 1;
-  const int barriers = ranks > 1 ? 4 : 0;  // those of a cluster
+  const int barriers = ranks > 1 ? 4 : 0;  // barriers of a cluster
   return int64_t{tile_rows} * parts * (exchange_stride(head_size) + 2) + barriers +
          (tile_rows % 2 * 8) + int64_t{rows} * (head_size + 4);
 }
 
-// The shared memory in which results are folded. A tile of rows is folded at a time, out of parts:
-// the warps', and in the first block of a worker one of each other block.
+// The shared memory in which results are folded. One tile of rows is folded at a time. It has one
+// part per warp and, in the first block of a worker, one part per other block.
 template <int C>
 struct Exchange {
   static constexpr int kStride = exchange_stride(C);
 
-  float* total;       // [row][C]: of the chunks so far
-  float2* running;    // [2][row]: their softmax before and after this chunk, by its parity
+  float* total;       // [row][C]: sums over the chunks so far
+  float2* running;    // [2][row]: softmax before and after this chunk, by the chunk's parity
   float* values;      // [part][row of the tile][kStride]: results of a chunk
   float2* softmaxes;  // [part][row of the tile]; behind them, room for barriers
   int rows;
@@ -80,12 +82,14 @@ struct Exchange {
     softmaxes = reinterpret_cast<float2*>(values + parts * tile_rows * kStride);
   }
 
-  // The first row of the part that a block of a rank above 0 has in the first block.
+  // Returns the first row of the part that the block of rank `rank`, above 0, has in the worker's
+  // first block.
   [[nodiscard]] __device__ __forceinline__ int first_row_of(int rank) const {
     return (kWarps + rank - 1) * tile_rows;
   }
 
-  // Four columns of a tile's row over `parts` parts, and its softmax.
+  // Returns four columns of a tile's row, summed over `parts` parts, and sets `softmax` to the
+  // row's softmax.
   __device__ __forceinline__ float4 read(int row, int column, float scale, int parts,
                                          float2& softmax) const {
     softmax = {kMinusInfinity, 0.0F};
@@ -107,31 +111,31 @@ struct Exchange {
   }
 };
 
-// Calls `visitor(row, column)` for this thread's parts, of four columns, of `rows` rows.
+// Calls `visitor(row, column)` for each group of four columns that this thread has in `rows` rows.
 template <int C, typename Visitor>
 __device__ __forceinline__ void for_each_four(int rows, Visitor&& visitor) {
   for (int i = threadIdx.x; i < rows * (C / 4); i += kThreads)
     visitor(i / (C / 4), i % (C / 4) * 4);
 }
 
-// The parts of a chunk's tile of rows that the blocks of a worker hold, to be brought together in
-// the first block.
+// Describes the results of a chunk's tile of rows that the blocks of a worker bring together in the
+// first block.
 struct Gathering {
-  int active = 0;  // blocks that have a part: the worker's first
+  int active = 0;  // blocks that have a part: the first `active` of the worker
   int rows = 0;
   int chunk = 0;  // its number in the batch
 };
 
-// One tile of the rows of a chunk, whose partial results, `parts` of them, lie in the exchange: what
-// is added to a running result at a time.
+// Identifies one tile of rows of a chunk, the unit that is added to a running result. `parts`
+// partial results of it lie in the exchange.
 struct ChunkTile {
   int chunk = 0;
   int tile = 0;
   int parts = kWarps;
 };
 
-// Adds a chunk's tile of rows to the chunks before it, all of which this block had; after the last,
-// writes the output.
+// Adds a chunk's tile of rows to the running result of the chunks before it, all of which this
+// block computed. After the last chunk it writes the output.
 template <typename Params, int C>
 __device__ __forceinline__ void add_chunk(const Params& params, const Place& place,
                                           const Exchange<C>& exchange,
@@ -160,7 +164,7 @@ __device__ __forceinline__ void add_chunk(const Params& params, const Place& pla
   });
 }
 
-// Writes a chunk's tile of rows, of a kv head of which other shares have chunks, too, to scratch.
+// Writes a chunk's tile of rows to scratch, for a kv head whose chunks are in several shares.
 template <int C>
 __device__ __forceinline__ void publish_chunk(const DecodePlan& plan, const Place& place,
                                               const Exchange<C>& exchange,
@@ -176,14 +180,15 @@ __device__ __forceinline__ void publish_chunk(const DecodePlan& plan, const Plac
   });
 }
 
-// Tells that this block has published `chunks` of a kv head's `all`. Is it the last to do so? If
-// so, it sees what the others wrote, and the others have read q as it has.
+// Counts `chunks` published chunks of a kv head that has `all`, and returns whether this block is
+// the last to arrive. The last block sees what the other blocks wrote, and all blocks have read q
+// by then.
 //
-// Message passing at device scope: each thread's writes happen before the barrier, the barrier
-// before the leader's fetch_add, whose release makes them visible to whoever's fetch_add acquires
-// them by reading from it, or from a later one of the release sequence; so to the last. The store
-// that leaves the counter zero for the next launch need not order anything: the end of the launch
-// does.
+// This is message passing at device scope. Each thread's writes happen before the barrier, and the
+// barrier before the leader's fetch_add. Its release makes the writes visible to any fetch_add that
+// acquires by reading from it or from a later operation of the release sequence, so to the last
+// block. The store of zero for the next launch needs no order, because the end of the launch orders
+// it.
 __device__ __forceinline__ bool arrive(uint32_t* counter, int chunks, int all) {
   bool is_last = false;
   __syncthreads();
@@ -196,12 +201,12 @@ __device__ __forceinline__ bool arrive(uint32_t* counter, int chunks, int all) {
   return __syncthreads_or(static_cast<int>(is_last)) != 0;
 }
 
-// Folds a kv head's chunks out of scratch, in order, and writes the output. What a thread reads of
-// many chunks is under way at once.
+// Folds a kv head's chunks from scratch, in order, and writes the output. Each thread loads kAtOnce
+// chunks at once to hide the latency.
 template <typename Params, int C>
 __device__ __forceinline__ void fold_chunks(const Params& params, const DecodePlan& plan,
                                             const Place& place) {
-  constexpr int kAtOnce = C == 64 ? 4 : 8;  // what fits the registers that blocks have there
+  constexpr int kAtOnce = C == 64 ? 4 : 8;  // as many loads as the registers of a block allow
   const int num_chunks = place.num_chunks;
   for_each_four<C>(place.rows, [&](int row, int column) {
     float4 value = {};
@@ -232,7 +237,7 @@ __device__ __forceinline__ void fold_chunks(const Params& params, const DecodePl
 }
 
 // Writes zeros to the rows of sequences without keys and to rows that no sequence owns. All blocks
-// share them.
+// of the launch divide these rows among them.
 template <typename Params, int C>
 __device__ __forceinline__ void store_zeros(const Params& params, const DecodePlan& plan,
                                             const Worker& worker) {

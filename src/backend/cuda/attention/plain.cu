@@ -1,15 +1,15 @@
-// The reference: any dtype, of queries and of caches, head size, page size and group; a warp takes
-// one query token and head.
+// Reference attention for any dtype of queries and of caches, and for any head size, page size and
+// group. A warp takes one query token and head.
 //
-// Keys are walked 32 at a time from position 0, a lane each, so a row's bits depend on its own
-// position alone. Only keys that the row sees are read.
+// A warp walks keys 32 at a time from position 0, one key per lane, so a row's bits depend on its
+// own position alone. It reads only keys that the row sees.
 #include "backend/cuda/attention/attention.h"
 #include "backend/cuda/attention/tile.cuh"
 
 namespace encore::cuda {
 namespace {
 
-constexpr int kTokens = 8;  // of a block: one per warp
+constexpr int kTokens = 8;  // tokens of a block, one per warp
 
 // A sequence's new tokens: rows [first, first + count) of q.
 struct Run {
@@ -27,7 +27,7 @@ __device__ __forceinline__ Run find_run(const Params& params, int sequence) {
   return {first, params.query_starts[sequence + 1] - first};
 }
 
-// First element of a token's K or V.
+// Returns the index of the first element of a key's K or V in the cache.
 template <typename Params>
 __device__ __forceinline__ int64_t cache_offset(const Params& params, int key) {
   const int32_t* table = params.page_table + blockIdx.z * params.table_stride;
@@ -37,8 +37,8 @@ __device__ __forceinline__ int64_t cache_offset(const Params& params, int key) {
          params.head_size;
 }
 
-// out[c] = sum over the last keys, those in the window, of softmax(scale * q . k) v[c], into `sums`;
-// returns the sum of the weights.
+// Writes out[c] = sum of softmax(scale * q . k) v[c] over the last keys, those in the window, into
+// `sums`, and returns the sum of the weights.
 template <typename Params>
 __device__ float attend(const Params& params, int num_keys, const float* query, float* sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -83,11 +83,12 @@ __device__ float attend(const Params& params, int num_keys, const float* query, 
   return total;
 }
 
-// Grid: (tokens of the longest run / 8, query heads, runs of query rows).
+// Attention of any step. The grid is (tokens of the longest run / 8, query heads, runs of query
+// rows).
 template <typename T, typename Kv>
 __global__ void attention_plain(const AttentionParams<T, Kv> params) {
   begin_kernel();
-  extern __shared__ float shared[];  // per warp: the query, then the sums
+  extern __shared__ float shared[];  // for each warp: the query, then the sums
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int sequence = static_cast<int>(blockIdx.z);
@@ -116,7 +117,8 @@ __global__ void attention_plain(const AttentionParams<T, Kv> params) {
 template <typename T, typename Kv>
 BoundLaunch bind_types(Device& device, const KernelArgs& args) {
   const auto kernel = attention_plain<T, Kv>;
-  // All head sizes get the same limit, since one kernel may be bound for several.
+  // Every head size gets the same limit of shared memory, because one kernel may be bound for
+  // several.
   allow_shared_memory(kernel, chip(device).max_shared_bytes_per_block);
   return [kernel, shape = attention_shape(args), q = args.step.q,
           params = attention_params<T, Kv>(args)](Stream& stream, const StepLengths& lengths) {
@@ -139,7 +141,8 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   });
 }
 
-// The grid of a mixed step has blocks for the tokens of its longest run.
+// Returns whether the grid depends on the longest run. In a mixed step it has blocks for the tokens
+// of the longest run.
 bool follows_longest_run(const KernelArgs& args) {
   return !args.step.is_uniform();
 }

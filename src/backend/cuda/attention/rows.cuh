@@ -1,10 +1,11 @@
-// The tile of rows that a block of decode attention has of a kv head: queries, and keys and values
-// of new tokens.
+// Loads the tile of rows that a block of decode attention holds for a kv head: queries, and keys
+// and values of new tokens.
 //
-// New tokens (fused_attention). A block turns the queries it uses. Where it has a chunk with keys
-// of new tokens, it turns those, too, and puts them, and their values, into the tile that has their
-// place: they never come from the cache. The block with a kv head's last chunk writes them there.
-// Angles come from the step's inputs and are found before the wait.
+// In fused_attention, a block rotates the queries it uses. Where it has a chunk with keys of new
+// tokens, it rotates those keys, too, and puts them and their values where the copies would have
+// put them: it never reads them from the cache. The block with a kv head's last chunk writes them
+// to the cache. The rotation's angles depend on step inputs only, and are computed before the block
+// waits for the launches before it.
 #pragma once
 
 #include "backend/cuda/attention/work.cuh"
@@ -12,7 +13,7 @@
 
 namespace encore::cuda::decode {
 
-// Cosine and sine of the sequence's new tokens, [count][C/2].
+// Computes cosine and sine for each of the sequence's new tokens: angles[count][C/2].
 template <typename Params, int C>
 __device__ __forceinline__ void find_angles(const Params& params, int sequence, float2* angles) {
   const auto& fresh = params.fresh;
@@ -21,12 +22,12 @@ __device__ __forceinline__ void find_angles(const Params& params, int sequence, 
     angles[i] = find_angle(__ldcg(positions + i / (C / 2)), fresh.inv_freq[i % (C / 2)]);
 }
 
-// A row of a block's tile, where it comes from and how it is turned.
+// Describes the source of one row of a block's tile, its norm's weights, and its rotation.
 template <typename T>
 struct TileRow {
   const T* in = nullptr;
   const T* norm = nullptr;
-  const float2* angles = nullptr;  // null: not turned
+  const float2* angles = nullptr;  // null: the row is not rotated
 };
 
 template <typename Params, int C>
@@ -49,7 +50,8 @@ __device__ __forceinline__ TileRow<typename Params::Element> find_row(const Para
   return {fresh.v + of_step * fresh.v_stride + column, nullptr, nullptr};
 }
 
-// The address in the caches for a row behind the queries; null: the row is not written there.
+// Returns the address in the caches to which a row behind the queries is written, or null where
+// this block does not write it.
 template <typename Params, int C>
 __device__ __forceinline__ typename Params::Kv* find_cached(const Params& params,
                                                             const Place& place, int row) {
@@ -66,9 +68,9 @@ __device__ __forceinline__ typename Params::Kv* find_cached(const Params& params
              C;
 }
 
-// Reads the place's query rows into `tile`, and behind them keys, then values of new tokens, as the
-// cache keeps them: of fp8, eight in each piece of 16 bytes, and zeros. What is left of the last
-// kTileRows becomes zero.
+// Reads the place's query rows into `tile`, and behind them the keys, then the values of new
+// tokens, in the cache's type. An fp8 row has eight numbers in each 16-byte piece, followed by
+// zeros. Rows that are left in the last kTileRows of the queries become zero.
 template <typename Params, int C>
 __device__ __forceinline__ void load_rows(const Params& params, const Place& place,
                                           const float2* angles, uint8_t* tile) {
@@ -81,7 +83,7 @@ __device__ __forceinline__ void load_rows(const Params& params, const Place& pla
   const int piece = static_cast<int>(threadIdx.x) % kLanes;
   const int num_rows = place.rows + 2 * place.fresh;
   const int num_written = max(num_rows, (place.rows + kTileRows - 1) / kTileRows * kTileRows);
-  // Whole warps stay in step for the exchanges.
+  // All lanes of a warp run every iteration, because rope_head exchanges values between lanes.
   for (int first = 0; first < num_written; first += kThreads / kLanes) {
     const int number = first + static_cast<int>(threadIdx.x) / kLanes;
     const bool used = number < num_rows && piece < kPieces;
@@ -102,9 +104,9 @@ __device__ __forceinline__ void load_rows(const Params& params, const Place& pla
   }
 }
 
-// The address at which a lane finds its row of the matrices of elements [0, 32) of 8 query rows,
-// operands of two steps of products; from there, pair_address() leads to elements [32 * pair, 32 *
-// pair + 32).
+// query_pair_address() returns the address of a lane's row for ldmatrix, for elements [0, 32) of 8
+// query rows, the operands of two steps of products. pair_address() leads from there to elements
+// [32 * pair, 32 * pair + 32).
 template <int C>
 __device__ __forceinline__ uint32_t query_pair_address(uint32_t tile, int lane) {
   return tile + tile_offset<C>(lane % 8, lane / 8);
@@ -115,7 +117,8 @@ __device__ __forceinline__ uint32_t pair_address(uint32_t first, int pair) {
   return first ^ static_cast<uint32_t>(pair * 64);
 }
 
-// Puts keys and values of new tokens into a warp's tile of keys that starts at `first_key`.
+// Copies the keys and values of new tokens from the block's rows into a warp's tile of keys, whose
+// first key is `first_key`.
 template <typename Kv, int C>
 __device__ __forceinline__ void add_fresh(const Place& place, const uint8_t* rows, uint8_t* k_tile,
                                           int first_key) {

@@ -1,17 +1,18 @@
-// Brings keys and values to decode attention: each warp copies its tiles into a ring in shared
-// memory. It may copy before the launches before have ended, for the reason in decode.cuh.
+// Copies keys and values for decode attention: each warp copies its tiles into its own ring in
+// shared memory. A warp may start to copy before earlier launches have ended, for the reason given
+// in decode.cuh.
 #pragma once
 
 #include "backend/cuda/attention/work.cuh"
 
 namespace encore::cuda::decode {
 
-// One warp's stream of tiles: its part of each step of each of the block's chunks, in order, read
-// ahead. Every warp has a tile in every step, be it without keys.
+// The stream of tiles that one warp reads ahead: the warp's part of each step of each of the
+// block's chunks, in order. Every warp has a tile in every step, even where it has no keys there.
 //
-// kAsksFirst: the next tile's page is asked for in front of a tile's copies, not behind them. By
-// measurement that is 7 % faster where a warp has a few tiles (8 sequences of 1121), and 2 to 4 %
-// slower where it has many, which read at the memory's rate.
+// With kAsksFirst, the next tile's page number is loaded in front of a tile's copies, not behind
+// them. By measurement that is 7 % faster where a warp has a few tiles (8 sequences of 1121), and 2
+// to 4 % slower where it has many, which read at the memory's rate.
 template <typename Params, int C, int kStages, bool kAsksFirst>
 class TileStream {
  public:
@@ -19,8 +20,8 @@ class TileStream {
   static constexpr int kPieces = Tile::kPieces;
   static constexpr int kTileBytes = Tile::kBytes;
 
-  // Starts the first tiles; waits before the first with a key that this step writes to the cache
-  // before this launch.
+  // Starts the copies of the first tiles. Waits for earlier launches before it copies the first
+  // tile with a key that an earlier launch of this step writes to the cache.
   __device__ __forceinline__ TileStream(const Params& params, const DecodePlan& plan,
                                         const Walk& first, int rank, uint32_t ring)
       : params_(params),
@@ -30,7 +31,8 @@ class TileStream {
         ring_(ring),
         page_elements_((params.kv_heads << params.page_shift) * C) {
     enter_chunk();
-    // The first chunk's pages are asked for before the first is waited for.
+    // Loads all of these page numbers before the first one is used, so that their latencies
+    // overlap.
     const int first_key = key_;
     const int end = chunk_end();
     const auto key_of = [&](int step) { return first_key + step * plan.cutting.step_keys(); };
@@ -47,13 +49,13 @@ class TileStream {
     }
   }
 
-  // Waits for the oldest tile; K is at the address returned, V behind it.
+  // Waits for the oldest tile and returns the address of its keys; its values lie behind them.
   __device__ __forceinline__ uint32_t wait() const {
     wait_for_copies<kStages - 1>();
     __syncwarp();
     return ring_ + slot_ * 2 * kTileBytes;
   }
-  // The oldest tile is no longer needed: starts the next one in its place.
+  // Releases the oldest tile, and starts the copies of the next one into its place.
   __device__ __forceinline__ void release() {
     __syncwarp();
     start_next([&](int key) { return load_page(key); });
@@ -65,7 +67,7 @@ class TileStream {
     key_ = next_.chunk * next_.chunks.length + rank_ * kBlockKeys + warp * kTileKeys;
     pages_ = params_.page_table + next_.sequence * params_.table_stride;
   }
-  // One past the last key that the chunk has room for.
+  // Returns one past the last key of the chunk, rounded up to whole steps.
   [[nodiscard]] __device__ __forceinline__ int chunk_end() const {
     const Cutting& cutting = plan_.cutting;
     return min((next_.chunk + 1) * next_.chunks.length, cutting.steps(next_.kv_len)
@@ -74,7 +76,7 @@ class TileStream {
   [[nodiscard]] __device__ __forceinline__ bool has_key(int key) const {
     return !next_.done() && key < next_.kv_len;
   }
-  // Loads a page's number one tile ahead, so that its latency passes under the tile before.
+  // Loads the page number of the next tile, so that its latency is hidden behind the current tile.
   [[nodiscard]] __device__ __forceinline__ int load_page(int key) const {
     return has_key(key) ? __ldcg(pages_ + (key + next_.first_key >> params_.page_shift)) : 0;
   }
@@ -85,7 +87,7 @@ class TileStream {
     next_.next_chunk(params_, plan_);
     enter_chunk();
   }
-  // Copies this tile and goes on to the next, whose page `load` gives.
+  // Starts the copies of this tile and goes on to the next, whose page number `load` returns.
   template <typename Load>
   __device__ __forceinline__ void start_next(Load load) {
     const int next_key = key_ + plan_.cutting.step_keys();
@@ -105,9 +107,10 @@ class TileStream {
     if (!asks_first) page_ = load(key_);
     slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
   }
-  // A tile's keys lie one behind the other in the cache, as its values do, so a lane's addresses
-  // are constants away from its first. Keys that the cache does not hold are filled with zeros:
-  // what lies behind the last one has no weight, and the product must be zero, too.
+  // Starts the copies of one tile. A tile's keys lie one behind the other in the cache, as do its
+  // values, so a lane's addresses are constants away from its first. Keys that the cache does not
+  // hold are filled with zeros: the keys behind the last one have weight zero, and weight times
+  // value must be zero, too.
   template <bool kAllCached>
   __device__ __forceinline__ void start_copies(int page, int num_cached) const {
     const int lane = threadIdx.x % kWarpSize;
@@ -129,13 +132,13 @@ class TileStream {
   const Params& params_;
   const DecodePlan& plan_;
   Walk next_;             // the chunk of the tile to start next
-  int key_;               // that tile's first
-  const int32_t* pages_;  // of its sequence
-  int rank_;              // the block's, in its worker
+  int key_;               // the first key of that tile
+  const int32_t* pages_;  // pages of the chunk's sequence
+  int rank_;              // the block's rank in its worker
   int page_ = 0;
-  int slot_ = 0;  // of the oldest tile, which the next one replaces
+  int slot_ = 0;  // ring slot of the oldest tile, which the next one replaces
   uint32_t ring_;
-  int page_elements_;  // of all kv heads
+  int page_elements_;  // elements of a page, over all kv heads
 };
 
 }  // namespace encore::cuda::decode

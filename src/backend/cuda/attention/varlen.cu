@@ -1,5 +1,6 @@
-// Attention of prompts and of mixed steps: when it runs, and what it takes. What it does: varlen.cuh and
-// varlen_kernel.cuh; the kernels' instances: varlen_64.cu and its like.
+// Decides when attention of prompts and mixed steps runs on the variable-length kernel, and binds
+// its operands. varlen.cuh and varlen_kernel.cuh have the kernel; varlen_64.cu and its sister files
+// instantiate it.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -31,14 +32,14 @@ bool accepts(const KernelArgs& args) {
   return accepts_tensor_cores(args, 256) && has_rows && !is_decode;
 }
 
-// A launch takes the runs of kMaxSequences sequences at most. A step of more sequences takes several launches, one
-// behind the other.
+// Returns the number of launches. One launch takes at most kMaxSequences runs, so a step of more
+// sequences takes several launches, one behind the other.
 int num_launches(const KernelArgs& args) {
   const int64_t num_runs = attention_shape(args).num_runs(args.step.q);
   return static_cast<int>(std::max<int64_t>(1, div_up(num_runs, int64_t{kMaxSequences})));
 }
 
-// Returns the rows of a view from row `first` on, but `most` rows at most.
+// Returns the rows of a view from row `first` on, at most `most` of them.
 TensorView rows_from(const TensorView& view, int64_t first, int64_t most) {
   TensorView rows = view;
   const int64_t bytes = std::min(first, view.num_rows()) * view.row_stride * size_of(view.dtype);
@@ -49,9 +50,10 @@ TensorView rows_from(const TensorView& view, int64_t first, int64_t most) {
   return rows;
 }
 
-// The operands of a launch of the step's sequences from `first` on. Their tokens follow from `first` in
-// a uniform step, and from query_starts in a mixed one. All launches use the same scratch memory and
-// counters: each begins when the one before has left them.
+// Returns the operands of a launch for the step's sequences from `first` on. The rows of their
+// tokens follow from `first` in a uniform step, and from query_starts in a mixed one. All launches
+// use the same scratch memory and counters, because each begins to use them when the one before has
+// ended.
 KernelArgs launch_from(const KernelArgs& args, int64_t first) {
   KernelArgs part = args;
   const auto cut = [&](TensorView& view, int64_t rows_each, int64_t more) {

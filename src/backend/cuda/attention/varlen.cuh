@@ -1,12 +1,13 @@
-// Each block of variable-length attention makes the same list of tiles for itself, from the lengths
-// alone. The blocks then take one tile after the other from it.
+// Lists the tiles of variable-length attention. Each block computes the same list from the lengths
+// alone. The blocks then take tiles from it one by one.
 //
-// A tile is some tokens of a sequence with all query heads of one kv head, which share its keys. It
-// sees all keys, but where a sequence has few new tokens: then its keys are cut into parts, by its
-// own length and number of tokens alone, and each part is a tile. Where the batch must not show in
-// the bits, no keys are cut: a token then has the same sums whether it comes alone or in a prompt.
-// Sequences with long tiles come first, and of a sequence the tiles of its last tokens, so that what
-// is left for the end is small, and all blocks are done at about the same time.
+// A tile is some tokens of a sequence with all query heads that share one kv head's keys. It
+// usually sees all keys of its sequence. Where a sequence has few new tokens, its keys are cut into
+// parts, and each part is a tile; the sequence's length and number of new tokens alone decide the
+// cut. Where results must not depend on the batch, no keys are cut: a token then has the same sums
+// whether it comes alone or in a prompt. Sequences with long tiles come first, and within a
+// sequence the tiles of its last tokens come first, so the tiles at the end are short and all
+// blocks finish at about the same time.
 #pragma once
 
 #include "backend/cuda/attention/attention.h"
@@ -18,20 +19,21 @@ inline constexpr int kTileRows = 128;  // query rows of a tile
 inline constexpr int kMaxSequences = 1024;
 
 inline constexpr int kMostSplitTokens = 9;
-// The most rows of results that the parts of one sequence have together, for each query head.
+// The most rows of results, for each query head, that all parts of one sequence have together.
 inline constexpr int kMostPartRows = 36;
 
-// One tile. Rows count token * group + head.
+// One tile of the list. Its rows are numbered token * group + head.
 struct Tile {
   int sequence;
   int kv_head;
-  int token;  // the first, as a row of q
+  int token;  // the tile's first token, as a row of q
   int num_rows;
-  int position;  // of the first token; negative where a sequence is shorter than its new tokens
+  // Position of the first token; negative where a sequence is shorter than its new tokens.
+  int position;
   int kv_len;
-  int first_keys;  // tiles of keys; the last is the last that some row sees
+  int first_keys;  // number of the first tile of keys
   int end_keys;
-  int part;  // of num_parts
+  int part;  // number of this part, of num_parts
   int num_parts;
 
   [[nodiscard]] __device__ bool has_keys() const { return first_keys < end_keys; }
@@ -39,18 +41,18 @@ struct Tile {
 
 // Limits that hold for all sequences of a launch.
 struct TileLimits {
-  int tokens = 0;        // of a tile
+  int tokens = 0;        // the most tokens of a tile
   int split_tokens = 0;  // a sequence with more new tokens has all its keys in one part
 };
 
-// The way in which the keys of a sequence are cut. Units: tiles of keys.
+// Describes the parts into which the keys of a sequence are cut. Units: tiles of keys.
 struct Parts {
-  int length = 0;  // of each but the last
+  int length = 0;  // length of each part but the last
   int count = 1;
 
   __device__ __forceinline__ Parts(int tokens, const TileLimits& limits, int key_tiles)
       : length(key_tiles) {
-    // A part's end costs a block as much as one or two tiles of keys: beside many sequences that
+    // Ending a part costs a block as much as one or two tiles of keys. Beside many sequences, that
     // outweighs what a sequence gains by more blocks.
     constexpr int kWhole = 12;
     constexpr int kShortest = 8;
@@ -64,7 +66,7 @@ struct Parts {
   }
 };
 
-// New tokens of a sequence. What a mixed step leaves untouched has none.
+// The new tokens of one sequence. A sequence that a mixed step does not touch has none.
 struct Run {
   int first = 0;  // row of q
   int count = 0;
@@ -91,26 +93,26 @@ __device__ __forceinline__ Run find_run(const Params& params, int sequence) {
   return run;
 }
 
-// The first key that a token at `position` sees.
+// Returns the first key that a token at `position` sees.
 template <typename Params>
 __device__ __forceinline__ int first_seen(const Params& params, int position) {
   return max(0, position + 1 - params.window);
 }
-// Tiles of keys of which some token of the run sees any.
+// Returns the number of tiles with keys that some token of the run sees.
 template <int kKeys, typename Params>
 __device__ __forceinline__ int num_key_tiles(const Params& params, const Run& run) {
   return (run.kv_len + kKeys - 1) / kKeys - first_seen(params, run.kv_len - run.count) / kKeys;
 }
 
-// A list in shared memory: sequences in the order in which their tiles are taken, and the number of
-// tiles of a kv head that come before each one's.
+// A list in shared memory. It holds the sequences in the order in which their tiles are taken, and
+// for each sequence the number of one kv head's tiles that come before its own.
 struct TileList {
   int before[kMaxSequences + 1];
-  int lengths[kMaxSequences];  // of their longest tiles
+  int lengths[kMaxSequences];  // length of each sequence's longest tile
   uint16_t order[kMaxSequences];
 
-  // Builds the table, with all threads of a block, which meet at its end. A tile of keys has
-  // `kKeys` keys.
+  // Builds the list. All threads of a block call it, and it ends with a barrier for them. A tile of
+  // keys has `kKeys` keys.
   template <int kThreads, int kKeys, typename Params>
   __device__ __forceinline__ void build(const Params& params, const TileLimits& limits) {
     const int count = num_runs(params);
@@ -154,7 +156,7 @@ struct TileList {
     return before[num_runs(params)] * params.kv_heads;
   }
 
-  // Finds the tile of that number.
+  // Returns the tile with number `number` in the list.
   template <int kKeys, typename Params>
   [[nodiscard]] __device__ __forceinline__ Tile find(const Params& params, int number,
                                                      const TileLimits& limits) const {

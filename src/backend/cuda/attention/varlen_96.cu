@@ -1,4 +1,4 @@
-// Attention of prompts and of mixed steps with heads of 96 elements.
+// Instantiates the kernels of attention of prompts and mixed steps with heads of 96 elements.
 #include "backend/cuda/attention/varlen_kernel.cuh"
 
 namespace encore::cuda::varlen {

@@ -1,5 +1,4 @@
-// The copying side of varlen.cu's kernel: what a block has in shared memory, and the warps
-// that fill it.
+// The shared memory of a block of variable-length attention, and the warps that fill it.
 #pragma once
 
 #include "backend/cuda/attention/varlen.cuh"
@@ -7,26 +6,27 @@
 
 namespace encore::cuda::varlen {
 
-inline constexpr int kGroupThreads = 128;  // of a warpgroup
+inline constexpr int kGroupThreads = 128;  // threads of a warpgroup
 inline constexpr int kConsumers = 2;       // warpgroups that multiply
 inline constexpr int kConsumerThreads = kConsumers * kGroupThreads;
 inline constexpr int kThreads = kConsumerThreads + kGroupThreads;
 inline constexpr int kGroupRows = kTileRows / kConsumers;
-// The warpgroup that does not multiply copies with one warp; its other warps widen.
+// One warp of the third warpgroup copies; the warpgroup's other warps widen fp8.
 inline constexpr int kWideningThreads = kGroupThreads - kWarpSize;
 
-// Shared memory of a block, in bytes: queries, the ring of tiles of keys or values, what follows.
-// Where caches keep fp8, tiles come as they lie there, into a ring of their own, and are widened
-// from it into the other.
+// Lays out a block's shared memory: queries, the ring of tiles of keys or values, and smaller
+// things behind them. Where caches keep fp8, tiles are copied as they are into a second ring, and
+// widened from there into the first. Units: bytes.
 template <typename Kv, int C>
 struct Layout {
   static constexpr bool kWidens = kIsFp8<Kv>;
-  static constexpr int kKeys = C <= 128 ? 128 : 64;  // of a tile
-  static constexpr int kSlots = kWidens ? 3 : 4;     // of the ring
+  static constexpr int kKeys = C <= 128 ? 128 : 64;  // keys of a tile
+  static constexpr int kSlots = kWidens ? 3 : 4;     // slots of the ring
   static constexpr int kNarrowSlots = kWidens ? 3 : 0;
   static constexpr int kIncomingSlots = kWidens ? kNarrowSlots : kSlots;
   static constexpr int kQuerySlots = C <= 128 ? 2 : 1;
-  static constexpr int kHalves = (C + kBoxColumns - 1) / kBoxColumns;  // boxes side by side
+  // Boxes of a row, side by side.
+  static constexpr int kHalves = (C + kBoxColumns - 1) / kBoxColumns;
   static constexpr int kQueryBox = kTileRows * kBoxRowBytes;
   static constexpr int kBox = kKeys * kBoxRowBytes;
   static constexpr int kQueries = kHalves * kQueryBox;
@@ -56,10 +56,10 @@ struct Layout {
   [[nodiscard]] __device__ TileList& list() const {
     return *reinterpret_cast<TileList*>(shared + kListAt);
   }
-  // The barriers of a block: two each ("full" and "free") for the queries, for the ring, and for
-  // tiles that are still to be widened. Threads that read or write shared memory themselves arrive
-  // each for itself, as racecheck does not follow a thread that arrives for its warp. Where only
-  // the tensor cores have read, one thread arrives for its warp.
+  // The barriers of a block. The queries, the ring, and the ring of tiles that are still to be
+  // widened have two kinds each: "full" and "free". Every thread that itself reads or writes shared
+  // memory arrives at them, because racecheck does not understand one thread that arrives for its
+  // warp. Where only the tensor cores have read, one thread arrives for its warp.
   [[nodiscard]] __device__ uint32_t queries_full(uint32_t slot) const {
     return base + kBarriersAt + slot * 8;
   }
@@ -70,7 +70,7 @@ struct Layout {
     return queries_full(2 * kQuerySlots + slot);
   }
   [[nodiscard]] __device__ uint32_t free(uint32_t slot) const { return full(kSlots + slot); }
-  // The address to which copies go.
+  // Returns the address to which the copies of a slot go.
   [[nodiscard]] __device__ uint32_t incoming(uint32_t slot) const {
     return kWidens ? base + kNarrowAt + slot * kNarrowTile : tile(slot);
   }
@@ -80,7 +80,7 @@ struct Layout {
   [[nodiscard]] __device__ uint32_t incoming_free(uint32_t slot) const {
     return incoming_full(kIncomingSlots + slot);
   }
-  // Keys of a tile that is to be widened; 0 behind the last.
+  // The number of keys in a tile that is to be widened. It is 0 behind the last tile.
   [[nodiscard]] __device__ int& narrow_rows(uint32_t slot) const {
     return reinterpret_cast<int*>(shared + kNarrowRowsAt)[slot];
   }
@@ -106,18 +106,18 @@ struct Layout {
 
 struct Arguments {
   CUtensorMap query_map;
-  CUtensorMap key_map;  // of caches in the queries' type
+  CUtensorMap key_map;  // map of caches that have the queries' type
   CUtensorMap value_map;
   TileLimits limits;
-  uint32_t* next_tile;  // a counter
-  uint32_t* arrived;    // counters, for each half of the rows of each kv head of each sequence
-  // The results of the parts: sums [sequences, kMostPartRows, heads, C], maxima and sums of
-  // weights.
+  uint32_t* next_tile;  // counter of the tiles that blocks have taken
+  uint32_t* arrived;    // counters: one for each half of the rows of each kv head of each sequence
+  // Scratch for the results of the parts: sums [sequences, kMostPartRows, heads, C], and the
+  // maximum and the sum of weights of each row.
   float* values;
   float2* softmaxes;
 };
 
-// The warp that copies.
+// The warp that copies queries, keys and values.
 template <typename Params, int C>
 struct Producer {
   using Kv = typename Params::Kv;
@@ -129,9 +129,9 @@ struct Producer {
   Slot queries{};
   Slot target{};
 
-  // Page table entries of a tile of keys, a lane each; those past the sequence's keys are not looked
-  // at. Pages that lie before the window of the tile's first token may be gone, and the first behind
-  // them stands in their place.
+  // Returns the page that this lane copies of a tile of keys; each lane has one. Page table entries
+  // past the sequence's keys are not read. Pages that lie before the window of the tile's first
+  // token may have been freed, so the first page of the window stands in for them.
   __device__ __forceinline__ int find_page(const Tile& tile, int key_tile) const {
     const int entry = max((key_tile * L::kKeys >> params.page_shift) + lane(),
                           first_seen(params, tile.position) >> params.page_shift);
@@ -141,7 +141,7 @@ struct Producer {
   }
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
 
-  // Copies the keys or values of a page; `row` is the first of them in the cache.
+  // Copies the keys or values of a page. `row` is the page's first row in the cache.
   __device__ __forceinline__ void copy_page(uint32_t to, const CUtensorMap& map, int row,
                                             uint32_t full) const {
 #pragma unroll
@@ -153,8 +153,8 @@ struct Producer {
     copy_bytes(to, cache + int64_t{row} * C, static_cast<uint32_t>(params.page_size * C), full);
   }
 
-  // Fills the next slot with a tile of keys or values, of which `page` is this lane's page. `cache`
-  // is a map, or where it keeps fp8 a pointer.
+  // Fills the next slot with a tile of keys or values. `page` is the page that this lane copies.
+  // `cache` is a tensor map, or a pointer where the cache keeps fp8.
   template <typename Cache>
   __device__ __forceinline__ void copy(const Cache& cache, const Tile& tile, int key_tile,
                                        int page) {
@@ -179,7 +179,7 @@ struct Producer {
     target.advance(L::kIncomingSlots);
   }
 
-  // Hands a tile, and its queries, to the consumers; without a tile they end.
+  // Hands a tile and its queries to the consumers. A tile without rows tells them to end.
   __device__ __forceinline__ void hand_over(const Tile& tile) {
     const uint32_t full = layout.queries_full(queries.number);
     wait_for_phase(layout.queries_free(queries.number), queries.parity ^ 1U);
@@ -201,7 +201,8 @@ struct Producer {
     queries.advance(L::kQuerySlots);
   }
 
-  // The values of a tile of keys follow the keys of the one before it, as the consumers use them.
+  // Copies all keys and values of a tile. The values of a tile of keys follow the keys of the next
+  // one, in the order in which the consumers use them.
   template <typename Cache>
   __device__ __forceinline__ void copy_all(const Tile& tile, const Cache& keys,
                                            const Cache& values) {
@@ -225,7 +226,7 @@ struct Producer {
       copy_all(tile, args.key_map, args.value_map);
     }
   }
-  // Says that no tile comes any more.
+  // Tells the widening warps that no further tile comes.
   __device__ __forceinline__ void end_widening() const {
     wait_for_phase(layout.incoming_free(target.number), target.parity ^ 1U);
     if (!elect_lane()) return;
@@ -233,8 +234,9 @@ struct Producer {
     arrive(layout.incoming_full(target.number));
   }
 
-  // The first tiles go to the blocks by number, the others to who asks. As many ask as there are
-  // tiles: the last puts the counter back.
+  // Copies tile after tile. A block's first tile has the block's number; the further ones come from
+  // a counter. The counter is increased once for each tile, and the last increase sets it back to
+  // zero.
   __device__ __forceinline__ void run() {
     const int num_tiles = layout.list().num_tiles(params);
     const int num_blocks = min(static_cast<int>(gridDim.x), num_tiles);
@@ -254,16 +256,17 @@ struct Producer {
   }
 };
 
-// The warps that widen keys and values of fp8 into boxes of T.
+// The warps that widen fp8 keys and values into boxes of T.
 template <typename Params, int C>
 struct Widener {
   using T = typename Params::Element;
   using L = Layout<typename Params::Kv, C>;
 
   const L& layout;
-  int thread;  // of those that widen
+  int thread;  // number among the threads that widen
 
-  // 16 columns of a key, of which each half is a piece of a box's row.
+  // Widens a tile. A thread widens 16 columns of a key at a time; each half of them is a piece of a
+  // box's row.
   __device__ __forceinline__ void widen_tile(uint32_t narrow, uint32_t wide, int rows) const {
     constexpr int kPieces = C / 16;
 #pragma unroll 2

@@ -1,15 +1,15 @@
-// Attention of prompts and of mixed steps on Hopper: one launch of a fixed size, whatever the
-// lengths, which only the device looks at (varlen.cuh).
+// Attention of prompts and of mixed steps on Hopper. The launch has a fixed size whatever the
+// lengths are: only the device reads them (varlen.cuh).
 //
-// Of a block's three warpgroups one copies: a tile's queries, then its keys and values by the page,
-// tile of keys after tile of keys, into a ring in shared memory; where caches keep fp8, by way of
-// another ring, from which the warpgroup's other warps widen them. Each of the two others takes half
-// of the query rows, and holds their scores, weights and results in registers. While it turns
-// scores into weights, the sum of the last keys' values is under way, and so are the other's
-// products.
+// One of a block's three warpgroups copies. It copies a tile's queries, and then, page by page, the
+// keys and values of one tile of keys after the other into a ring in shared memory. Where caches
+// keep fp8, it copies into another ring, from which the warpgroup's other warps widen them into the
+// first. Each of the two other warpgroups takes half of the query rows, and holds their scores,
+// weights and results in registers. While it turns scores into weights, the tensor cores compute
+// its product with the values of the last keys, and the products of the other warpgroup.
 //
 // Keys are walked from the last that a row sees to the first, in tiles that begin at multiples of
-// kKeys. A tile of which a row sees nothing leaves that row's result as it is, so a row's bits
+// kKeys. A tile of keys that a row does not see leaves that row's result as it is, so a row's bits
 // depend on its own sequence and position alone.
 #pragma once
 
@@ -23,11 +23,12 @@ namespace encore::cuda::varlen {
 inline constexpr int kProducerRegisters = 40;
 inline constexpr int kConsumerRegisters = 232;
 
-// Barriers of the hardware: for the threads of a consumer, for those of all.
+// Numbers of hardware barriers: kOfGroup + g joins the threads of consumer g, and kOfConsumers
+// joins those of all consumers.
 inline constexpr int kOfGroup = 1;
 inline constexpr int kOfConsumers = kOfGroup + kConsumers;
 
-// A warpgroup that multiplies 64 query rows. A thread has parts of two of them.
+// A warpgroup that multiplies 64 query rows. A thread holds parts of two of these rows.
 template <typename Params, int C>
 struct Consumer {
   using L = Layout<typename Params::Kv, C>;
@@ -37,7 +38,7 @@ struct Consumer {
   const Params& params;
   const Arguments& args;
   const L& layout;
-  int group;  // 0 or 1
+  int group;  // number of the consumer: 0 or 1
 
   float scores[kKeys / 2];
   uint32_t weights[kKeys / 16][4];
@@ -120,8 +121,9 @@ struct Consumer {
       values[i] *= by[i / 2 % 2];
   }
 
-  // A weight of zero keeps out neither infinity nor NaN, and those may lie behind the last value and
-  // before the first that is seen. `both`: all consumers see the same tile, and do it together.
+  // Sets rows [first_row, end_row) of a tile of values to zero. A weight of zero times infinity or
+  // NaN is NaN, and such values may lie behind the last value and before the first that is seen.
+  // With `both`, all consumers see the same tile and clear it together.
   __device__ __forceinline__ void clear_values(uint32_t values_tile, int first_row, int end_row,
                                                bool both) {
     constexpr int kPieces = kBoxRowBytes / 16;
@@ -146,19 +148,21 @@ struct Consumer {
     if (L::kWidens || lane() == 0) arrive(barrier);
   }
 
-  // Lets a tile pass of which only the other consumer has rows.
+  // Passes over a tile of which only the other consumer has rows: waits for its keys and values and
+  // releases them.
   __device__ __forceinline__ void pass(const Tile& tile, Slot& next) const {
     for (int i = 2 * (tile.end_keys - tile.first_keys); i > 0; --i) {
       wait_for_phase(layout.full(next.number), next.parity);
-      __syncwarp();  // a lane that has not seen this phase might miss it behind the next
+      __syncwarp();  // a lane that has not seen this phase might miss it once the next has begun
       release(layout.free(next.number));
       next.advance(L::kSlots);
     }
   }
 
-  // Begins a tile. Tensor cores compute all 64 rows, and what they take to do so depends on the
-  // numbers: so where most rows are not the tile's, as with a sequence's one new token, those are
-  // zeros here, and a maximum of theirs that no score reaches makes their weights zeros, too.
+  // Begins a tile. Tensor cores compute all 64 rows, and their time depends on the numbers. So
+  // where most rows are not the tile's, as with a sequence of one new token, the unused rows of the
+  // queries are set to zero, and their maximum to a number that no score reaches, which makes their
+  // weights zero.
   __device__ __forceinline__ void begin(const Tile& tile, uint32_t queries) {
     constexpr int kPieces = C / 8;
     constexpr float kNoScore = 1e30F;
@@ -219,8 +223,8 @@ struct Consumer {
       mask(tile, key_tile);
       update(rescale);
       settle(scores);
-      // The next keys are waited for here, not above, because the assembler moves the wait below in
-      // front of the softmax unless there is a branch between.
+      // The wait for the next keys stands at this place because the assembler would otherwise move
+      // wait_for_products<0>() in front of the softmax; a branch between the two prevents that.
       if (key_tile > tile.first_keys) wait_for_phase(layout.full(next.number), next.parity);
       wait_for_products<0>();
       settle(values);
@@ -238,11 +242,11 @@ struct Consumer {
     release(layout.free(last.number));
   }
 
-  // The rows' results, by way of the queries' place in shared memory; zero for a row that saw no
-  // key.
+  // Writes the rows' results by way of the queries' place in shared memory. A row that saw no key
+  // gets zeros.
   __device__ __forceinline__ void write(const Tile& tile, uint32_t queries) {
     const int first_row = first_warp_row();
-    meet_at<kGroupThreads>(kOfGroup + group);  // all of them have read their queries
+    meet_at<kGroupThreads>(kOfGroup + group);  // all threads of the group have read their queries
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = first_row + 8 * h + lane() / 4;
@@ -260,7 +264,7 @@ struct Consumer {
                [&](int row, int piece) { return load_shared(piece_at(queries, row, piece)); });
     publish_to_copies();
   }
-  // The place of a part's results for a row: the index of its softmax, and of its C values.
+  // Returns the index at which a part's results for a row lie: of its softmax, and of its C values.
   __device__ __forceinline__ int64_t part_row(const Tile& tile, int part, int row) const {
     const int token = params.token_of(row);
     const int num_tokens = params.token_of(tile.num_rows - 1) + 1;
@@ -282,7 +286,7 @@ struct Consumer {
       if (lane() % 4 == 0) args.softmaxes[to] = {softmax.max[h], sum};
     }
   }
-  // The last part to come brings all together, one after the other.
+  // Adds up the results of all parts, one after the other, in the block whose part arrives last.
   __device__ __forceinline__ void combine(const Tile& tile) {
     const int counter = (tile.sequence * params.kv_heads + tile.kv_head) * kConsumers + group;
     if (!arrives_last(args.arrived + counter, tile.num_parts)) return;
@@ -316,7 +320,8 @@ struct Consumer {
           pack_pair<T>(total.z * inverse, total.w * inverse)};
     }
   }
-  // Counts the arrival of the whole warpgroup, and publishes what it has written. Is it the last?
+  // Counts the arrival of the whole warpgroup, publishes what it has written, and returns whether
+  // it is the last.
   __device__ __forceinline__ bool arrives_last(uint32_t* counter, int num_parts) const {
     meet_at<kGroupThreads>(kOfGroup + group);
     bool is_last = false;
@@ -336,7 +341,7 @@ struct Consumer {
     return params.out + (tile.token + params.token_of(row)) * params.out_stride +
            head_of(tile, row) * C;
   }
-  // The address of 8 columns of a row in the layout of the copy engine.
+  // Returns the address of 8 columns of a row, in the layout of the copy engine.
   __device__ __forceinline__ static uint32_t piece_at(uint32_t queries, int row, int piece) {
     return queries + piece / 8 * L::kQueryBox + row * kBoxRowBytes + (piece % 8 ^ row % 8) * 16;
   }
@@ -379,7 +384,7 @@ struct Consumer {
   }
 };
 
-// Grid: as many blocks as the card runs at once.
+// Attention of prompts and mixed steps. The grid has as many blocks as the card runs at once.
 template <typename T, typename Kv, int C>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_varlen(const __grid_constant__ AttentionParams<T, Kv> params,

@@ -1,16 +1,17 @@
-// The launch of attention of prompts and of mixed steps. Its kernels take half a minute to compile for
-// each size of heads, so each size has a file of its own, varlen_64.cu and its like.
+// Declares the launch of attention for prompts and mixed steps. Its kernels take half a minute to
+// compile for each head size, so each head size has a source file (varlen_64.cu and others).
 #pragma once
 
 #include "backend/cuda/attention/varlen_copy.cuh"
 
 namespace encore::cuda::varlen {
 
-// The most new tokens that a sequence may have for its keys to be cut into parts; -1: no keys are
-// cut.
+// Returns the most new tokens that a sequence may have for its keys to be cut into parts. Returns
+// -1 where no keys are cut.
 int most_split_tokens(const KernelArgs& args);
-// The rows of results that parts leave. A uniform step has none: with few tokens it runs on another
-// kernel.
+// Returns the number of rows of results that parts write to scratch. It is 0 where the batch must
+// not change results, and for a uniform step, because one with few tokens per sequence runs on
+// another kernel.
 int64_t num_part_rows(const KernelArgs& args);
 
 // Binds `attention` of heads of C elements.

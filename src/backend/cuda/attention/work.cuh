@@ -1,16 +1,19 @@
-// How decode attention cuts the KV of a batch into pieces of work, and which block takes which.
+// Cuts the KV of a batch into pieces of work for decode attention, and decides which block takes
+// which piece.
 //
-// A sequence's KV is cut into chunks by its own length alone, for that decides the bits of the
-// result. Who computes a chunk does not: the work of the whole batch, counted in steps of
-// kBlockKeys keys and ordered by sequence, kv head and chunk, is dealt out in equal shares to a
-// grid as large as the card, whatever the batch; a chunk belongs to the share in which it begins.
-// So one long sequence among many short ones has as many blocks as its bytes ask for, and where a
-// share goes on to the next kv head, its keys are under way before the last one's are done. Equal
-// sequences whose kv heads come out even are dealt out by the kv head: one in two shares costs a
-// trip through memory.
+// A sequence's KV is cut into chunks. Its length alone decides the cut, because the cut decides the
+// bits of the result. Which block computes a chunk does not change the bits: the work of the whole
+// batch, counted in steps of kBlockKeys keys and ordered by sequence, kv head and chunk, is dealt
+// out in equal shares to a grid as large as the card, whatever the batch. A chunk belongs to the
+// share in which it begins. So one long sequence among many short ones gets blocks in proportion to
+// its bytes, and where a share goes on to the next kv head, that head's keys are being copied
+// before the last head's are done. Where equal sequences have kv heads that divide evenly among the
+// shares, whole kv heads are dealt out, because a kv head in two shares costs a trip through
+// memory.
 //
-// Query rows that are too many for one block are several blocks' with the same share, side by side
-// in the grid (row blocks): they read the same keys at about the same time, so from memory once.
+// Where one block cannot hold all query rows, several blocks with the same share, side by side in
+// the grid (row blocks), divide them. They read the same keys at about the same time, so the keys
+// come from memory once.
 #pragma once
 
 #include "backend/cuda/attention/attention.h"
@@ -20,64 +23,68 @@ namespace encore::cuda::decode {
 
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * kWarpSize;
-inline constexpr int kTileKeys = 16;                   // of one warp; a tile lies in one page
-inline constexpr int kBlockKeys = kWarps * kTileKeys;  // of a step, in one block
+inline constexpr int kTileKeys = 16;  // keys in a warp's tile, which lies in one page
+inline constexpr int kBlockKeys = kWarps * kTileKeys;  // keys of a step in one block
 inline constexpr int kTileRows = 8;  // query rows of a tile of results: the narrow side of an mma
 
-// The keys of a tile; their values are another one right behind it.
+// Sizes of a tile of keys in shared memory. A tile of the keys' values, of the same size, lies
+// right behind it.
 template <typename Kv, int C>
 struct KeyTile {
-  static constexpr int kWidth = C * sizeof(Kv) / 2;  // of a key, in units of tile_offset()
-  static constexpr int kPieces = kWidth / 8;         // 16 bytes each, of a key
+  static constexpr int kWidth = C * sizeof(Kv) / 2;  // width of a key, in units of tile_offset()
+  static constexpr int kPieces = kWidth / 8;         // 16-byte pieces of a key
   static constexpr int kPieceSize = C / kPieces;     // Units: elements
   static constexpr int kBytes = kTileKeys * kWidth * 2;
 };
 
-// Identifies a block within the launch. A worker is one block, or several, each of which takes
-// kBlockKeys of a step's keys.
+// Identifies a block within the launch by its worker and its rank there. A worker is one block, or
+// several blocks of which each takes kBlockKeys of a step's keys.
 struct Worker {
   int row_block = 0;
-  int number = 0;  // of `count` that have the same rows and take a share each
+  int number = 0;  // its number among the `count` workers that have the same query rows
   int count = 0;
-  int rank = 0;  // of `ranks` blocks of the worker
+  int rank = 0;  // its number among the `ranks` blocks of the worker
   int ranks = 1;
 
   [[nodiscard]] __device__ bool leads() const { return rank == 0; }
 };
 
-// a / b for numbers from 0 to kMostDivided, in a third of the instructions of a division. The
-// result is exact: the rounding error of (a + 0.5) / b is less than its distance from a whole
-// number.
+// divide() returns a / b, rounded down, for numbers from 0 to kMostDivided, with a third of the
+// instructions of an integer division. The result is exact: the rounding error of (a + 0.5) / b is
+// less than its distance from a whole number.
 inline constexpr int64_t kMostDivided = (1 << 21) - 1;
 __device__ __forceinline__ int divide(int a, int b) {
   return __float2int_rd(__fdividef(static_cast<float>(a) + 0.5F, static_cast<float>(b)));
 }
 
 struct Chunks {
-  int steps = 0;   // of one, at most
-  int length = 0;  // keys
+  int steps = 0;   // the most steps that one chunk has
+  int length = 0;  // the most keys that one chunk has
   int count = 0;
 };
 
-// The parameters that decide, together with its length, how a sequence is cut: functions of the op
-// and of padded sizes. Lengths count steps of all blocks of a worker.
+// The parameters that decide, together with a sequence's length, how the sequence is cut into
+// chunks. They are functions of the op and of padded sizes. A step is a step of all blocks of a
+// worker.
 struct Cutting {
-  int step_log2 = 0;       // keys of a step
-  int min_steps = 1;       // of a chunk
-  float growth = 0;        // of its length with the root of the sequence's
-  int max_count_log2 = 0;  // chunks of a sequence
-  int fitting = 0;         // chunks of each kv head of equal sequences, before a block has two
-  int parts_log2 = 0;      // of each kv head of equal sequences that come out even on all blocks
+  int step_log2 = 0;       // log2 of the keys of a step
+  int min_steps = 1;       // the fewest steps of a chunk
+  float growth = 0;        // steps of a chunk per square root of the sequence's steps
+  int max_count_log2 = 0;  // log2 of the most chunks that a sequence has
+  int fitting = 0;  // chunks that each kv head of equal sequences may have before a block gets two
+  // Log2 of the parts into which kv heads of equal sequences are cut to come out even.
+  int parts_log2 = 0;
 
   [[nodiscard]] __device__ Chunks chunks(int kv_len) const {
     const int total = steps(kv_len);
     int of_chunk = max(min_steps, (total + (1 << max_count_log2) - 1) >> max_count_log2);
     of_chunk = max(of_chunk, __float2int_rn(growth * root(total)));
-    // With somewhat more than that, fewer and longer chunks end sooner than two in a row.
+    // With up to half more than `fitting` chunks, fewer and longer chunks end sooner than two in a
+    // row on one block.
     if (total > fitting * of_chunk && total <= (fitting + fitting / 2) * of_chunk)
       of_chunk = divide(total + fitting - 1, fitting);
     if (parts_log2 > 0) of_chunk = min(of_chunk, max(kFewestSteps, total >> parts_log2));
-    // Makes as many chunks equal in length.
+    // Makes the chunks equal in length without changing their number.
     const int count = divide(total + of_chunk - 1, of_chunk);
     if (count > 1) of_chunk = divide(total + count - 1, count);
     return {of_chunk, of_chunk << step_log2, count};
@@ -87,7 +94,8 @@ struct Cutting {
   }
   [[nodiscard]] __host__ __device__ int step_keys() const { return 1 << step_log2; }
 
-  // A chunk of a sequence that is cut into parts has so many at least: it costs an exchange.
+  // The fewest steps of a chunk where `parts_log2` cuts a kv head: a shorter one does not pay for
+  // its exchange.
   static constexpr int kFewestSteps = 2;
 
  private:
@@ -101,53 +109,55 @@ struct Cutting {
 // The parameters of a launch beyond AttentionParams.
 struct DecodePlan {
   int rows = 0;            // query rows of a kv head
-  int row_blocks = 0;      // blocks that share them
-  int rows_per_block = 0;  // at most
+  int row_blocks = 0;      // blocks that share these rows
+  int rows_per_block = 0;  // the most rows that a block has
   int ranks = 1;           // blocks of a worker
-  int tile_rows = 0;       // of a block: its queries, then keys and values of new tokens
-  int num_runs = 0;        // of query rows, owned by a sequence or not
-  int max_chunks = 0;      // of a sequence
+  int tile_rows = 0;   // rows of a block's tile: its queries, then keys and values of new tokens
+  int num_runs = 0;    // runs of query rows, with or without a sequence that owns them
+  int max_chunks = 0;  // the most chunks of a sequence
   Cutting cutting;
   bool slot_per_head = false;    // see find_slot
-  bool even_heads = false;       // those of equal sequences are dealt out whole
+  bool even_heads = false;       // kv heads of equal sequences are dealt out whole
   float* values = nullptr;       // [slots, max_chunks, rows_per_block, C]
   float2* softmaxes = nullptr;   // [slots, max_chunks, rows_per_block]: maximum and sum
   uint32_t* counters = nullptr;  // [slots]
 };
 
-// The first key that a new token of a sequence of `kv_len` keys sees, or one of the few before it that
-// are in its tile.
+// Returns the first key that a new token of a sequence of `kv_len` keys sees, rounded down to the
+// start of its tile of keys.
 template <typename Params>
 __device__ __forceinline__ int first_seen(const Params& params, int kv_len) {
   return max(0, kv_len - params.uniform_q + 1 - params.window) & -kTileKeys;
 }
-// The number of keys from there on.
+// Returns the number of keys from first_seen() to the sequence's last key.
 template <typename Params>
 __device__ __forceinline__ int num_seen(const Params& params, int kv_len) {
   return kv_len - first_seen(params, kv_len);
 }
 
-// Walks the chunks of a share in order. Keys count from the first that is seen. Positions count steps of work from the start of the batch.
+// Walks the chunks of a share in order. Keys are counted from the first key that is seen. Positions
+// count steps of work from the start of the batch.
 struct Walk {
   int sequence = 0;
   int kv_head = 0;
   int chunk = 0;
-  int last_chunk = 0;  // one past the last that the share has of this kv head
+  int last_chunk = 0;  // one past the last chunk of this kv head that the share has
   int kv_len = 0;
-  int first_key = 0;  // the sequence's key of number 0
+  int first_key = 0;  // number in the sequence of the first key that is seen
   Chunks chunks;
   int head_begin = 0;  // position of the kv head's chunk 0
   int share_end = 0;
-  bool whole_heads = false;  // a share that has a kv head's first chunk has all
+  bool whole_heads = false;  // the share that has a kv head's first chunk has all its chunks
 
   [[nodiscard]] __device__ bool done() const { return chunk >= last_chunk; }
-  // Chunks of the kv head that are dealt out in front of a position; 0 or less, when none.
+  // Returns the number of the kv head's chunks that begin in front of a position; 0 or less means
+  // none.
   [[nodiscard]] __device__ int chunks_before(int position) const {
     if (whole_heads) return position > head_begin ? chunks.count : 0;
     return min(chunks.count, divide(position - head_begin + chunks.steps - 1, chunks.steps));
   }
 
-  // Sets which keys are read of a sequence that has `all` keys: those within the window.
+  // Sets which keys of a sequence with `all` keys are read: those within the window.
   template <typename Params>
   __device__ __forceinline__ void take_keys(const Params& params, int all) {
     first_key = first_seen(params, all);
@@ -158,7 +168,7 @@ struct Walk {
     head_begin += plan.cutting.steps(kv_len);
     if (++kv_head == params.kv_heads) {
       kv_head = 0;
-      // As long as the share has not ended, a later sequence has keys.
+      // While the share has not ended, some later sequence has keys, so this loop ends.
       while (head_begin < share_end) {
         take_keys(params, params.kv_len(++sequence));
         if (kv_len > 0) break;
@@ -176,16 +186,16 @@ struct Walk {
 
 // The share of the batch that a block takes.
 struct Share {
-  Walk first;               // done() when there is nothing to do
-  int total = 0;            // steps of the batch
-  int steps_each = 0;       // of a share; of the first ones one more,
-  int steps_left = 0;       // as many as these
-  bool some_empty = false;  // sequences without keys
+  Walk first;               // done() where the share is empty
+  int total = 0;            // steps of work in the batch
+  int steps_each = 0;       // steps of a share; the first `steps_left` shares have one more
+  int steps_left = 0;       // shares that have one step more
+  bool some_empty = false;  // some sequence has no keys
 
   [[nodiscard]] __device__ int begin(int share) const {
     return share * steps_each + min(share, steps_left);
   }
-  // The share that has that position.
+  // Returns the number of the share that holds a position.
   [[nodiscard]] __device__ int at(int position) const {
     const int of_longer = steps_left * (steps_each + 1);
     return position < of_longer ? position / (steps_each + 1)
@@ -193,9 +203,10 @@ struct Share {
   }
 };
 
-// The place in scratch and the counter of a kv head that is in several shares: by its sequence and
-// number; or, when there are fewer shares than kv heads, by the share that has its first chunk, for
-// no other kv head both begins there and goes on elsewhere.
+// Returns the index of the scratch area and counter for a kv head whose chunks are in several
+// shares. Where there are fewer shares than kv heads, the index is the share that has the kv head's
+// first chunk: no other kv head both begins in that share and goes on in another. Otherwise it is
+// the number of the kv head in the batch.
 template <typename Params>
 __device__ __forceinline__ int find_slot(const Params& params, const DecodePlan& plan,
                                          const Worker& worker, const Share& share,
@@ -205,11 +216,11 @@ __device__ __forceinline__ int find_slot(const Params& params, const DecodePlan&
   return slot * plan.row_blocks + worker.row_block;
 }
 
-// The lane in whose part of the line of all lanes' amounts `target` lies, and where that part
-// begins.
+// The result of find_part().
 struct Found {
-  int lane = kWarpSize;  // that: beyond the line
-  int begin = 0;         // of the part; the line's length, when beyond
+  // The lane whose part holds the target; kWarpSize: the target lies beyond the line.
+  int lane = kWarpSize;
+  int begin = 0;  // start of the lane's part; the line's length where the target lies beyond it
 };
 __device__ __forceinline__ Found find_part(int amount, int target) {
   const int lane = threadIdx.x % kWarpSize;
@@ -225,7 +236,7 @@ __device__ __forceinline__ Found find_part(int amount, int target) {
   return {found, __shfl_sync(0xffffffffU, end - amount, found)};
 }
 
-// Each warp finds the block's share by itself, from the lengths.
+// Returns the share of a worker. Each warp computes it by itself from the sequences' lengths.
 template <typename Params>
 __device__ __forceinline__ Share find_share(const Params& params, const DecodePlan& plan,
                                             const Worker& worker) {
@@ -255,7 +266,8 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
   const int end = share.begin(worker.number + 1);
   if (begin == end) return share;
 
-  // The sequence in which it begins: first the lane, then one of the lane's.
+  // Finds the sequence in which the share begins: first the lane that counted it, then the sequence
+  // among the lane's.
   Found found = find_part(steps, begin);
   int position = found.begin;
   int sequence = found.lane * per_lane;
@@ -269,7 +281,7 @@ __device__ __forceinline__ Share find_share(const Params& params, const DecodePl
     }
     sequence += found.lane;
   }
-  // The chunk: the first that begins there or later.
+  // Finds the share's first chunk: the first that begins at or behind the share's start.
   Walk& first = share.first;
   first.sequence = sequence;
   first.take_keys(params, __shfl_sync(0xffffffffU, kv_len, found.lane));
@@ -292,14 +304,17 @@ struct Place {
   int kv_head = 0;
   int first_row = 0;
   int rows = 0;
-  int kv_len = 0;  // from the first key that is seen on, as all numbers of keys here
+  // Keys from the first that is seen on; all numbers of keys in this struct count from there.
+  int kv_len = 0;
   int first_chunk = 0;
-  int last_chunk = 0;         // one past it
-  int num_chunks = 0;         // of the kv head
-  int64_t slot = 0;           // of the kv head in scratch, when this block does not have all chunks
-  int cached = 0;             // keys that the cache holds; those behind are new tokens'
-  int fresh = 0;              // new tokens in the block's tile: all, or none when no chunk has one
-  bool writes_fresh = false;  // this block writes them to the cache, alone
+  int last_chunk = 0;  // one past the block's last chunk
+  int num_chunks = 0;  // chunks of the whole kv head
+  // Index of the kv head in scratch, where this block does not have all its chunks.
+  int64_t slot = 0;
+  int cached = 0;  // keys that the cache holds; the keys behind them are those of new tokens
+  // New tokens in the block's tile: all of them, or 0 where none of its chunks has one.
+  int fresh = 0;
+  bool writes_fresh = false;  // this block alone writes the new tokens to the cache
 };
 
 template <typename Params>
@@ -321,14 +336,14 @@ __device__ __forceinline__ Place find_place(const Params& params, const DecodePl
   return place;
 }
 
-// The query head of a row of the place.
+// Returns the query head of row `row` of the place.
 template <typename Params>
 __device__ __forceinline__ int head_of(const Params& params, const Place& place, int row) {
   const int number = place.first_row + row;
   return place.kv_head * params.group + number - params.token_of(number) * params.group;
 }
 
-// Elements from the start of q, or of the output, to a row of the place.
+// Returns the number of elements from the start of q, or of the output, to row `row` of the place.
 template <typename Params>
 __device__ __forceinline__ int64_t row_offset(const Params& params, const Place& place, int row,
                                               int64_t stride) {

@@ -1,4 +1,4 @@
-// count_experts: one block counts in shared memory, so nothing but integers is added by atomics.
+// Kernel of count_experts. One block counts in shared memory, so atomics add integers only.
 #include "backend/cuda/experts/experts.h"
 #include "backend/cuda/launch.h"
 #include "backend/routing.h"
@@ -8,20 +8,20 @@ namespace {
 
 constexpr int kCountThreads = 256;
 
-// Strides count elements.
+// The arguments of the kernel. Units: strides are in elements.
 struct CountArgs {
   const int32_t* experts;
   int64_t experts_stride;
   int64_t num_pairs;
   int top_k;
   int num_experts;
-  int32_t* counts;  // of the layer: [E,2]
-  int32_t* steps;   // of the layer
+  int32_t* counts;  // the layer's counts [E,2]
+  int32_t* steps;   // the layer's number of steps
 };
 
 __global__ void __launch_bounds__(kCountThreads)
     count_experts_kernel(const __grid_constant__ CountArgs args) {
-  extern __shared__ int32_t rows_of[];  // by expert
+  extern __shared__ int32_t rows_of[];  // number of rows, by expert
   begin_kernel();
   const int thread = static_cast<int>(threadIdx.x);
   for (int e = thread; e < args.num_experts; e += kCountThreads)

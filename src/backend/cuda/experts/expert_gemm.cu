@@ -1,15 +1,17 @@
-// expert_mlp of sorted pairs (sorted_pairs.h) by products of warpgroups, from 8 rows on.
+// Computes expert_mlp of sorted pairs (sorted_pairs.h) by products of warpgroups, from 8 rows on.
 //
-// The operands are swapped, as in gemm.cu: outputs are the rows of the tensor cores' products, and an expert's rows
-// of x their columns, of which a product has any multiple of 8. So however many rows an expert has, little is
-// computed in vain. A block gathers its rows, 16 bytes at a time, while the copy engine brings the weights of 256
-// outputs, tile after tile in one ring of stages, so that memory never rests. Where experts have more rows than a block
-// takes, the two blocks of a cluster take them in halves, and each copies half of the weights for both. Products with
-// gate and up leave as silu(gate) * up, in the order of places, and so do those with down, in which the sum of a row
-// finds them by the place of each pair.
+// The operands are swapped, as in gemm.cu: outputs are the rows of the tensor cores' products, and
+// an expert's rows of x are the columns, of which a product may have any multiple of 8. So little
+// is computed in vain, however many rows an expert has. A block gathers its rows, 16 bytes at a
+// time, while the copy engine brings the weights of 256 outputs; one ring of stages serves one tile
+// after the other, so that memory is never idle. Where experts have more rows than a block takes,
+// the two blocks of a cluster take half of the rows each, and each block copies half of the weights
+// for both. Products with gate and up are stored as silu(gate) * up, in the order of places.
+// Products with down are stored in the order of places, too; the sum of a row finds them by the
+// place of each pair.
 //
-// Few pairs are sorted by each block of both products for itself, which is less than a launch, and lets the blocks of
-// the second product ask for weights while the first one ends.
+// Where pairs are few, each block of both products sorts them for itself. That takes less time than
+// a launch, and lets the blocks of the second product load weights while the first product ends.
 #include "backend/cuda/experts/expert_gemm.cuh"
 
 #include <algorithm>
@@ -25,15 +27,16 @@ namespace {
 
 using namespace expert_gemm;
 
-// The rows of a tile that a block takes. Both products go by one list of tiles, so a weight of codes decides for the
-// other one, too.
+// Returns the rows of a tile that a block takes. Both products use one list of tiles, so if one
+// weight has codes, both products use the size for codes.
 int block_rows_of(const KernelArgs& args) {
   const auto has_codes = [&](const char* name) { return args.inputs[name].dtype == DType::kFP8; };
   return has_codes("gate_up") || has_codes("down") ? Step<Float8>::kBlockRows
                                                    : Step<__nv_bfloat16>::kBlockRows;
 }
-// Returns the blocks of a cluster: two where many experts have more rows than one takes. Half of the weights of a stage
-// are the other block's then, so half as many bytes of memory are under way.
+// Returns the number of blocks of a cluster: two where many experts have more rows than one block
+// takes. With two, each block copies half of a stage's weights, so half as many bytes are under way
+// per block.
 int blocks_of(const KernelArgs& args) {
   constexpr int kMostBlocks = 2;
   // Some experts have an eighth more rows than the mean, or still more.
@@ -51,10 +54,10 @@ Tiling tiling_of_gemm(const KernelArgs& args) {
   return tiling;
 }
 
-// Launches one of the two products of a part.
+// Launches one of the two products for a part of the rows.
 using LaunchProduct = std::function<void(Stream& stream, const ExpertPart& part)>;
 
-// Binds the product with a weight, "gate_up" or "down".
+// Binds the product with the weight `name`, "gate_up" or "down".
 template <typename T, typename Stored>
 LaunchProduct bind_product(Device& device, const KernelArgs& args, const Tiling& tiling,
                            const std::string& name) {
@@ -109,7 +112,8 @@ BoundLaunch bind_typed_gemm(Device& device, const KernelArgs& args) {
 }  // namespace
 
 bool accepts_expert_gemm(const KernelArgs& args) {
-  // With fewer rows, or where most pairs have an expert of their own, other kernels are as fast.
+  // With fewer rows, or where most pairs have an expert of their own, other kernels are as fast as
+  // this one.
   constexpr int64_t kFewestRows = 8;
   const TensorView& x = args.inputs["x"];
   const TensorView& gate_up = args.inputs["gate_up"];
@@ -128,7 +132,8 @@ Workspace expert_gemm_workspace(const KernelArgs& args) {
   return expert_parts_workspace(args, tiling_of_gemm(args));
 }
 
-// Two products and the sum of each part of the rows, and sorting where it is a launch.
+// Returns the number of launches: for each part of the rows two products and the sum, and sorting
+// where a launch does it.
 int expert_gemm_nodes(const KernelArgs& args) {
   const int nodes_of_a_part = tiling_of_gemm(args).in_blocks ? 3 : 4;
   return nodes_of_a_part * static_cast<int>(num_expert_parts(args));

@@ -1,4 +1,4 @@
-// The kernel of expert_gemm.cu, and its warpgroups that multiply.
+// Defines the kernel of expert_gemm.cu, and the warpgroups in it that multiply.
 #pragma once
 
 #include "backend/cuda/experts/expert_gemm_copies.cuh"
@@ -10,8 +10,9 @@
 
 namespace encore::cuda::expert_gemm {
 
-// A warpgroup that multiplies: 128 outputs of the tile, all of the block's rows. In lane l of warp w,
-// sums[m][4 j + 2 h + i] is of output 64 m + 16 w + 8 h + l / 4 and row 8 j + 2 (l % 4) + i.
+// A warpgroup that multiplies 128 outputs of the tile with all of the block's rows. In lane l of
+// warp w, sums[m][4 j + 2 h + i] belongs to output 64 m + 16 w + 8 h + l / 4 and row 8 j + 2 (l %
+// 4) + i.
 template <typename T, typename Stored>
 struct Consumer {
   using L = Layout<Stored>;
@@ -23,7 +24,7 @@ struct Consumer {
   const TileList& list;
   L layout;
   int warpgroup;
-  int warp;  // of the warpgroup
+  int warp;  // number of the warp in its warpgroup
   int lane;
   Sums sums;
 
@@ -43,8 +44,8 @@ struct Consumer {
     if (warp == 0) gemm::wait_for_stores();
   }
 
-  // Sets the sums to those of all steps of a tile, by products of as many columns as the tile has. A sum has the
-  // same bits whatever that number is.
+  // Computes the sums of a tile over all its steps, with tensor-core products that have at least as
+  // many columns as the tile. A sum has the same bits for every number of columns.
   template <int kColumns>
   __device__ __forceinline__ void add(const Part& part, Slot& slot, uint32_t other_empty) {
     if constexpr (kColumns < L::kBlockRows) {
@@ -67,7 +68,8 @@ struct Consumer {
     int step = 0;
     do {
       wait_for_phase(barriers.full(slot.number), slot.parity);
-      publish_to_copies();  // rows, which came by another way than the tensor cores read
+      // The rows were written by cp.async, through another proxy than the tensor cores read.
+      publish_to_copies();
       const uint32_t weights = describe_rows(weights_of(slot.number));
       const uint32_t rows = describe_rows(layout.rows(slot.number));
       begin_products();
@@ -93,8 +95,9 @@ struct Consumer {
       settle(part_of_sums<0, kColumns>(sums[m]));
   }
 
-  // Codes are widened on their way to the tensor cores. The sums of a step, times the scales of the outputs there, are
-  // added to those of the others.
+  // Does what add_floats() does for weights of codes, which are widened on their way to the tensor
+  // cores. The sums of each step are multiplied by the scales of their outputs, and added to the
+  // sums of earlier steps.
   template <int kColumns>
   __device__ __forceinline__ void add_codes(const Part& part, Slot& slot, uint32_t other_empty) {
     const auto barriers = layout.barriers();
@@ -137,14 +140,15 @@ struct Consumer {
   template <int kColumns>
   __device__ __forceinline__ void multiply_codes(float (&products)[kProducts][kColumns / 2],
                                                  uint32_t stage) const {
-    constexpr int kGroups = kBoxRowBytes / 16;  // of 16 codes
-    // The lane's row in a 16 x 32 part of the weight: 8 rows, the next 8, then both again, 16 columns further.
+    constexpr int kGroups = kBoxRowBytes / 16;  // groups of 16 codes
+    // The lane's row in a 16 x 32 part of the weight: lanes in turn have 8 rows, the next 8 rows,
+    // and both again 16 columns further.
     const int row = warp * 16 + lane % 16;
     const uint32_t codes_at = weights_of(stage) + static_cast<uint32_t>(row * kBoxRowBytes);
 #pragma unroll
     for (int group = 0; group < kGroups; group += 2) {
       uint32_t weights[kProducts][2][4];
-      wait_for_products<1>();  // those before the last have left their registers
+      wait_for_products<1>();  // only the last product may still read its registers
 #pragma unroll
       for (int m = 0; m < kProducts; ++m) {
         uint32_t codes[4];
@@ -170,7 +174,8 @@ struct Consumer {
       commit_products();
     }
   }
-  // A product of a first operand in registers, of more columns than start_product() has.
+  // Starts a product whose first operand is in registers. It has more columns than start_product()
+  // allows.
   template <int kColumns>
   static __device__ __forceinline__ void start_wide_product(float (&products)[kColumns / 2],
                                                             const uint32_t (&weights)[4],
@@ -184,8 +189,8 @@ struct Consumer {
                               rows + kFirst * kNextRow, adds);
     }
   }
-  // Where the scales of the row of the weight begin that makes the output 64 m + 16 warp + 8 h + lane / 4; behind the
-  // last, of the last.
+  // Returns the index of the scales of output 64 m + 16 warp + 8 h + lane / 4. For outputs beyond
+  // the last, it returns the index for the last.
   [[nodiscard]] __device__ __forceinline__ int scale_of(const Part& part, int m, int h) const {
     const auto& matrices = args.matrices;
     const int first = part.output + warpgroup * kWarpgroupOutputs + m * kProductOutputs + 16 * warp;
@@ -195,20 +200,20 @@ struct Consumer {
         matrices.scales_of(part.expert, set, min(output, matrices.set_rows - 1)) - matrices.scales);
   }
 
-  // The sums of kColumns columns from kFirst on.
+  // Returns the part of the sums that belongs to columns [kFirst, kFirst + kColumns).
   template <int kFirst, int kColumns, int kCount>
   static __device__ __forceinline__ float (&part_of_sums(float (&all)[kCount]))[kColumns / 2] {
     static_assert((kFirst + kColumns) / 2 <= kCount);
     return reinterpret_cast<float(&)[kColumns / 2]>(all[kFirst / 2]);
   }
-  // This warpgroup's weights.
+  // Returns the shared-memory address of this warpgroup's weights in a stage.
   [[nodiscard]] __device__ __forceinline__ uint32_t weights_of(uint32_t stage) const {
     return layout.weights(stage) +
            static_cast<uint32_t>(warpgroup * kWarpgroupOutputs * kBoxRowBytes);
   }
 
-  // Calls `stage(j)` for the blocks of 8 rows, kStagedRows at a time, and stores what they put into the staging area as
-  // the 64 outputs from `output` on.
+  // Calls `stage(j)` for each block j of 8 rows, which writes to the staging area, and stores the
+  // area as the 64 outputs from `output` on. It handles kStagedRows rows at a time.
   template <class Stage>
   __device__ __forceinline__ void store_staged(const Part& part, int output, Stage stage) const {
     constexpr int kBlocksAtOnce = L::kStagedRows / 8;
@@ -233,9 +238,9 @@ struct Consumer {
           layout.staging(warpgroup) + static_cast<uint32_t>(lane * kStoredRows * kBoxRowBytes));
     }
   }
-  // Stores 64 outputs of each product, one after the other.
+  // Stores the 64 outputs of each product, one product after the other.
   __device__ __forceinline__ void store(const Part& part) {
-    // Lanes 0 to 7 have the first 8 outputs of the warp, the next 8 the others.
+    // Lanes 0 to 7 have the warp's first 8 outputs, and the next 8 lanes the other 8.
     const uint32_t target = target_of(2 * warp + lane / 8 % 2);
 #pragma unroll
     for (int m = 0; m < kProducts; ++m) {
@@ -247,9 +252,11 @@ struct Consumer {
                    });
     }
   }
-  // Stores the 64 outputs of both products, each of which has 8 of every 16 of a warp.
+  // Stores the 64 outputs that both products make together; each product has 8 of every 16 outputs
+  // of a warp.
   __device__ __forceinline__ void store_gated(const Part& part) {
-    // Lanes 0 to 7 have the outputs of the first product, the next 8 those of the second.
+    // Lanes 0 to 7 have the outputs of the first product, and the next 8 lanes those of the second
+    // product.
     const uint32_t target = target_of(4 * (lane / 8 % 2) + warp);
     store_staged(part, (part.output + warpgroup * kWarpgroupOutputs) / 2, [&](int j, uint32_t at) {
       gemm::store_two_transposed(target + at, gated(0, j), gated(1, j));
@@ -259,7 +266,7 @@ struct Consumer {
     const float* const four = &sums[m][4 * j];
     return pack_pair<T>(silu<T>(four[0]) * four[2], silu<T>(four[1]) * four[3]);
   }
-  // Where the lane's row of 8 rows has 8 outputs until they are stored.
+  // Returns the address in the staging area at which the lane's row of 8 rows has its 8 outputs.
   [[nodiscard]] __device__ __forceinline__ uint32_t target_of(int piece) const {
     const int row = lane % 8;
     return layout.staging(warpgroup) +
@@ -267,9 +274,10 @@ struct Consumer {
   }
 };
 
-// Computes one of the two products of experts. The experts that rows chose, and the order of pairs where a launch has
-// sorted them, are there once the first product has its inputs. The first product lets the second one start then,
-// which loads its first weights while the first one ends.
+// Computes one of the two products of experts. When the first product has its inputs, the experts
+// that rows chose are complete, and so is the order of pairs where a launch has sorted them. The
+// first product then allows the second to start, which loads its first weights while the first
+// product ends.
 template <typename T, typename Stored>
 __global__ void __launch_bounds__(kThreads, 1)
     expert_gemm_kernel(const __grid_constant__ GemmArgs<T, Stored> args) {

@@ -1,4 +1,4 @@
-// The warpgroup of expert_gemm.cu's kernel that copies.
+// Defines the warpgroup of expert_gemm.cu's kernel that copies.
 #pragma once
 
 #include "backend/cuda/experts/expert_gemm_tile.cuh"
@@ -6,14 +6,16 @@
 
 namespace encore::cuda::expert_gemm {
 
-// Has the copies to shared memory that this thread has started arrive at a barrier once they have all come.
+// Makes the copies to shared memory that this thread has started arrive at a barrier when all of
+// them are complete.
 __device__ __forceinline__ void arrive_when_copied(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Copies a box of weights, which tiles of rows read once: caches should drop it first, and keep rows and products.
-// With kShared it goes to the same place in both blocks of the cluster, whose barriers get the bytes. With kByTurns the
-// map's rows come by turns, as gemm::copy_pairs() has them.
+// Copies a box of weights. A tile of rows reads weights once, so caches should evict them first and
+// keep rows and products. With kShared, the box goes to the same place in both blocks of the
+// cluster, and each block's barrier counts its bytes. With kByTurns, the rows of the map alternate,
+// as in gemm::copy_pairs().
 template <bool kShared, bool kByTurns>
 __device__ __forceinline__ void copy_weights_once(uint32_t target, const CUtensorMap& map, int3 at,
                                                   uint32_t barrier) {
@@ -47,8 +49,8 @@ __device__ __forceinline__ void copy_weights_once(uint32_t target, const CUtenso
   }
 }
 
-// The warpgroup that copies. Each thread copies the same piece of every 16th row; one of them has the copy engine
-// bring this block's share of the weights to all blocks of the cluster.
+// The warpgroup that copies. Each thread copies the same 16-byte piece of every 16th row. One
+// thread has the copy engine bring this block's share of the weights to all blocks of the cluster.
 template <typename T, typename Stored>
 struct Producer {
   using L = Layout<Stored>;
@@ -63,7 +65,8 @@ struct Producer {
   int thread;
   bool copies_weights;
 
-  // Weights are constants, so those of the first stages are copied before the rows are there.
+  // Copies all steps of the block's tiles. Weights are constants, so those of the first stages are
+  // copied before the rows are complete.
   __device__ __forceinline__ void run(const Worker& worker) const {
     const auto barriers = layout.barriers();
     const int piece = thread % kPieces;
@@ -86,8 +89,8 @@ struct Producer {
     for (int index = worker.cluster; index < end; index += worker.num_clusters) {
       const Part part = part_of(args, list, index, rank);
       const int num_rows = part.columns();
-      // Pieces in front of each row. Behind the part's rows any row will do, as columns of a product that nobody
-      // reads are made of it.
+      // The index of this thread's first piece in each of its rows. Rows behind the part's last may
+      // be any row, because nobody reads the columns that the product makes of them.
       uint32_t from[kCopies];
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
@@ -115,7 +118,7 @@ struct Producer {
     }
   }
 
-  // Copies this thread's pieces of a box, which begins at a column.
+  // Copies this thread's pieces of a box that begins at column `column`.
   __device__ __forceinline__ void copy_rows(const uint32_t (&from)[kCopies], int num_rows,
                                             int column, uint32_t to) const {
     const auto* const rows = reinterpret_cast<const uint4*>(args.rows) + column / 8;
@@ -128,7 +131,8 @@ struct Producer {
                  is_valid);
     }
   }
-  // Copies this block's share of the step's weights: all of them, or half for both blocks.
+  // Copies this block's share of a step's weights: all of them, or one half, which goes to both
+  // blocks.
   __device__ __forceinline__ void copy_weights(const Part& part, uint32_t stage, int step) const {
     const uint32_t full = layout.barriers().full(stage);
     arrive_expecting(full, L::kWeightBytes);

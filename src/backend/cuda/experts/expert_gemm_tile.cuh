@@ -1,5 +1,5 @@
-// A tile of expert_gemm.cu's kernel: what its threads are told, where it lies in shared memory, and which part of it a
-// block computes.
+// Describes a tile of expert_gemm.cu's kernel: the arguments of the kernel, its shared memory, and
+// the part of a tile that each block computes.
 #pragma once
 
 #include "backend/cuda/experts/matrices.cuh"
@@ -15,22 +15,25 @@ using gemm::kConsumers;
 using gemm::kTurnRows;
 using gemm::Worker;
 
-constexpr int kProductOutputs = 64;  // of a tensor core's product
-constexpr int kProducts = 2;         // a warpgroup's, beside each other in the outputs
+constexpr int kProductOutputs = 64;  // outputs of one tensor-core product
+constexpr int kProducts = 2;  // products of a warpgroup, which lie side by side in the outputs
 constexpr int kWarpgroupOutputs = kProducts * kProductOutputs;
 constexpr int kTileOutputs = kConsumers * kWarpgroupOutputs;
-constexpr int kHalfOutputs = kTileOutputs / 2;  // that a copy brings
-constexpr int kStoredRows = 8;  // of a box of finished outputs; tiles begin at a multiple of it
+constexpr int kHalfOutputs = kTileOutputs / 2;  // outputs whose weights one copy brings
+// Rows in a box of finished outputs; tiles begin at a multiple of it.
+constexpr int kStoredRows = 8;
 constexpr int kCopyThreads = 128;
 constexpr int kThreads = gemm::kConsumerThreads + kCopyThreads;
 
-// A step of weights is a box, beside which lie one box of the rows or, as codes have half as many bytes, two.
+// Sizes of one step. A step has one box of weights and, beside it, one box of rows; for codes,
+// which have half as many bytes, it has two boxes of rows.
 template <typename Stored>
 struct Step {
   static constexpr int kRowBoxes = kIsFp8<Stored> ? 2 : 1;
   static constexpr int kColumns = kRowBoxes * kBoxColumns;
-  static constexpr int kBlockRows = 144 / kRowBoxes;  // of a tile of pairs, at most
-  // The warpgroup that copies leaves registers to those that multiply. Fewer rows take fewer.
+  static constexpr int kBlockRows = 144 / kRowBoxes;  // the most rows of a tile that a block takes
+  // Registers per thread. The warpgroup that copies leaves registers to those that multiply;
+  // copying fewer rows takes fewer.
   static constexpr int kRegistersOfCopies = kIsFp8<Stored> ? 40 : 56;
   static constexpr int kRegistersOfProducts = kIsFp8<Stored> ? 232 : 224;
 };
@@ -38,24 +41,26 @@ struct Step {
 template <typename T, typename Stored>
 struct GemmArgs {
   SortedPairs sorted;
-  // The rows that are multiplied: in the first product those of x, and behind it those of places.
+  // The rows that are multiplied: rows of x in the first product, rows of places in the second.
   const T* rows;
-  uint32_t row_pieces;  // of 16 bytes, from one row to the next
+  uint32_t row_pieces;  // 16-byte pieces from one row to the next
   int columns;
   int num_steps;
-  int of_outputs;  // tiles of outputs that a tile of rows meets
-  // The first product, with gate and up. Stored is silu(gate) * up: half as many as the product's outputs.
+  int of_outputs;  // tiles of outputs for each tile of rows
+  // True for the first product, with gate and up. It stores silu(gate) * up, half as many values as
+  // the product has outputs.
   bool silu_mul;
-  // The blocks of a cluster. Two share weights of an expert, whose rows they take in halves.
+  // The blocks of a cluster: 1 or 2. Two blocks share the weights of an expert, and each takes half
+  // of its rows.
   int blocks;
   ExpertMatrices<Stored> matrices;
   CUtensorMap weight;
   CUtensorMap out;  // rows of places
 };
 
-// Shared memory of a block: a ring of stages, each a step of the tile's weights and of the
-// block's rows; finished outputs on their way out, in whose place pairs are sorted before; barriers; and the list of
-// tiles of a block that sorts.
+// Lays out a block's shared memory: a ring of stages, each with a step of the tile's weights and of
+// the block's rows; finished outputs on their way out (the same bytes serve for sorting pairs
+// before); barriers; and the list of tiles of a block that sorts.
 template <typename Stored>
 struct Layout {
   static constexpr int kBlockRows = Step<Stored>::kBlockRows;
@@ -63,8 +68,9 @@ struct Layout {
   static constexpr int kRowBoxBytes = kBlockRows * kBoxRowBytes;
   static constexpr int kRowBytes = Step<Stored>::kRowBoxes * kRowBoxBytes;
   static constexpr int kStageBytes = kWeightBytes + kRowBytes;
-  static constexpr int kStagedRows = 72;                           // of finished outputs, at once
-  static constexpr int kStagedBytes = kStagedRows * kBoxRowBytes;  // of a warpgroup: 64 outputs
+  static constexpr int kStagedRows = 72;  // rows of finished outputs at a time
+  // Bytes of one warpgroup's 64 outputs.
+  static constexpr int kStagedBytes = kStagedRows * kBoxRowBytes;
   static constexpr int kStages = (gemm::kMostSharedBytes - kConsumers * kStagedBytes -
                                   gemm::kBarrierBytes - static_cast<int>(sizeof(OwnList))) /
                                  kStageBytes;
@@ -72,8 +78,9 @@ struct Layout {
   static constexpr int kBarriersAt = kStagingAt + kConsumers * kStagedBytes;
   static constexpr int kListAt = kBarriersAt + gemm::kBarrierBytes;
   static constexpr int kBytes = kListAt + static_cast<int>(sizeof(OwnList));
-  // The copies of each thread that copies rows say when they have come, and the thread that copies weights says how
-  // many bytes of those will.
+  // The barriers of the ring. At a full barrier, each thread that copies rows arrives when its
+  // copies are complete, and the thread that copies weights announces how many bytes of weights
+  // will come.
   using Barriers = gemm::StageBarriers<kStages, kCopyThreads + 1>;
 
   uint32_t base;
@@ -91,24 +98,27 @@ struct Layout {
   [[nodiscard]] __device__ Barriers barriers() const { return {base + kBarriersAt, blocks}; }
 };
 
-// A block's part of a tile: some rows of an expert by kTileOutputs of its outputs, which the blocks of a
-// cluster have in common. With silu_mul outputs are by turns 8 gates and the 8 that they gate.
+// A block's part of a tile: some rows of an expert and kTileOutputs of its outputs. All blocks of a
+// cluster have the same outputs. With silu_mul, the outputs are by turns 8 of gate and the 8 of up
+// that belong to them.
 struct Part {
   int expert;
   int first;   // place of the first row
-  int count;   // rows; 0 where there are enough for the other block only
-  int output;  // the first
+  int count;   // rows; 0 where all rows fit the other block
+  int output;  // number of the first output
 
-  // The tensor cores' columns: the rows, and as many more as make a product.
+  // Returns the number of columns of the tensor-core products: the rows, rounded up to a size that
+  // products can have.
   [[nodiscard]] __device__ __forceinline__ int columns() const {
-    constexpr int kSmall = 64;  // up to here products have a multiple of 16 columns
+    constexpr int kSmall = 64;  // up to this many rows, products have a multiple of 16 columns
     const int granularity = count > kSmall ? 8 : 16;
     return max(16, (count + granularity - 1) / granularity * granularity);
   }
 };
 
-// The tiles of outputs of a tile of rows come one after the other, so those at work share rows; an expert's
-// tiles of rows follow each other, and share weights.
+// Returns the part of a block. The tiles of outputs of one tile of rows follow each other, so
+// blocks that run at the same time share rows; the tiles of rows of an expert follow each other, so
+// they share weights.
 template <class Args>
 __device__ __forceinline__ Part part_of(const Args& args, const TileList& list, int index,
                                         int rank) {

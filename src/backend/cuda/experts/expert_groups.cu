@@ -1,5 +1,5 @@
-// expert_mlp of sorted pairs (sorted_pairs.h) by products of warps: an expert's weights are read once for every
-// tile of its rows.
+// Computes expert_mlp of sorted pairs (sorted_pairs.h) with products of warps. An expert's weights
+// are read once for every tile of its rows.
 //
 //   gate_up    h = silu(gate x) * (up x) of each pair, of gathered rows of x
 //   down       the products of each pair, rounded
@@ -20,19 +20,20 @@ namespace {
 
 constexpr int kLanes = 32;
 
-// A block of a product takes some rows of one expert, and kOutputs outputs of each of two sets.
+// The sizes of a product's block. It takes some rows of one expert, and kOutputs outputs of each of
+// two sets.
 constexpr int kWarps = 4;
-constexpr int kOutputsPerWarp = 16;  // of a set
+constexpr int kOutputsPerWarp = 16;  // outputs of a set per warp
 constexpr int kOutputs = kWarps * kOutputsPerWarp;
 constexpr int kSets = 2;
-constexpr int kRowPieces = 8;  // of 16 bytes, of a row of weights in a stage of shared memory
-constexpr int kFewRows = 16;   // in a tile
+constexpr int kRowPieces = 8;  // 16-byte pieces of a row of weights in a stage of shared memory
+constexpr int kFewRows = 16;   // rows of a small tile
 constexpr int kManyRows = 64;
 
-// Strides count elements.
+// The arguments of one product. Units: strides are in elements.
 template <typename T, typename Stored>
 struct ProductArgs {
-  const T* rows;  // that are multiplied: row `pair / pairs_per_row`
+  const T* rows;  // the rows that are multiplied; a pair has row `pair / pairs_per_row`
   int64_t rows_stride;
   int pairs_per_row;
   ExpertMatrices<Stored> matrices;
@@ -43,14 +44,14 @@ struct ProductArgs {
   const int32_t* num_tiles;
 };
 
-// A stage of shared memory: kDepth columns of weights, in a tile of rows of kRowPieces 16-byte pieces,
-// and of rows that they are multiplied with. Of codes a stage has twice the columns of floats, so that
-// as many bytes of weights come with each step.
+// A stage of shared memory: kDepth columns of weights, as rows of kRowPieces 16-byte pieces, and
+// kDepth columns of the rows that the weights are multiplied with. For codes, a stage has twice as
+// many columns as for floats, so that each step brings as many bytes of weights.
 template <typename Stored, int kRows>
 struct Stage {
   static constexpr int kPieceElements = 16 / static_cast<int>(sizeof(Stored));
   static constexpr int kDepth = kRowPieces * kPieceElements;
-  static constexpr int kCount = kIsFp8<Stored> ? 3 : 4;  // that a block has
+  static constexpr int kCount = kIsFp8<Stored> ? 3 : 4;  // stages of a block
   static constexpr int kWeightRowBytes = kRowPieces * 16;
   static constexpr int kWeightBytes = kSets * kOutputs * kWeightRowBytes;
   static constexpr int kRowBytes = kRows * kDepth * 2;
@@ -61,15 +62,16 @@ struct Stage {
   }
 };
 
-// The second operands of the products of 16 columns with a warp's outputs of both sets: of the first
-// 8 outputs of a set in [0] and [1], of the others in [2] and [3].
+// Loads the second operands for products of 16 columns with a warp's outputs of both sets. [0] and
+// [1] belong to the first 8 outputs of a set, [2] and [3] to the other 8.
 template <typename T, typename Stored>
 __device__ __forceinline__ void load_weights(uint32_t (&weights)[kSets][4], uint32_t stage, int k) {
   using Tile = Stage<Stored, kFewRows>;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int first = static_cast<int>(threadIdx.x) / kLanes * kOutputsPerWarp + lane % 8;
   if constexpr (kIsFp8<Stored>) {
-    // A word of codes has both operands of a lane (codes.cuh), so four matrices are those of both sets.
+    // One 32-bit word of codes has both operands of a lane (codes.cuh), so four matrices serve both
+    // sets.
     uint32_t codes[kSets * 2];
     const int row = lane / 16 * kOutputs + lane / 8 % 2 * 8 + first;
     load_matrices(codes, stage + Tile::weight_offset(row, k));
@@ -85,11 +87,11 @@ __device__ __forceinline__ void load_weights(uint32_t (&weights)[kSets][4], uint
   }
 }
 
-// A thread's sums: of kTiles tiles of 16 rows, the two sets, and two times 8 outputs of a set.
+// A thread's sums, by tile of 16 rows, by set, and by half (8 outputs) of a set's 16 outputs.
 template <int kTiles>
 using ProductSums = float[kTiles][kSets][2][4];
 
-// Scales of the outputs that a thread has sums of, in one group of columns.
+// Holds the scales of the outputs for which a thread has sums, in one group of columns.
 template <typename T, typename Stored, bool kGated>
 class OutputScales {
  public:
@@ -114,7 +116,8 @@ class OutputScales {
         scales_[set][i] = rows_[set][i][group];
     }
   }
-  // Adds the group's sums to those of all columns, and begins anew.
+  // Adds the sums of one group of columns, times their scales, to the sums over all columns, and
+  // clears them.
   template <int kTiles>
   __device__ __forceinline__ void add(ProductSums<kTiles>& sums, ProductSums<kTiles>& total) const {
 #pragma unroll
@@ -137,27 +140,28 @@ class OutputScales {
   float scales_[kSets][4];
 };
 
-// Multiplies a tile of rows by an expert's matrix. If `kGated`, the two sets of outputs are rows of
-// gate and of up, and the kernel writes silu(gate) * up; else the sets lie side by side, and it
-// writes both. The grid is (blocks of outputs, tiles).
+// Multiplies a tile of rows by an expert's matrix. With `kGated`, the two sets of outputs are rows
+// of gate and of up, and the kernel writes silu(gate) * up. Otherwise the sets lie side by side,
+// and the kernel writes both. The grid is (blocks of outputs, tiles).
 template <typename T, typename Stored, int kRows, bool kGated>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_product_kernel(const __grid_constant__ ProductArgs<T, Stored> args) {
   using Tile = Stage<Stored, kRows>;
   constexpr int kThreads = kWarps * kLanes;
   constexpr int kDepth = Tile::kDepth;
-  constexpr int kPieces = kDepth / 8;  // of 16 bytes, of a row
+  constexpr int kPieces = kDepth / 8;  // 16-byte pieces of a row
   constexpr int kStages = Tile::kCount;
-  constexpr int kWeightRowsPerCopy = kThreads / kRowPieces;  // that the block copies at once
+  // Rows of weights that the block copies at once.
+  constexpr int kWeightRowsPerCopy = kThreads / kRowPieces;
   constexpr int kWeightCopies = kSets * kOutputs / kWeightRowsPerCopy;
   constexpr int kCopiesPerSet = kWeightCopies / kSets;
   constexpr int kRowsPerCopy = kThreads / kPieces;
   constexpr int kRowCopies = kRows / kRowsPerCopy;
-  constexpr int kTiles = kRows / 16;  // of the tensor cores
+  constexpr int kTiles = kRows / 16;  // tensor-core tiles
   constexpr int kOutputsPerBlock = kGated ? kOutputs : kSets * kOutputs;
   extern __shared__ __align__(128) uint8_t stages[];
   __shared__ int32_t pairs[kRows];
-  // The launch behind this one may read what rows chose before this one has ended.
+  // Before this launch has ended, the next launch may read the experts that rows chose.
   wait_for_inputs();
   allow_next_kernel();
   if (static_cast<int>(blockIdx.y) >= *args.num_tiles) return;
@@ -202,8 +206,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
           is_valid ? weight + (set * set_rows + row) * columns + column : args.matrices.weight;
       const uint32_t to =
           stage + weight_to + static_cast<uint32_t>(i * kWeightRowsPerCopy * Tile::kWeightRowBytes);
-      // Where an expert has many rows, its other tiles read its weights as well, so these stay in
-      // caches.
+      // Where an expert has many rows, its other tiles read the same weights, so the copies leave
+      // these in caches.
       if constexpr (kRows == kFewRows) {
         copy_async_once(to, from, is_valid);
       } else {
@@ -218,7 +222,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
     }
   };
 
-  ProductSums<kTiles> sums = {};  // of codes: of the columns that share a scale
+  ProductSums<kTiles> sums = {};  // for codes: sums over the columns that share a scale
   ProductSums<kTiles> total = {};
   constexpr int kStepsPerScale = static_cast<int>(kScaleBlock) / kDepth;
   using Scales = OutputScales<T, Stored, kGated>;
@@ -240,7 +244,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
       if (step % kStepsPerScale == 0) scales.load(step * kDepth >> args.matrices.column_shift);
     }
     wait_for_copies<kStages - 2>();
-    __syncthreads();  // of all threads; and nobody reads the stage before any more
+    __syncthreads();  // all threads' copies have come, and nobody reads the stage any more
     if (step + kStages - 1 < num_steps) copy_stage(step + kStages - 1);
     commit_copies();
     const uint32_t stage = shared + static_cast<uint32_t>(step % kStages * Tile::kBytes);
@@ -294,7 +298,7 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   }
 }
 
-// Tiles have few rows where experts get few rows each.
+// Returns how pairs are cut into tiles. Tiles are small where experts get few rows each.
 Tiling tiling_of(const KernelArgs& args) {
   constexpr int64_t kRowsWorthATile = 24;
   const int64_t num_experts = args.inputs["down"].shape[0];
@@ -302,7 +306,8 @@ Tiling tiling_of(const KernelArgs& args) {
   return {.max_rows = has_few_rows ? kFewRows : kManyRows, .granularity = 1, .by_place = false};
 }
 
-// Launches the product of all tiles with the matrices of a weight, of floats or of codes.
+// Launches the product of all tiles with the gate_up or the down matrices, which have floats or
+// codes.
 template <typename T, int kRows, bool kGated>
 void launch_product(Stream& stream, const KernelArgs& args, const ExpertPart& part) {
   const char* const name = kGated ? "gate_up" : "down";

@@ -1,9 +1,10 @@
-// Computes expert_mlp with a warp for each output of each row, in two launches: one makes the
-// products of gate and up with their activation, and one adds up the experts' products. A lane has
-// every 32nd chunk of columns, and fetches the next before it multiplies one.
+// Computes expert_mlp with one warp for each output of each row, in two launches. The first makes
+// the products of gate and up with their activation, and the second adds up the experts' products.
+// A lane has every 32nd chunk of columns, and fetches the next chunk before it multiplies the
+// current one.
 //
-// Loops are not unrolled, as a multiprocessor fetches the code of a launch anew (launch.h): unrolled
-// for more copies under way, each launch took longer, most of all of codes.
+// Loops are not unrolled, because a multiprocessor fetches the code of each launch anew (launch.h).
+// Launches with loops unrolled for more copies under way took longer, most of all with codes.
 #include "backend/cuda/experts/experts.h"
 #include "backend/cuda/experts/matrices.cuh"
 #include "backend/cuda/launch.h"
@@ -13,10 +14,12 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kLanes = 32;
-// The number of blocks of one row that share a multiprocessor, so that all of them run at once.
+// The number of blocks that share a multiprocessor when there is one row, so that all of its blocks
+// run at once.
 constexpr int kBlocksOfOneRow = 3;
 
-// The rows of activations and the experts of each: arguments of both launches. Strides count elements.
+// The arguments of both launches: the rows of activations and the experts of each row. Units:
+// strides are in elements.
 template <typename T>
 struct ExpertRows {
   const T* x;
@@ -34,8 +37,9 @@ struct ExpertRows {
   int width;  // D
   int inner;  // F
 
-  // The row's k-th expert; below 0: none. It comes from the L2 cache: a launch that reads before its inputs are there
-  // may find an earlier step's in its L1 cache.
+  // Returns the row's k-th expert, or a negative number where it has none. Reads from the L2 cache,
+  // because a launch that reads before its inputs are complete may find an earlier step's experts
+  // in its L1 cache.
   [[nodiscard]] __device__ __forceinline__ int expert_of(int64_t row, int k) const {
     const int expert = __ldcg(experts + row * experts_stride + k);
     return expert < num_experts ? expert : -1;
@@ -45,7 +49,7 @@ struct ExpertRows {
   }
 };
 
-// Computes silu(gate x) * (up x). The grid is (pairs of a row and an expert, blocks of outputs); a
+// Computes silu(gate x) * (up x). The grid is (pairs of a row and an expert, blocks of outputs). A
 // warp computes kOutputs outputs.
 template <typename T, typename Stored, bool kPacked, int kOutputs>
 __global__ void __launch_bounds__(kWarps* kLanes, kOutputs == 1 ? 1 : kBlocksOfOneRow)
@@ -59,7 +63,8 @@ __global__ void __launch_bounds__(kWarps* kLanes, kOutputs == 1 ? 1 : kBlocksOfO
   compute_now(row);
   compute_now(k);
   wait_for_inputs();
-  allow_next_kernel();  // which reads what rows chose before this launch has ended
+  // Before this launch ends, the next one may read the experts that rows chose.
+  allow_next_kernel();
   const int expert = args.expert_of(row, k);
   if (expert < 0 || output >= args.inner) return;
   const T* const x = args.x + row * args.x_stride;
@@ -88,12 +93,13 @@ __global__ void __launch_bounds__(kWarps* kLanes, kOutputs == 1 ? 1 : kBlocksOfO
   }
 }
 
-// Adds up the products of each row's experts. The grid is (rows, blocks of outputs of down); a warp
-// computes one output. Its lanes go through the columns of all experts of the row as if they were one
-// row's. Shared memory: the row's experts and their weights.
+// Adds up the products of each row's experts. The grid is (rows, blocks of outputs of down), and a
+// warp computes one output. Its lanes go through the columns of all experts of the row as if they
+// were one long row. Shared memory holds the row's experts and their weights.
 //
-// The launch before starts this one when the launch before that has ended, which is the latest that writes what rows
-// choose. So the first weights come while hidden values are still computed.
+// The gate-and-up launch allows this launch to start once its own inputs are complete, which
+// include the rows' experts. So this launch loads its first weights while hidden values are still
+// computed.
 template <typename T, typename Stored, bool kPacked, int kDownChunks>
 __global__ void __launch_bounds__(kWarps* kLanes)
     expert_down_kernel(const __grid_constant__ ExpertRows<T> args,
@@ -115,10 +121,11 @@ __global__ void __launch_bounds__(kWarps* kLanes)
 
   const T* const hidden = args.hidden + row * args.top_k * args.inner;
   int k = 0;
-  int column = thread % kLanes * Chunks::kSize;  // beyond the last, of a later expert
+  // Column of the lane's chunk; beyond the last column, it belongs to a later expert.
+  int column = thread % kLanes * Chunks::kSize;
   Chunks next[kDownChunks];
-  float next_weights[kDownChunks] = {};  // 0: there is no such chunk
-  // Goes on to the next chunk of weights, and calls `fetch(chunk, row of hidden)` where there is one.
+  float next_weights[kDownChunks] = {};  // 0: no such chunk
+  // Goes on to the next chunk of weights, and calls `fetch(chunk, row of hidden)` if there is one.
   const auto fetch_next = [&](int i, auto fetch) {
     while (column >= args.inner) {
       column -= args.inner;
@@ -175,12 +182,12 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   if (thread % kLanes == 0) args.y[row * args.y_stride + output] = from_float<T>(total);
 }
 
-// One of the two launches, of an operand that is stored so.
+// Binds the first launch, for a weight with elements of type Stored.
 template <typename T, typename Stored>
 BoundLaunch bind_gate_up(const ExpertRows<T>& rows, const ExpertMatrices<Stored>& gate_up,
                          bool is_packed) {
-  // One row has few warps. With two outputs each they run at once, and have more under way; with codes they would take
-  // too many registers for that.
+  // One row has few warps. With two outputs per warp, all warps run at once and each has more loads
+  // under way. With codes, two outputs would take too many registers to run all warps at once.
   constexpr int kOutputsOfOneRow = ExpertMatrices<Stored>::kHasScales ? 1 : 2;
   const bool has_one_row = is_packed && rows.num_rows == 1;
   const int outputs = has_one_row ? kOutputsOfOneRow : 1;
@@ -196,8 +203,9 @@ BoundLaunch bind_gate_up(const ExpertRows<T>& rows, const ExpertMatrices<Stored>
 template <typename T, typename Stored>
 BoundLaunch bind_down(const ExpertRows<T>& rows, const ExpertMatrices<Stored>& down,
                       bool is_packed) {
-  // A lane fetches so many chunks at once. They show in no bit. One row has few warps, so each has
-  // more under way; with codes, which take longer to multiply, fewer are enough.
+  // The number of chunks that a lane fetches at once, which changes no bit of the result. One row
+  // has few warps, so each has more loads under way. With codes, which take longer to multiply,
+  // fewer are enough.
   constexpr int kChunksOfOneRow = ExpertMatrices<Stored>::kHasScales ? 3 : 4;
   auto kernel = expert_down_kernel<T, Stored, false, 1>;
   if (is_packed) {
@@ -211,14 +219,15 @@ BoundLaunch bind_down(const ExpertRows<T>& rows, const ExpertMatrices<Stored>& d
   return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, rows, down); };
 }
 
-// Calls `visitor(TypeTag<Stored>{})` with the type of a weight's elements, T or codes.
+// Calls `visitor(TypeTag<Stored>{})` with the type of a weight's elements: T, or Float8 for codes.
 template <typename T, typename Visitor>
 BoundLaunch visit_weight(const TensorView& weight, Visitor&& visitor) {
   if (weight.dtype == DType::kFP8) return visitor(TypeTag<Float8>{});
   return visitor(TypeTag<T>{});
 }
 
-// Can lanes take whole chunks of a weight's rows, and of the rows of x that they are multiplied with?
+// Returns whether lanes can read whole chunks of a weight's rows, and of the rows of x that are
+// multiplied with them.
 template <typename T>
 bool is_packed(const TensorView& weight) {
   const int64_t chunk = weight.dtype == DType::kFP8 ? kCodeGroup : Pack<T>::kSize;

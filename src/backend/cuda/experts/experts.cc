@@ -1,4 +1,4 @@
-// Routing and expert_mlp: the table of their kernels.
+// Lists the kernels of routing and of expert_mlp.
 #include "backend/cuda/experts/experts.h"
 
 #include <algorithm>
@@ -10,8 +10,9 @@
 namespace encore::cuda {
 namespace {
 
-// Where most pairs have an expert of their own, sorting them gains nothing. Codes take longer to multiply
-// than to read without tensor cores, so for them sorting pays earlier.
+// Returns whether sorting pairs by expert gains nothing, because most pairs have an expert of their
+// own. Without tensor cores, codes take longer to multiply than to read, so sorting pays earlier
+// for them.
 bool has_few_pairs(const KernelArgs& args) {
   const TensorView& gate_up = args.inputs["gate_up"];
   const int64_t num_experts = gate_up.shape[0];
@@ -33,13 +34,13 @@ bool accepts_groups(const KernelArgs& args) {
   return size_of(x.dtype) == 2 && are_packed && (args.batch_invariant || !has_few_pairs(args));
 }
 
-// Sorting, two products and the sum of each part of the rows.
+// Returns the number of launches: for each part of the rows, sorting, two products and the sum.
 int expert_groups_nodes(const KernelArgs& args) {
   constexpr int64_t kNodesOfAPart = 4;
   return static_cast<int>(kNodesOfAPart * num_expert_parts(args));
 }
 
-// Two products; the second adds up.
+// Returns the number of launches: two products, of which the second adds up.
 int expert_rows_nodes(const KernelArgs& /*args*/) {
   return 2;
 }

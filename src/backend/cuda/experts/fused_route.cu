@@ -1,10 +1,10 @@
-// fused_route of few rows in one launch: a cluster of blocks takes a row.
+// Computes fused_route of few rows in one launch, with a cluster of blocks for each row.
 //
-// Each block norms the whole row, which is short, and multiplies it by its share of the router's
-// weight; as much of that as there is room for comes while the launch before still runs. Logits go
-// to the shared memory of the first block, whose first warp chooses. The norm's result and the sum
-// may lie over x and the residual, so they are written once all blocks of the cluster have read
-// those.
+// Each block normalizes the whole row, which is short, and multiplies it by its share of the
+// router's weight. As much of that share as fits is loaded while the previous launch still runs.
+// Logits go to the shared memory of the first block, whose first warp chooses the experts. The
+// norm's result and the sum may lie over x and the residual, so they are written after all blocks
+// of the cluster have read these.
 #include <algorithm>
 
 #include <cooperative_groups.h>
@@ -21,15 +21,16 @@ namespace {
 
 namespace cg = cooperative_groups;
 
-constexpr int kRouterBlocks = 8;  // of a cluster
+constexpr int kRouterBlocks = 8;  // blocks of a cluster
 constexpr int kRouterWarps = 8;
 constexpr int kRouterThreads = kRouterWarps * kRouteLanes;
-constexpr int kMaxRowPacks = 4;   // of a thread
+constexpr int kMaxRowPacks = 4;   // packs of a row per thread, at most
 constexpr int64_t kMaxRows = 32;  // more rows would read the router's weight too often
 constexpr int64_t kMaxExperts = 1024;
-constexpr int64_t kMaxHeldBytes = 128 * 1024;  // of the router's weight, in a block
+// The most bytes of the router's weight that a block keeps.
+constexpr int64_t kMaxHeldBytes = 128 * 1024;
 
-// Units: strides in elements.
+// The arguments of the kernel. Units: strides are in elements.
 template <typename T>
 struct FusedRouteArgs {
   RouteArgs route;
@@ -44,13 +45,13 @@ struct FusedRouteArgs {
   const T* norm;
   const T* weight;  // [E,columns]
   int columns;
-  int num_held;       // rows of the weight in a block's shared memory
+  int num_held;       // rows of the weight that a block keeps in shared memory
   float per_element;  // 1 / columns
   float eps;
   float offset;  // added to the norm's weight
 };
 
-// Returns how many rows of the weight a block keeps, of those that it multiplies.
+// Returns how many of the weight's rows that a block multiplies it keeps in shared memory.
 template <typename T>
 int num_held_rows(int64_t columns, int64_t num_experts) {
   const int64_t rows = div_up(num_experts, kRouterBlocks * kRouterWarps) * kRouterWarps;
@@ -58,8 +59,8 @@ int num_held_rows(int64_t columns, int64_t num_experts) {
   return static_cast<int>(std::min(rows, kMaxHeldBytes / row_bytes));
 }
 
-// Shared memory: rows of the weight, the normed row, the logits, and as many numbers again for the
-// choice.
+// Returns the bytes of a block's shared memory: the rows of the weight that it keeps, the
+// normalized row, the logits, and as many numbers as there are logits for the choice.
 template <typename T>
 int64_t shared_bytes(const FusedRouteArgs<T>& args) {
   return (args.num_held + 1) * args.columns * static_cast<int64_t>(sizeof(T)) +
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(kRouterThreads)
   }
   wait_for_inputs();
 
-  Pack<T> packs[kMaxRowPacks];  // of x, or of the sum
+  Pack<T> packs[kMaxRowPacks];  // packs of x, or of its sum with the residual
   float squares = 0;
 #pragma unroll
   for (int p = 0; p < kMaxRowPacks; ++p) {
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kRouterThreads)
   }
   __syncthreads();
 
-  wait_for_copies<0>();  // a lane reads what it has copied itself
+  wait_for_copies<0>();  // no barrier: a lane reads only what it has copied itself
   if (args.route.is_live(row)) {
     float* const first_logits = cluster.map_shared_rank(logits, 0);
     visit_experts([&](int place, int e) {

@@ -1,4 +1,5 @@
-// The matrices of all experts, of floats or of 8-bit codes with scales, as kernels read them.
+// Describes the matrices of all experts, of floats or of 8-bit codes with scales, for kernels to
+// read.
 #pragma once
 
 #include <string>
@@ -10,8 +11,8 @@
 
 namespace encore::cuda {
 
-// The weight [E,O,I] of an expert_mlp: of each expert `num_sets` matrices of `set_rows` rows, one below
-// the other. Stored: a float, or Float8, for codes.
+// The weight [E,O,I] of an expert_mlp. Each expert has `num_sets` matrices of `set_rows` rows, one
+// below the other. `Stored` is a float type, or Float8 for codes.
 template <typename Stored>
 struct ExpertMatrices {
   static constexpr bool kHasScales = std::is_same_v<Stored, Float8>;
@@ -20,17 +21,18 @@ struct ExpertMatrices {
   int num_sets;
   int set_rows;
   int columns;
-  // The scales of weights in FP8, each of a block of 1 << row_shift rows and 1 << column_shift columns of a matrix.
+  // The scales of FP8 weights. Each scale belongs to a block of 1 << row_shift rows and 1 <<
+  // column_shift columns of a matrix.
   const float* scales;
   int row_shift;
   int column_shift;
-  int scale_rows;  // of a matrix
+  int scale_rows;  // rows of scales of one matrix
   int scale_columns;
 
   const __device__ __forceinline__ Stored* row(int expert, int set, int output) const {
     return weight + ((static_cast<int64_t>(expert) * num_sets + set) * set_rows + output) * columns;
   }
-  // The scales of a row, one for each block of its columns.
+  // Returns the scales of a row of a matrix, one scale for each block of columns.
   __device__ __forceinline__ const float* scales_of(int expert, int set, int output) const {
     return scales +
            ((static_cast<int64_t>(expert) * num_sets + set) * scale_rows + (output >> row_shift)) *
@@ -38,8 +40,9 @@ struct ExpertMatrices {
   }
 };
 
-// A lane's chunks of a row of x and of the rows that it is multiplied with: of each of the first kSets matrices of an
-// expert, kOutputs from an output on. They are fetched well before they are multiplied.
+// Holds a lane's chunks of a row of x and of the rows that x is multiplied with: from each of the
+// first kSets matrices of an expert, kOutputs rows. They are fetched well before they are
+// multiplied.
 template <typename T, typename Stored, bool kPacked, int kSets, int kOutputs = 1>
 class Factors {
   static constexpr bool kHasScales = ExpertMatrices<Stored>::kHasScales;
@@ -47,14 +50,14 @@ class Factors {
   using Weights = std::conditional_t<kHasScales, CodeChunk<kPacked>, Chunk<T, kPacked>>;
 
  public:
-  static constexpr int kSize = Weights::kSize;  // columns
+  static constexpr int kSize = Weights::kSize;  // columns of a chunk
 
   __device__ __forceinline__ void fetch_x(const T* x, const ExpertMatrices<Stored>& m, int column) {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i)
       x_[i] = Elements::fetch(x, column + i * Elements::kSize, m.columns);
   }
-  // The last output stands for those behind it.
+  // Fetches chunks of the weights. For outputs beyond the last, it fetches the last output's.
   __device__ __forceinline__ void fetch_weights(const ExpertMatrices<Stored>& m, int expert,
                                                 int output, int column) {
 #pragma unroll
@@ -68,7 +71,7 @@ class Factors {
       }
     }
   }
-  // Adds the products with the chunk of x to `sums`.
+  // Adds the products of the fetched weights with the chunk of x to `sums`.
   __device__ __forceinline__ void add(float (&sums)[kOutputs][kSets], float factor = 1) const {
     float values[kSize];
 #pragma unroll
@@ -98,10 +101,10 @@ class Factors {
 
   typename Elements::Raw x_[kChunks];
   typename Weights::Raw weights_[kOutputs][kSets];
-  float scales_[kOutputs][kSets];  // of codes
+  float scales_[kOutputs][kSets];  // scales of the codes
 };
 
-// The operand `name`, "gate_up" or "down", of an expert_mlp, with its scales.
+// Returns the matrices of operand `name` ("gate_up" or "down") of an expert_mlp, with their scales.
 template <typename Stored>
 ExpertMatrices<Stored> matrices_of(const KernelArgs& args, const std::string& name, int num_sets) {
   constexpr int kBlockShift = 7;

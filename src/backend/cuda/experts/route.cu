@@ -1,4 +1,4 @@
-// route: a warp takes a row.
+// Kernel of route: a warp chooses the experts of one row.
 #include "backend/cuda/experts/route.cuh"
 
 #include "backend/cuda/experts/experts.h"

@@ -1,5 +1,6 @@
-// A warp's choice of a row's experts: it finds the largest scores one after the other. Loops are not
-// unrolled, but for four loads at once: a launch fetches its code anew (launch.h).
+// Chooses a row's experts with one warp, which finds the largest scores one after the other. Loops
+// are not unrolled, except for four loads at once, because each launch fetches its code anew
+// (launch.h).
 #pragma once
 
 #include <cfloat>
@@ -11,7 +12,7 @@
 
 namespace encore::cuda {
 
-// Strides count elements.
+// The arguments of routing. Units: strides are in elements.
 struct RouteArgs {
   RoutingRule rule;
   const int32_t* live;
@@ -28,25 +29,26 @@ struct RouteArgs {
 inline constexpr int kRouteLanes = 32;
 inline constexpr unsigned kAllRouteLanes = 0xffffffffU;
 
-// fmaxf() of a NaN and a number is the number.
+// Clamps a value to finite numbers. A NaN becomes -FLT_MAX, because fmaxf() of a NaN and a number
+// is the number.
 __device__ __forceinline__ float clamped(float value) {
   return fminf(fmaxf(value, -FLT_MAX), FLT_MAX);
 }
 
 // Returns an integer for a number, in the order of numbers. REQUIRES: not NaN.
 __device__ __forceinline__ uint32_t ordered(float value) {
-  const uint32_t bits = __float_as_uint(value + 0.0F);  // of both zeros the same
+  const uint32_t bits = __float_as_uint(value + 0.0F);  // adding 0 makes both zeros equal
   return bits ^ (static_cast<int32_t>(bits) < 0 ? 0xffffffffU : 0x80000000U);
 }
 
-// Returns the lowest id of those that have the largest value of all lanes.
+// Returns the lowest id among the lanes whose value is the largest of all lanes.
 __device__ __forceinline__ int lane_of_largest(float value, int id) {
   const uint32_t key = ordered(value);
   const uint32_t largest = __reduce_max_sync(kAllRouteLanes, key);
   return __reduce_min_sync(kAllRouteLanes, key == largest ? id : INT_MAX);
 }
 
-// The best of a lane's experts, the first of equals.
+// The best of a lane's experts. Of several equally good ones, it is the first.
 struct LaneBest {
   float choice = -INFINITY;
   int id = INT_MAX;
@@ -70,7 +72,8 @@ __device__ __forceinline__ LaneBest best_of_lane(const float* choices, int num_e
   return best;
 }
 
-// Makes experts of groups that are not among the best -infinity. Lane l has group l.
+// Sets the scores of experts to -infinity where their group is not among the best groups. Lane l
+// handles group l.
 __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choices, int lane) {
   const int size = rule.num_experts / rule.groups;
   float best = -INFINITY;
@@ -97,13 +100,14 @@ __device__ __forceinline__ void drop_groups(const RoutingRule& rule, float* choi
   __syncwarp();
 }
 
-// As drawn_expert(), which is called where it is not part of what others wait for.
+// Returns the result of drawn_expert(). It is not inlined, which keeps its code out of loops that
+// do not draw.
 __device__ __noinline__ inline int draw_expert(int drawn, int32_t step, int64_t row, int k,
                                                int attempt, int num_experts, const float* shares) {
   return drawn_expert(drawn, step, row, k, attempt, num_experts, shares);
 }
 
-// Draws experts in the place of those that the row chose. `taken` has a number for each expert.
+// Replaces the experts that the row chose by drawn ones. `taken` has one number for each expert.
 __device__ __forceinline__ void draw_experts(const RoutingRule& rule, int32_t step, int64_t row,
                                              float* taken, int32_t* experts, float* weights,
                                              int lane) {
@@ -114,7 +118,7 @@ __device__ __forceinline__ void draw_experts(const RoutingRule& rule, int32_t st
   for (int e = lane; e < rule.num_experts; e += kRouteLanes)
     taken[e] = 0;
   __syncwarp();
-  int first_draw = 0;  // of the k of this lane among 32
+  int first_draw = 0;  // the lane's first attempt, for the k that it has among 32
 #pragma unroll 1
   for (int k = 0; k < rule.top_k; ++k) {
     if (k % kRouteLanes == 0) first_draw = draw(k + lane, 0);
@@ -132,8 +136,8 @@ __device__ __forceinline__ void draw_experts(const RoutingRule& rule, int32_t st
   }
 }
 
-// Writes the experts of a row and their weights. Lane l has experts l, l + 32, ... `choices`: shared
-// memory for a number for each expert.
+// Writes the experts of a row and their weights. Lane l handles experts l, l + 32, ... `choices` is
+// shared memory for one number per expert.
 __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, const float* logits,
                                           float* choices) {
   const RoutingRule& rule = args.rule;
@@ -148,14 +152,16 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
     }
     return;
   }
-  const int32_t step = rule.step_clock == nullptr ? 0 : *rule.step_clock;  // comes beside the work
+  // This load overlaps the work below.
+  const int32_t step = rule.step_clock == nullptr ? 0 : *rule.step_clock;
   float largest = -FLT_MAX;
 #pragma unroll 1
   for (int e = lane; e < rule.num_experts; e += kRouteLanes) {
     choices[e] = clamped(logits[e]);
     largest = fmaxf(largest, choices[e]);
   }
-  float sum = 1;  // of a softmax; where weights are divided by their own, it makes no difference
+  // Sum of the softmax; 1 where it is not needed, because normalized weights do not depend on it.
+  float sum = 1;
   if (!rule.is_sigmoid) {
     largest = warp_max(largest);
     if (!rule.by_logit || !rule.renormalizes) {
@@ -175,11 +181,11 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
       choices[e] = clamped(score(choices[e]) + (rule.bias == nullptr ? 0.0F : rule.bias[e]));
     if (rule.groups_kept < rule.groups) drop_groups(rule, choices, lane);
   }
-  // The best of this lane's experts, which it looks for again when that was chosen. Those that were
-  // chosen before are -infinity, which is below all that can be.
+  // The best of this lane's experts. The lane searches again when that expert was chosen. Experts
+  // that were chosen already have -infinity, which is below every score.
   LaneBest best;
   bool is_known = false;
-  // The first expert of this lane's part of the list, and its weight, stay in registers.
+  // The first entry of this lane's part of the list, and its weight, stay in registers.
   int first_expert = 0;
   float first_weight = 0;
 #pragma unroll 1
@@ -214,7 +220,7 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
   }
 }
 
-// Reads the operands and attributes of a launch, but for logits.
+// Returns the operands and attributes of a launch, except its logits.
 inline RouteArgs route_args(const KernelArgs& args) {
   const TensorView& experts = args.outputs["experts"];
   const TensorView& weights = args.outputs["weights"];

@@ -1,4 +1,5 @@
-// Sorting by counting: blocks count the pairs of each expert, add up, and hand out places.
+// Sorts pairs by counting: blocks count the pairs of each expert, add the counts up, and hand out
+// places.
 #include "backend/cuda/experts/sorted_pairs.cuh"
 
 #include <cooperative_groups.h>
@@ -13,15 +14,16 @@ namespace {
 namespace cg = cooperative_groups;
 
 constexpr int kSortThreads = 1024;
-constexpr unsigned kSortBlocks = 8;  // of a cluster, for more pairs than one block takes
+// Blocks of a cluster, where there are more pairs than one block takes.
+constexpr unsigned kSortBlocks = 8;
 constexpr int kPairsOfOneBlock = 4 * kSortThreads;
 constexpr int kCountsPerExpert = 2;
 
-// The grid is one cluster. A thread adds up the pairs of an expert.
+// Sorts the pairs of a part. The grid is one cluster. One thread adds up the pairs of each expert.
 __global__ void __launch_bounds__(kSortThreads)
     sort_pairs_kernel(const __grid_constant__ SortedPairs args) {
   constexpr int kWarps = kSortThreads / kSortLanes;
-  extern __shared__ int32_t counts[];               // of this block's pairs, by expert
+  extern __shared__ int32_t counts[];               // numbers of this block's pairs, by expert
   int32_t* const next = counts + args.num_experts;  // the place of this block's next pair
   __shared__ FirstOfExpert of_warps[kWarps];
   const auto thread = static_cast<int>(threadIdx.x);
@@ -32,7 +34,8 @@ __global__ void __launch_bounds__(kSortThreads)
   const auto rank = static_cast<int>(cluster.block_rank());
   const auto num_blocks = static_cast<int>(cluster.num_blocks());
   __syncthreads();
-  // Calls `visit(pair, expert)` for this block's pairs that have an expert, of which so many are read at once.
+  // Calls `visit(pair, expert)` for each of this block's pairs that has an expert. It reads
+  // kReadAtOnce experts at once.
   constexpr int kReadAtOnce = 4;
   const auto visit_pairs = [&](auto visit) {
     const int next_pair = num_blocks * kSortThreads;
@@ -69,17 +72,17 @@ __global__ void __launch_bounds__(kSortThreads)
     __syncthreads();
   }
   if (rank == 0 && thread == 0) *args.num_tiles = end.tile;
-  // The order of an expert's rows shows in no bit of the result, so atomics may hand out their
+  // The order of an expert's rows changes no bit of the result, so atomics may hand out their
   // places.
   visit_pairs([&](int pair, int expert) {
     const int place = atomicAdd(&next[expert], 1);
     args.sources[place] = args.tiling.by_place ? pair / args.top_k : pair;
     if (args.places != nullptr) args.places[pair] = place;
   });
-  cluster.sync();  // nobody reads the counts of a block that has ended
+  cluster.sync();  // a block must not end while others read its counts
 }
 
-// Strides count elements.
+// The arguments of combine_experts_kernel. Units: strides are in elements.
 template <typename T>
 struct CombineArgs {
   SortedPairs sorted;
@@ -91,10 +94,12 @@ struct CombineArgs {
   int width;
 };
 
-// The grid is (rows, parts of a row); a thread has one pack of a row. Shared memory: the place of each of the row's
-// products, or -1, and its weight.
+// Adds up the weighted products of each row. The grid is (rows, parts of a row), and a thread has
+// one pack of a row. Shared memory holds, for each of the row's products, its place (-1 for none)
+// and its weight.
 //
-// The products let this launch start once rows have chosen, and pairs have their places.
+// The products allow this launch to start once rows have chosen their experts and pairs have their
+// places.
 template <typename T>
 __global__ void combine_experts_kernel(const __grid_constant__ CombineArgs<T> args) {
   constexpr int kSize = Pack<T>::kSize;
@@ -164,7 +169,8 @@ void combine_experts(Stream& stream, const ExpertPart& part) {
   });
 }
 
-// Lays out the scratch of a part: bytes in front of each.
+// Lays out the scratch of a part. The members from `sources` to `products` are offsets of arrays.
+// Units: bytes.
 struct Scratch {
   int64_t max_places;
   int64_t sources = 0;

@@ -1,5 +1,5 @@
-// Sorting of pairs on the device: what both ways to do it have in common, and the one for so few pairs that each
-// block of a product sorts all of them for itself, in shared memory.
+// Sorts pairs on the device. Contains the code that both ways of sorting share, and the way for few
+// pairs, in which each block of a product sorts all pairs for itself in shared memory.
 #pragma once
 
 #include "backend/cuda/experts/sorted_pairs.h"
@@ -18,7 +18,8 @@ struct FirstOfExpert {
 __device__ __forceinline__ int padded_places(const Tiling& tiling, int places) {
   return (places + tiling.granularity - 1) & -tiling.granularity;
 }
-// Counts the tiles of so many pairs. Most experts have one, and a division would be more code.
+// Returns the number of tiles for `count` pairs of an expert. Most experts have one tile, and the
+// loop is less code than a division.
 __device__ __forceinline__ int tiles_of(const Tiling& tiling, int count) {
   int tiles = 0;
 #pragma unroll 1
@@ -27,9 +28,10 @@ __device__ __forceinline__ int tiles_of(const Tiling& tiling, int count) {
   return tiles;
 }
 
-// Returns the first place and tile of each thread's expert, which has `count` pairs, behind `end`, and moves `end`
-// behind those of all threads of the block. Only the first `num_warps` have experts. `of_warps` is shared memory for
-// each of these, which all threads have done with.
+// Gives each thread's expert, which has `count` pairs, its places and tiles behind `end`. Returns
+// the expert's first place and tile, and moves `end` behind the experts of all threads. Only
+// threads of the first `num_warps` warps have experts. `of_warps` is shared memory with an entry
+// for each of these warps; no thread may still read it.
 __device__ __forceinline__ FirstOfExpert place_expert(const Tiling& tiling, int count,
                                                       int num_warps, FirstOfExpert& end,
                                                       FirstOfExpert* of_warps) {
@@ -61,7 +63,7 @@ __device__ __forceinline__ FirstOfExpert place_expert(const Tiling& tiling, int 
   return first;
 }
 
-// Lists the tiles of an expert with `count` pairs.
+// Writes the tiles of an expert with `count` pairs to the list.
 __device__ __forceinline__ void list_tiles(const Tiling& tiling, int expert, int count,
                                            const FirstOfExpert& first, RowTile* tiles) {
   const int num_tiles = tiles_of(tiling, count);
@@ -79,18 +81,19 @@ struct OwnList {
   static constexpr int kMostPlaces = 2048;
 
   RowTile tiles[kMostTiles];
-  int16_t experts[kMostPairs];  // of each pair, while it sorts; below 0: none
-  uint16_t rows[kMostPlaces];   // at each place
+  int16_t experts[kMostPairs];  // the expert of each pair while the block sorts; below 0: none
+  uint16_t rows[kMostPlaces];   // the row at each place
 };
 
-// The tiles that a product works on, and the row at each of their places. They come from the block's own list if it
-// sorts the pairs itself, and else from the launch that has sorted them.
+// Gives a product its tiles, and the row at each place. They come from the block's own list where
+// the block sorts the pairs itself, and otherwise from the launch that sorted them.
 struct TileList {
   const SortedPairs& sorted;
   const OwnList& own;
   int num_tiles;
 
-  // A launch of the step before may have left other tiles of the same place in the L1 cache.
+  // Returns a tile. Reads past the L1 cache, where a launch of the previous step may have left
+  // other tiles of the same address.
   [[nodiscard]] __device__ __forceinline__ RowTile tile(int index) const {
     if (sorted.tiling.in_blocks) return own.tiles[index];
     const auto* const words = reinterpret_cast<const int32_t*>(sorted.tiles + index);
@@ -101,15 +104,16 @@ struct TileList {
   }
 };
 
-// A block of kThreads threads sorts all pairs. Each expert has a bit for each pair, so a pair's place is a count of
-// bits, and the same in all blocks. Loops are not unrolled: a launch fetches its code anew (launch.h).
+// Sorts all pairs with one block of kThreads threads. Each expert has one bit per pair, so a pair's
+// place is a count of bits, which is the same in all blocks. Loops are not unrolled, because each
+// launch fetches its code anew (launch.h).
 template <int kThreads>
 class BlockSort {
   static constexpr int kWarps = kThreads / kSortLanes;
-  static constexpr int kBits = 32;  // of a word
+  static constexpr int kBits = 32;  // bits of a word
 
  public:
-  // Says whether it can be done, with so many bytes of scratch.
+  // Returns whether a block can sort these pairs with `scratch_bytes` bytes of scratch.
   static bool fits(const SortedPairs& sorted, int64_t scratch_bytes) {
     const int64_t words = div_up(sorted.num_pairs, kBits) * sorted.num_experts;
     const int64_t needed = kWarps * static_cast<int64_t>(sizeof(FirstOfExpert)) +
@@ -119,7 +123,7 @@ class BlockSort {
            sorted.max_places() <= OwnList::kMostPlaces && needed <= scratch_bytes;
   }
 
-  // `own` and `scratch` are shared memory, aligned to 16 bytes.
+  // REQUIRES: `own` and `scratch` are shared memory, aligned to 16 bytes.
   __device__ __forceinline__ BlockSort(const SortedPairs& sorted, OwnList& own, uint8_t* scratch)
       : sorted_(sorted),
         own_(own),
@@ -128,14 +132,14 @@ class BlockSort {
         chosen_(reinterpret_cast<uint32_t*>(first_ + sorted.num_experts)),
         words_((sorted.num_pairs + kBits - 1) / kBits) {}
 
-  // Comes before run(), and needs nothing that launches before have written.
+  // Clears the bits. It runs before run(), and reads nothing that earlier launches write.
   __device__ __forceinline__ void clear() const {
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < words_ * sorted_.num_experts; i += kThreads)
       chosen_[i] = 0;
   }
-  // Makes the list of this block, all of whose threads sort, and returns the number of its tiles. If `publishes`, it
-  // writes the place of each pair to memory, too.
+  // Sorts with all threads of the block, makes the block's list, and returns its number of tiles.
+  // With `publishes`, it also writes the place of each pair to global memory.
   __device__ __forceinline__ int run(bool publishes) const {
     const auto thread = static_cast<int>(threadIdx.x);
     const int num_experts = sorted_.num_experts;
@@ -172,7 +176,7 @@ class BlockSort {
   [[nodiscard]] __device__ __forceinline__ uint32_t* bits_of(int expert, int word) const {
     return chosen_ + word * sorted_.num_experts + expert;
   }
-  // Counts the pairs of an expert in the first words of bits.
+  // Returns the number of an expert's pairs in the first `words` words of bits.
   [[nodiscard]] __device__ __forceinline__ int count_in(int expert, int words) const {
     int count = 0;
 #pragma unroll 1
@@ -184,7 +188,7 @@ class BlockSort {
   const SortedPairs& sorted_;
   OwnList& own_;
   FirstOfExpert* of_warps_;
-  int32_t* first_;    // place, by expert
+  int32_t* first_;    // first place, by expert
   uint32_t* chosen_;  // bits of pairs, by word and expert
   int words_;
 };

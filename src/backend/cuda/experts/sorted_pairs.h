@@ -1,8 +1,8 @@
-// The pairs of a row and one of its experts in the order of the experts, so that an expert's weights are
-// read once for many of its rows.
+// Sorts the pairs of a row and one of its experts by expert, so that a product reads an expert's
+// weights once for many of its rows. A place is a position in that order.
 //
-// What rows choose is known on the device only. So grids and memory are those of the most places and
-// tiles that there can be, and the blocks of a product that find no tile end at once.
+// Only the device knows which experts rows choose. So grids and memory are sized for the most
+// places and tiles that there can be, and a block of a product without a tile ends at once.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace encore::cuda {
 
-// Rows of one expert: the pairs of `count` places, from `first` on.
+// A tile of one expert's pairs: places [first, first + count).
 struct RowTile {
   int expert;
   int first;
@@ -25,32 +25,36 @@ struct RowTile {
 
 // Says how pairs are sorted and cut into tiles.
 struct Tiling {
-  int max_rows;     // of a tile, a multiple of the granularity
-  int granularity;  // a power of two, of which an expert's first place, and each tile's, is a multiple
-  // Do products lie in the order of places? Then the place of each pair is written down. Else they lie in the
-  // order of pairs.
+  int max_rows;     // the most rows of a tile, a multiple of the granularity
+  int granularity;  // a power of two that divides the first place of each expert and of each tile
+  // True: products lie in the order of places, and the place of each pair is written down. False:
+  // products lie in the order of pairs.
   bool by_place;
-  // The blocks of a product sort, each for itself (sorted_pairs.cuh); else it is a launch.
+  // True: each block of a product sorts the pairs for itself (sorted_pairs.cuh). False: a launch
+  // sorts them.
   bool in_blocks = false;
 };
 
-// The operands and results of sorting. Each expert's places are cut into as few tiles as there can be, all alike.
-// Strides count elements.
+// Holds the operands and the results of sorting. The places of each expert are cut into as few
+// tiles as possible, all of equal size. Units: strides are in elements.
 struct SortedPairs {
   Tiling tiling;
-  // The experts of each row; a negative one, or one that is not below num_experts, is none.
+  // The experts of each row. A number that is negative, or not below num_experts, means no expert.
   const int32_t* experts;
   int64_t experts_stride;
   int num_pairs;
   int top_k;
   int num_experts;
-  int32_t* sources = nullptr;  // at each place: the pair or, where products lie by place, its row
-  int32_t* places = nullptr;   // of each pair that has an expert; null: not asked for
+  // At each place: its pair, or, where products lie in the order of places, the pair's row.
+  int32_t* sources = nullptr;
+  // The place of each pair that has an expert; null: nobody asks for places.
+  int32_t* places = nullptr;
   RowTile* tiles = nullptr;
   int32_t* num_tiles = nullptr;
 
-  // The expert of a pair; below 0: none. It comes from the L2 cache, as a launch that reads before its inputs are there
-  // may find an earlier step's in its L1 cache.
+  // Returns the expert of a pair, or a negative number where it has none. Reads from the L2 cache,
+  // because a launch that reads before its inputs are complete may find an earlier step's experts
+  // in its L1 cache.
   [[nodiscard]] __device__ int expert_of(int pair) const {
     int64_t at = pair;
     if (experts_stride != top_k) at = pair / top_k * experts_stride + pair % top_k;
@@ -60,8 +64,8 @@ struct SortedPairs {
   [[nodiscard]] __host__ __device__ int64_t max_tiles() const {
     return num_pairs / tiling.max_rows + most_chosen();
   }
-  // The most places that pairs take, padding included. The hidden values and the products have at
-  // most as many rows.
+  // Returns the most places that pairs take, padding included. It bounds the rows of the hidden
+  // values and of the products.
   [[nodiscard]] __host__ __device__ int64_t max_places() const {
     return num_pairs + int64_t{most_chosen()} * (tiling.granularity - 1);
   }
@@ -70,24 +74,26 @@ struct SortedPairs {
   }
 };
 
-// Some rows of an expert_mlp, whose launches hand each other their results in the op's scratch.
+// Holds some rows of an expert_mlp. The launches for these rows pass their results on in the op's
+// scratch.
 struct ExpertPart {
   SortedPairs sorted;
   TensorView x;
   TensorView weights;
   TensorView y;
-  // The values between the products of each pair, and those that combining adds up, in the tiling's order.
+  // The values between the two products, for each pair, and the products of the second one, which
+  // combining adds up. Both lie in the order that the tiling names.
   TensorView hidden;
   TensorView products;
 };
 
-// Returns the operands of the first rows, without places for results.
+// Returns the operands for sorting the first `num_rows` rows. Its pointers to results are null.
 SortedPairs sorted_pairs(const KernelArgs& args, const Tiling& tiling, int64_t num_rows);
 Workspace expert_parts_workspace(const KernelArgs& args, const Tiling& tiling);
-// Returns the part of the rows from `first` on.
+// Returns the part that begins with row `first`.
 ExpertPart expert_part(const KernelArgs& args, const Tiling& tiling, int64_t first);
-// Launches each part: sorting, `multiply`'s two products, and the sums of each row's by its weights, in the order of its
-// list.
+// Launches each part of the rows: sorting, the two products of `multiply`, and the weighted sum of
+// each row's products, in the order in which the row lists its experts.
 void launch_parts(Stream& stream, const KernelArgs& args, const Tiling& tiling,
                   const std::function<void(const ExpertPart& part)>& multiply);
 

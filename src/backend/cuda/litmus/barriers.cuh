@@ -1,8 +1,9 @@
-// Mbarriers, and the bytes that they count, take the place of flags where kernels are fast.
+// Tests in which mbarriers, and the bytes that they count, take the place of flags, as they do in
+// fast kernels.
 //
-// A barrier of one arrival, or of one arrival and some bytes, has a phase for each message; the
-// message of round r, from 1, ends phase r - 1. It is waited for by parity, which is enough where
-// no side can be two phases ahead.
+// A barrier of one arrival, or of one arrival and some bytes, has one phase for each message: the
+// message of round r, counted from 1, ends phase r - 1. Threads wait for a phase by its parity,
+// which is enough where no side can be two phases ahead.
 #pragma once
 
 #include <type_traits>
@@ -13,21 +14,21 @@
 
 namespace encore::cuda::litmus {
 
-// An mbarrier, by its address in shared memory: of the own block to wait at, of any block of the
-// cluster to arrive at.
+// An mbarrier's address in shared memory. A thread waits at barriers of its own block, and may
+// arrive at barriers of any block of the cluster.
 struct Barrier {
   uint32_t address;
 };
 
-// Barriers of groups, and slots that bytes are delivered to, in shared memory: two barriers and
-// 16 bytes a group.
+// The barriers of groups, and slots to which bytes are delivered, in shared memory. Each group has
+// two barriers and a slot of 16 bytes.
 template <uint32_t kGroups>
 struct alignas(128) Mailbox {
   uint64_t barriers[2][kGroups];
   uint4 slots[kGroups];
 
-  // Initializes the barriers. All threads of a block call it; the cluster knows them after its next
-  // barrier.
+  // Initializes the barriers. All threads of a block call it. Other blocks of the cluster may use
+  // the barriers after the cluster's next barrier.
   __device__ __forceinline__ void init() {
     for (uint32_t i = threadIdx.x; i < 2 * kGroups; i += blockDim.x)
       init_barrier(shared_address(&barriers[i / kGroups][i % kGroups]), 1);
@@ -35,7 +36,7 @@ struct alignas(128) Mailbox {
   }
 };
 
-// The memory in which the barriers of scope S lie.
+// PTX's name for the memory in which the barriers of scope S lie.
 template <Scope S>
 struct SpaceName {
   static constexpr char kText[] = "shared::cta";
@@ -45,7 +46,7 @@ struct SpaceName<Scope::kCluster> {
   static constexpr char kText[] = "shared::cluster";
 };
 
-// PTX's names for the order of an arrival or a wait.
+// PTX's names for the memory order of an arrival or a wait.
 struct ReleaseName {
   static constexpr char kText[] = "release";
 };
@@ -56,7 +57,7 @@ struct RelaxedName {
   static constexpr char kText[] = "relaxed";
 };
 
-// Publishers: arrivals at barriers of scope S, ordered at scope kOrdered.
+// Publishers that arrive at barriers of scope S, with an order at scope kOrdered.
 template <class Order, Scope S, Scope kOrdered>
 struct Arrival {
   static constexpr bool kArrives = true;
@@ -70,11 +71,12 @@ template <Scope S, Scope kOrdered = S>
 struct ArriveRelease : Arrival<ReleaseName, S, kOrdered> {};
 template <Scope S>
 struct ArriveRelaxed : Arrival<RelaxedName, S, S> {};
-// Broken: writers arrive in front of what they write.
+// A broken publisher: writers arrive before they write.
 template <class Arrive>
 struct Early : Arrive {};
 
-// Observers: has the phase of that parity ended? They sleep a while before they say no.
+// Observers whose poll says whether the phase of a parity has ended. A poll sleeps for a while
+// before it returns false.
 template <class Order, Scope S>
 struct PhaseEnd {
   static __device__ __forceinline__ bool poll(Barrier barrier, uint32_t parity) {
@@ -96,7 +98,7 @@ template <Scope S>
 struct WaitAcquire : PhaseEnd<AcquireName, S> {};
 template <Scope S>
 struct WaitRelaxed : PhaseEnd<RelaxedName, S> {};
-// Broken: readers poll once and read, whatever the answer.
+// A broken observer: readers poll once and read, whatever the poll returns.
 template <class Wait>
 struct OneTry : Wait {};
 
@@ -109,7 +111,7 @@ inline constexpr bool kHeedsAnswer = true;
 template <class Wait>
 inline constexpr bool kHeedsAnswer<OneTry<Wait>> = false;
 
-// The kind of flag through which a publisher publishes.
+// True where a publisher publishes through a barrier, not through a flag.
 template <class Publish>
 inline constexpr bool kHasBarriers = requires {
   Publish::kArrives;
@@ -117,7 +119,7 @@ inline constexpr bool kHasBarriers = requires {
 template <class Publish>
 using Flag = std::conditional_t<kHasBarriers<Publish>, Barrier, uint32_t*>;
 
-// Did this poll find the message that round `round` publishes?
+// Returns whether this poll finds the message that round `round` publishes.
 template <class Observe>
 __device__ __forceinline__ bool finds(const uint32_t* flag, uint32_t round) {
   return Observe::poll(flag) == round;
@@ -127,11 +129,12 @@ __device__ __forceinline__ bool finds(Barrier barrier, uint32_t round) {
   return Observe::poll(barrier, (round - 1) & 1U);
 }
 
-// The copy engine reads and writes memory through another proxy than loads and stores do.
+// Orders ordinary loads and stores with those of the copy engine, which go through another proxy.
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async;" ::: "memory");
 }
-// Copies to this block's shared memory; a barrier there counts the bytes. All in units of 16 bytes.
+// Copies bytes to this block's shared memory, where a barrier counts them. The target, the source
+// and the size are multiples of 16 bytes.
 __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, uint32_t bytes,
                                           Barrier barrier) {
   asm volatile(

@@ -1,4 +1,4 @@
-// Litmus tests between warps of a block, through shared and global memory.
+// Lists the litmus tests between warps of a block, through shared and global memory.
 #include "backend/cuda/litmus/deliveries.cuh"
 
 namespace encore::cuda::litmus {

@@ -1,4 +1,5 @@
-// Litmus tests between blocks of a cluster, through their shared memory and global memory.
+// Lists the litmus tests between blocks of a cluster, through their shared memory and global
+// memory.
 #include "backend/cuda/litmus/deliveries.cuh"
 
 namespace encore::cuda::litmus {

@@ -1,14 +1,14 @@
-// Messages through mbarriers instead of flags, messages that are delivered to a slot in shared
-// memory while an mbarrier counts their bytes, and the rows that name both.
+// Tests of messages through mbarriers instead of flags, tests of messages that are delivered to a
+// slot in shared memory while an mbarrier counts their bytes, and the rows that list both.
 #pragma once
 
 #include "backend/cuda/litmus/tests.cuh"
 
 namespace encore::cuda::litmus {
 
-// Deliveries: 16 bytes to each of a warp's slots, whole warps at once.
+// Ways to deliver 16 bytes to each of a warp's slots. Whole warps call deliver().
 
-// Delivers by the copy engine, from lines of global memory that the warp has just written.
+// Delivers with the copy engine, from lines of global memory that the warp has just written.
 template <bool kFenced>
 struct BulkCopy {
   template <Scope S>
@@ -35,7 +35,7 @@ struct BulkCopy {
   }
 };
 
-// Delivers from registers, every lane for itself.
+// Delivers from registers; every lane stores its own bytes.
 struct AsyncStore {
   template <Scope S>
   static __device__ __forceinline__ void deliver(const Cells<S>& cells, uint32_t reader,
@@ -47,11 +47,12 @@ struct AsyncStore {
   }
 };
 
-// A warp of role 0 delivers four words to each thread of a warp of role 1, which waits for the
-// bytes, reads them, and gives the slots back for the next delivery: so do all rings of the copy
-// engine, and what blocks of a cluster send each other. Both barriers are the first lane's.
+// Tests deliveries. A warp of role 0 delivers four words to each thread of a warp of role 1. The
+// reading warp waits for the bytes, reads them, and gives the slots back for the next delivery. All
+// rings of the copy engine work in this way, and so does what blocks of a cluster send each other.
+// Both barriers are those of the warp's first lane.
 //
-// kEarly, which is broken: the slots are given back before they are read.
+// With kEarly, which is broken, the slots are given back before they are read.
 template <Scope S, class Deliver, class Observe, bool kEarly = false>
 struct Delivery {
   static constexpr Scope kScope = S;
@@ -63,7 +64,8 @@ struct Delivery {
 
   static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
                               Outcomes& outcomes) {
-    if (!__any_sync(kFullWarp, seat.plays)) return;  // a warp plays as a whole
+    // A warp plays as a whole: it leaves only where none of its lanes plays.
+    if (!__any_sync(kFullWarp, seat.plays)) return;
     if (seat.role == kWriter) {
       write(field, seat, cells, outcomes);
     } else {
@@ -86,12 +88,12 @@ struct Delivery {
 
   static __device__ void read(const Field& field, const Seat& seat, const Cells<S>& cells,
                               Outcomes& outcomes) {
-    constexpr uint32_t kLingerCycles = 4095;  // more than a slot takes to be filled again
+    constexpr uint32_t kLingerCycles = 4095;  // longer than it takes to fill a slot again
     const Barrier full = cells.template flag<Barrier>(kFlagLine, kReader, first_lane(seat));
     uint32_t random = warp_random(field, seat);
     for (uint32_t round = 1; round <= field.rounds; ++round) {
-      // An arrival does not wait for loads, nor does its release reach the copy engine. So it
-      // stands behind the loop's end, and that behind the use of what was loaded.
+      // An arrival does not wait for loads, and its release does not reach the copy engine. So the
+      // slots are given back only in the next iteration, behind the use of what was loaded.
       if (!kEarly || round == 1) give_back(seat, cells, full);
       wait_for<S, Observe>(full, round, true, outcomes, [] {});
       if (__any_sync(kFullWarp, outcomes.lost != 0)) return;
@@ -106,7 +108,8 @@ struct Delivery {
     }
   }
 
-  // Lets the next phase wait for a warp's bytes, then says that they may come.
+  // Makes the barrier wait for a warp's bytes in the next phase, and then tells the writer that the
+  // bytes may come.
   static __device__ __forceinline__ void give_back(const Seat& seat, const Cells<S>& cells,
                                                    Barrier full) {
     __syncwarp();
@@ -116,13 +119,14 @@ struct Delivery {
     ArriveRelease<S>::publish(free, 0);
   }
 
-  // The distance from the seat back to that of its warp's first lane.
+  // Returns the distance from this seat to the seat of its warp's first lane, as an unsigned number
+  // that wraps around.
   static __device__ __forceinline__ uint32_t first_lane(const Seat& seat) {
     return 0U - seat.local % kWarpSize;
   }
 };
 
-// Forms within a block and within a cluster.
+// Forms that exist both within a block and within a cluster.
 template <Scope S>
 inline constexpr Row kBarrierRows[] = {
     row<Message<S, ArriveRelease<S>, WaitAcquire<S>>>("mbarrier", 2),
@@ -130,8 +134,8 @@ inline constexpr Row kBarrierRows[] = {
     row<Message<S, Early<ArriveRelease<S>>, WaitAcquire<S>>>("early_arrive", 2),
     row<Message<S, ArriveRelease<S>, OneTry<WaitAcquire<S>>>>("one_try", 2),
 };
-// Forms with half an order, or with an order that does not hold both sides. Within a block these
-// would be the instructions of the correct form.
+// Forms with only half of an order, or with an order whose scope does not hold both sides. Within a
+// block, these would be the same instructions as the correct form.
 template <Scope S, Scope Narrow>
 inline constexpr Row kRemoteBarrierRows[] = {
     row<Message<S, ArriveRelaxed<S>, WaitAcquire<S>>>("relaxed_arrive", 2),
@@ -139,14 +143,14 @@ inline constexpr Row kRemoteBarrierRows[] = {
     row<Message<S, ArriveRelease<S, Narrow>, WaitAcquire<S>>>("narrow_arrive", 2),
     row<Message<S, ArriveRelease<S>, WaitAcquire<Narrow>>>("narrow_wait", 2),
 };
-// The copy engine fills slots of its own block.
+// Forms in which the copy engine fills slots of its own block.
 template <Scope S>
 inline constexpr Row kCopyRows[] = {
     row<Delivery<S, BulkCopy<true>, WaitAcquire<S>>>("bulk_copy", 2),
     row<Delivery<S, BulkCopy<false>, WaitAcquire<S>>>("no_proxy_fence", 2),
     row<Delivery<S, BulkCopy<true>, WaitAcquire<S>, true>>("early_return", 2),
 };
-// Asynchronous stores fill slots of another block.
+// Forms in which asynchronous stores fill slots of another block.
 template <Scope S>
 inline constexpr Row kSendRows[] = {
     row<Delivery<S, AsyncStore, WaitAcquire<S>>>("st_async", 2),

@@ -1,4 +1,4 @@
-// Litmus tests between blocks anywhere on the GPU, through global memory.
+// Lists the litmus tests between blocks anywhere on the GPU, through global memory.
 #include "backend/cuda/litmus/tests.cuh"
 
 namespace encore::cuda::litmus {

@@ -1,8 +1,9 @@
-// The parameters and the results of a litmus test's launch, for kernels and the host.
+// The parameters and the results of one launch of a litmus test, for kernels and the host.
 //
-// A group is the few threads that hand over among themselves: one per role, in as many warps. Its
-// words and flags are cells of 32 bits in lines of 128 bytes, scattered over memory so that those
-// of a group lie in unrelated slices of L2. Whole launches of independent groups run at once.
+// A group is the few threads that hand messages to each other: one thread per role, each in a warp
+// of its own. Its words and flags are cells of 32 bits in lines of 128 bytes. The lines are
+// scattered over memory so that a group's lines lie in unrelated slices of L2. A launch runs many
+// independent groups at once.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace encore::cuda::litmus {
 
-// The behaviour of the other warps during a test.
+// The behaviour of the warps that do not play.
 enum class Noise : uint8_t {
   kNone,
   kNeighbours,  // store beside the words, in the same lines
@@ -25,25 +26,25 @@ enum class Noise : uint8_t {
 inline constexpr int kNumNoises = 4;
 
 inline constexpr uint32_t kCellsPerLine = 32;
-inline constexpr uint32_t kLinesPerGroup = 6;  // two for flags, four for words
-inline constexpr int kNumWords = 4;            // of a message
+inline constexpr uint32_t kLinesPerGroup = 6;  // lines of a group: two for flags, four for words
+inline constexpr int kNumWords = 4;            // words of a message
 inline constexpr int kMaxRoles = 4;
-inline constexpr int kNumPlayingWarps = 16;  // of a block under stress
+inline constexpr int kNumPlayingWarps = 16;  // playing warps of a block under stress
 inline constexpr int kNumNoisyWarps = 8;
 
 struct Field {
-  uint32_t* cells;     // zeros; twice num_lines lines, the second half for noise
+  uint32_t* cells;  // zeros at first; twice num_lines lines, of which the second half is for noise
   uint32_t num_lines;  // a power of 2, at least players * kLinesPerGroup * slots
-  uint32_t seed;       // where lines lie
-  uint32_t players;    // groups
+  uint32_t seed;       // decides where lines lie
+  uint32_t players;    // number of groups
   uint32_t slots;      // the words of round r lie in slot r % slots
   uint32_t rounds;     // per group
-  uint32_t warps;      // of a block that play; further ones make noise
+  uint32_t warps;      // warps of a block that play; its other warps make noise
   uint32_t shift;      // device scope: how far apart the blocks of a group are
-  uint32_t gpu_role;   // system scope: the host plays the other one
+  uint32_t gpu_role;   // system scope: the role that the GPU plays; the host plays the other
   bool jitter;         // writers pause for random times
   Noise noise;
-  bool lingers;  // who gets a delivery pauses before reading every other one
+  bool lingers;  // the reader of deliveries pauses before it reads every other one
 };
 
 // Sums over all threads of a launch.
@@ -51,12 +52,13 @@ struct Tally {
   unsigned long long rounds;
   unsigned long long stale;
   unsigned long long unseen;
-  unsigned long long lost;    // threads that gave up waiting: the test is broken, not the chip
-  unsigned long long ns;      // of the first group
-  unsigned long long cycles;  // of the first group
+  unsigned long long lost;    // threads that gave up waiting: then the test is broken, not the chip
+  unsigned long long ns;      // time of the first group
+  unsigned long long cycles;  // cycles of the first group
 };
 
-// Line `k` of a group in a slot: a permutation of all lines.
+// Returns the address of line `k` of a group in a slot. The numbers of all lines are permuted over
+// memory.
 __host__ __device__ inline uint32_t* line(const Field& field, uint32_t group, uint32_t k,
                                           uint32_t slot) {
   const uint32_t number = (slot * kLinesPerGroup + k) * field.players + group;
@@ -64,33 +66,35 @@ __host__ __device__ inline uint32_t* line(const Field& field, uint32_t group, ui
   return field.cells + static_cast<size_t>(place) * kCellsPerLine;
 }
 
-// Lines of a group.
+// The numbers of the lines of a group, for the parameter `k` of line().
 inline constexpr uint32_t kFlagLine = 0;
 inline constexpr uint32_t kReadyLine = 1;
 inline constexpr uint32_t kFirstWordLine = 2;
 
-// Word `k` where it lies in global or host memory: two share a line, in different sectors.
+// Returns the address of word `k` where it lies in global or host memory. Two words share a line,
+// in different sectors.
 __host__ __device__ inline uint32_t* word(const Field& field, uint32_t group, uint32_t k,
                                           uint32_t slot) {
   return line(field, group, kFirstWordLine + k / 2, slot) + k % 2 * (kCellsPerLine / 2);
 }
 
-// The content of word `k` of round `round`; never 0.
+// Returns the content of word `k` in round `round`, which is never 0.
 __host__ __device__ inline uint32_t message(uint32_t round, uint32_t k) {
   return round * 8 + k;
 }
 
-// Describes how a form is run.
+// Describes how one form of a test is run.
 struct Row {
   std::string_view name;  // as in litmus::forms()
   void (*kernel)(Field, Tally*);
-  int roles;      // threads of a group, of different warps, blocks or machines
-  int flags;      // of a message, each with a reader of its own
-  int per_round;  // handoffs or critical sections in what the GPU times as a round
-  bool counts;    // word 0 of a group ends as the number of its rounds
+  int roles;      // threads of a group, which are in different warps, blocks or machines
+  int flags;      // flags of a message; each has its own reader
+  int per_round;  // handoffs or critical sections per round
+  bool counts;    // word 0 of a group ends as the number of the group's rounds
 };
 
-// The rows of each scope, in their own files so that they compile side by side.
+// Return the rows of each scope. Each function has its own source file, so that the files compile
+// in parallel.
 std::span<const Row> block_rows();
 std::span<const Row> cluster_rows();
 std::span<const Row> device_rows();

@@ -12,7 +12,7 @@ namespace encore::cuda::litmus {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kLimit{8};  // longer than the GPU's
+constexpr std::chrono::seconds kLimit{8};  // longer than the GPU's limit
 constexpr unsigned kMaxThreads = 6;
 constexpr uint32_t kWriter = 0;
 
@@ -23,7 +23,7 @@ void release(uint32_t* cell, uint32_t value) {
   std::atomic_ref(*cell).store(value, std::memory_order_release);
 }
 
-// A share of the groups, on one thread.
+// Plays the host's role for a share of the groups, on one thread.
 class HostEnd {
  public:
   HostEnd(const Field& field, int flags, uint32_t first, uint32_t end)
@@ -33,7 +33,7 @@ class HostEnd {
     const auto deadline = Clock::now() + kLimit;
     const bool reads = field_.gpu_role == kWriter;
     const uint32_t stride = reads ? 1 : flags_;
-    std::vector<uint32_t> rounds(end_ - first_, 1);  // the one that each group is in
+    std::vector<uint32_t> rounds(end_ - first_, 1);  // the current round of each group
     if (reads) {
       for (uint32_t group = first_; group < end_; ++group)
         release(line(field_, group, kReadyLine, 0), 1);
@@ -57,7 +57,7 @@ class HostEnd {
   [[nodiscard]] const Tally& tally() const { return tally_; }
 
  private:
-  // Reads the message of `round`, if it is there.
+  // Reads the message of `round` and returns true, if the message is there.
   bool read(uint32_t group, uint32_t round) {
     if (acquire(line(field_, group, kFlagLine, 0)) != round) return false;
     bool is_stale = false;
@@ -69,7 +69,7 @@ class HostEnd {
     if (round < field_.rounds) release(line(field_, group, kReadyLine, 0), round + 1);
     return true;
   }
-  // Writes the message of `round`, if all its readers are ready.
+  // Writes the message of `round` and returns true, if all its readers are ready.
   bool write(uint32_t group, uint32_t round) {
     for (uint32_t i = 0; i < flags_; ++i) {
       if (acquire(line(field_, group + i, kReadyLine, 0)) != round) return false;
@@ -91,7 +91,7 @@ class HostEnd {
 }  // namespace
 
 void play_host_end(const Field& field, int flags, Tally& tally) {
-  // Shares are whole numbers of messages.
+  // Each thread's share is a whole number of messages.
   const uint32_t messages = field.players / static_cast<uint32_t>(flags);
   const unsigned spare = std::max(2, cpu::num_usable_processors()) - 1;
   const uint32_t num_threads = std::min({spare, kMaxThreads, messages});

@@ -1,15 +1,16 @@
-// The two halves that every form combines: one publishes a message, the other observes it.
+// The two halves that every form combines: a publisher, which publishes a message, and an observer,
+// which observes it.
 //
-// A publisher stores `value` to all flags of a message. An observer polls one flag; settle() runs
-// once, after the poll that found it.
+// A publisher stores `value` to all flags of a message. An observer polls one flag; its settle()
+// runs once, after the poll that found the flag.
 #pragma once
 
 #include "backend/cuda/memory_order.cuh"
 
 namespace encore::cuda::litmus {
 
-// Weak accesses, as C++ compiles those of plain variables. They are written as instructions so
-// that the host compiler leaves them alone; the GPU's assembler may still reorder them.
+// Weak accesses, as C++ compiles accesses of plain variables. They are written as PTX instructions
+// so that the compiler leaves them alone; the GPU's assembler may still reorder them.
 __device__ __forceinline__ uint32_t ld_weak(const uint32_t* address) {
   uint32_t value;
   asm volatile("ld.weak.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
@@ -19,7 +20,8 @@ __device__ __forceinline__ void st_weak(uint32_t* address, uint32_t value) {
   asm volatile("st.weak.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-// Fences:
+// The fences of publishers and observers. A publisher calls before_flag() before it stores a flag,
+// and an observer calls after_flag() after it has seen one.
 template <Scope S>
 struct AcqRel {
   static __device__ __forceinline__ void before_flag() { fence_acq_rel<S>(); }
@@ -45,7 +47,7 @@ struct ThreadFence {
   static __device__ __forceinline__ void after_flag() { before_flag(); }
 };
 
-// Publishers:
+// The publishers. Each has its way to order the words before the flags.
 template <Scope S>
 struct Release {
   template <int kFlags>
@@ -66,7 +68,7 @@ struct Relaxed {
   }
   static __device__ __forceinline__ void settle() {}
 };
-// One fence for all flags.
+// Publishes with one fence for all flags.
 template <Scope S, class Fence>
 struct Fenced {
   template <int kFlags>
@@ -79,7 +81,7 @@ struct Fenced {
   }
   static __device__ __forceinline__ void settle() { Fence::after_flag(); }
 };
-// Broken: the fence comes after half of the flags.
+// A broken publisher: the fence comes after half of the flags.
 template <Scope S, class Fence>
 struct LateFence {
   template <int kFlags>
@@ -124,7 +126,7 @@ struct Plain {
   static __device__ __forceinline__ void settle() {}
 };
 
-// Observers, beside those above:
+// The observers. Some of the publishers above are observers, too.
 template <Scope S>
 struct Acquire {
   static __device__ __forceinline__ uint32_t poll(const uint32_t* flag) {
@@ -133,8 +135,8 @@ struct Acquire {
   static __device__ __forceinline__ void settle() {}
 };
 
-// May loads of this observer find an old flag in L1 for ever? Plain ones, and strong ones of a
-// scope that does not hold the threads of scope S.
+// True where loads of this observer may find an old flag in L1 for ever: plain loads, and strong
+// loads of a scope that does not hold the threads of scope S.
 template <class Observe, Scope S>
 inline constexpr bool kMayMiss = false;
 template <Scope S>

@@ -1,4 +1,5 @@
-// The one kernel of all litmus tests: who sits where, where cells lie, waiting, noise, counting.
+// The kernel that runs all litmus tests. It gives threads their roles, finds cells in memory, waits
+// for flags, makes noise and counts outcomes.
 #pragma once
 
 #include <type_traits>
@@ -13,7 +14,8 @@ inline constexpr unsigned kFullWarp = 0xffffffffU;
 inline constexpr uint32_t kWarpSize = 32;
 inline constexpr int kMaxThreads = (kNumPlayingWarps + kNumNoisyWarps) * 32;
 
-// Cells in shared memory, for the scopes that have any: two flags, four words.
+// Cells in shared memory, for the scopes that use shared memory: two flags and four words for each
+// group.
 inline constexpr uint32_t kHubCells = 6;
 inline constexpr uint32_t kHubGroups = kNumPlayingWarps * kWarpSize;
 struct Hub {
@@ -21,7 +23,7 @@ struct Hub {
 };
 using HubMailbox = Mailbox<kHubGroups>;
 
-// A thread's part. Without noise, all warps play.
+// The part that a thread plays. Without noise, all warps play.
 struct Seat {
   uint32_t role;
   uint32_t group;
@@ -34,8 +36,8 @@ __device__ __forceinline__ uint32_t rank_in_cluster() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// The address of this variable in the shared memory of the cluster's block of that rank. Both are
-// generic addresses.
+// Returns the address of this variable in the shared memory of the cluster's block with rank
+// `rank`. The argument and the result are generic addresses.
 __device__ __forceinline__ uint32_t* in_block(uint32_t* address, uint32_t rank) {
   uint32_t* remote;
   asm("mapa.u64 %0, %1, %2;" : "=l"(remote) : "l"(address), "r"(rank));
@@ -57,7 +59,7 @@ __device__ Seat take_seat(const Field& field) {
   const uint32_t lane = threadIdx.x % kWarpSize;
   Seat seat{};
   seat.local = warp * kWarpSize + lane;
-  uint32_t team = blockIdx.x;  // groups come in teams of as many as a block seats
+  uint32_t team = blockIdx.x;  // a team is as many groups as one block seats
   uint32_t team_size = field.warps * kWarpSize;
   if constexpr (S == Scope::kBlock) {
     const uint32_t warps_per_role = field.warps / kRoles;
@@ -78,19 +80,20 @@ __device__ Seat take_seat(const Field& field) {
   return seat;
 }
 
-// Finds a group's cells. In block and cluster scope flags and every other word lie in shared
-// memory, of the block with rank `owner`; the rest is in global or host memory. Barriers and slots
-// are in those scopes only, in shared memory.
+// Finds a group's cells. In block and cluster scope, flags and every other word lie in the shared
+// memory of the block with rank `owner`; all other cells lie in global or host memory. Barriers and
+// slots exist in those two scopes only, in shared memory.
 template <Scope S>
 struct Cells {
   static constexpr bool kHasHub = S == Scope::kBlock || S == Scope::kCluster;
 
   const Field& field;
   Hub* hub;
-  HubMailbox* mailbox;  // of tests that have one
+  HubMailbox* mailbox;  // null in tests without barriers
   const Seat& seat;
 
-  // The flag or the ready flag of the group `distance` behind.
+  // Returns the flag (`k` 0) or the ready flag (`k` 1) of the group that lies `distance` behind
+  // this one.
   template <class Flag = uint32_t*>
   __device__ __forceinline__ Flag flag(uint32_t k, uint32_t owner, uint32_t distance = 0) const {
     if constexpr (std::is_same_v<Flag, Barrier>) {
@@ -101,12 +104,12 @@ struct Cells {
       return line(field, seat.group + distance, k, 0);
     }
   }
-  // The place of bytes that are delivered to the group `distance` behind: an address in shared
-  // memory.
+  // Returns the shared-memory address of the bytes that are delivered to the group that lies
+  // `distance` behind this one.
   __device__ __forceinline__ uint32_t slot(uint32_t owner, uint32_t distance = 0) const {
     return seen_from_here(shared_address(&mailbox->slots[seat.local + distance]), owner);
   }
-  // Word `k` of the group `distance` before.
+  // Returns the address of word `k` of the group that lies `distance` before this one.
   __device__ __forceinline__ uint32_t* word(uint32_t k, uint32_t round, uint32_t owner,
                                             uint32_t distance = 0) const {
     if constexpr (kHasHub) {
@@ -121,14 +124,15 @@ struct Cells {
     if constexpr (S == Scope::kCluster) return in_block(cell, owner);
     return cell;
   }
-  // A block waits at its own barriers by their own addresses.
+  // Returns the address by which this block reaches an address of block `owner`. A block uses plain
+  // addresses for its own barriers, because it can only wait at those.
   __device__ __forceinline__ uint32_t seen_from_here(uint32_t address, uint32_t owner) const {
     if (S == Scope::kCluster && owner != seat.role) return address_at(address, owner);
     return address;
   }
 };
 
-// The counts of one thread.
+// The counts of one thread, which are added to the launch's tally.
 struct Outcomes {
   uint32_t rounds = 0;
   uint32_t stale = 0;
@@ -136,15 +140,15 @@ struct Outcomes {
   uint32_t lost = 0;
 };
 
-// Polls until the flag has that round, then settles and calls `seen` at once, whatever the warp's
-// other lanes still wait for. Whole warps at once.
+// Polls until the flag has the round `round`, and then settles and calls `seen` at once, whatever
+// the warp's other lanes still wait for. Whole warps call it.
 //
-// Loads that L1 may answer can miss the flag for ever. So after kPatience of them one of scope S
-// looks, which also mends L1; if that finds the flag the round counts as unseen.
+// Loads that L1 may answer can miss the flag for ever. So after kPatience polls, one load of scope
+// S looks, which also refreshes L1. If that load finds the flag, the round counts as unseen.
 template <Scope S, class Observe, class Flag, typename Seen>
 __device__ __forceinline__ void wait_for(Flag flag, uint32_t round, bool waiting,
                                          Outcomes& outcomes, Seen&& seen) {
-  // A poll of a barrier sleeps before it says no.
+  // A poll of a barrier sleeps before it returns false, so fewer polls are enough.
   constexpr uint32_t kPatience = std::is_same_v<Flag, Barrier> ? 64 : 4096;
   constexpr uint64_t kLimitNs = 5'000'000'000;
   uint32_t polls = 0;
@@ -179,12 +183,12 @@ __device__ __forceinline__ uint32_t next_random(uint32_t state) {
   return state;
 }
 
-// The state of a random generator that all lanes of a warp have in common.
+// Returns the first state of a random generator that all lanes of a warp have in common.
 __device__ __forceinline__ uint32_t warp_random(const Field& field, const Seat& seat) {
   return (field.seed + seat.group / kWarpSize * 0x9e3779b1U) | 1U;
 }
 
-// Pauses for a random number of cycles, at most `max_cycles`, a power of 2 less 1.
+// Pauses for a random number of cycles up to `max_cycles`, which is a power of 2 less 1.
 __device__ __forceinline__ void pause(uint32_t& random, uint32_t max_cycles = 511) {
   random = next_random(random);
   const long long start = clock64();
@@ -192,11 +196,11 @@ __device__ __forceinline__ void pause(uint32_t& random, uint32_t max_cycles = 51
   }
 }
 
-// Makes noise until the block's players are done.
+// Makes noise until the players of the block have finished.
 template <Scope S, uint32_t kRoles>
 __device__ void make_noise(const Field& field, const Seat& seat, const uint32_t* playing) {
   uint32_t random = (field.seed ^ (blockIdx.x * blockDim.x + threadIdx.x) * 0x85ebca6bU) | 1U;
-  const uint32_t first = seat.group - seat.local;  // of this block's groups
+  const uint32_t first = seat.group - seat.local;  // first of this block's groups
   const uint32_t count = field.warps * kWarpSize / (S == Scope::kBlock ? kRoles : 1);
   uint32_t sum = 0;
   while (ld_relaxed<Scope::kBlock>(playing) != 0) {
@@ -234,13 +238,13 @@ __device__ __forceinline__ void report(const Outcomes& outcomes, Tally* tally) {
   }
 }
 
-// Is a test of more than two roles without noise where messages are read?
+// True for a test of more than two roles that has no noise in blocks that read messages.
 template <class Test>
 inline constexpr bool kIsQuiet = requires {
   requires Test::kIsQuietWhereRead;
 };
 
-// Test has kScope, kRoles, kHasMailbox and play(), which a whole warp calls.
+// Runs a test. `Test` has kScope, kRoles, kHasMailbox and play(), which a whole warp calls.
 template <class Test>
 __global__ void __launch_bounds__(kMaxThreads) litmus_kernel(const Field field, Tally* tally) {
   constexpr Scope kScope = Test::kScope;
@@ -263,7 +267,8 @@ __global__ void __launch_bounds__(kMaxThreads) litmus_kernel(const Field field, 
   if constexpr (kScope == Scope::kCluster) synchronize_cluster();
 
   const Seat seat = take_seat<kScope, Test::kRoles>(field);
-  // Where messages are read, only the messages are: noise would drive them out of L1.
+  // Outside block scope, blocks that only read make no noise in tests of two roles and in quiet
+  // tests, because noise would drive the messages out of L1.
   const bool is_noisy =
       kScope == Scope::kBlock || (Test::kRoles > 2 && !kIsQuiet<Test>) || seat.role == 0;
   if (threadIdx.x / kWarpSize < field.warps) {

@@ -1,4 +1,5 @@
-// Launches the litmus tests: how many groups, where, with what noise, until enough rounds are done.
+// Launches the litmus tests. Chooses the number of groups, their places and the noise of each
+// launch, and launches until enough rounds are done.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -23,10 +24,10 @@ using Place = encore::litmus::Scope;
 constexpr uint32_t kWarpSize = 32;
 constexpr uint32_t kGpuLines = 1U << 18;   // 32 MB, which L2 holds
 constexpr uint32_t kHostLines = 1U << 15;  // 4 MB
-constexpr uint32_t kMaxRounds = 256;       // per group and launch
+constexpr uint32_t kMaxRounds = 256;       // the most rounds of a group in one launch
 constexpr uint32_t kPricedRounds = 2000;
 constexpr int kNumPrices = 9;
-constexpr uint32_t kHostBlocks = 64;  // that hand over to the host
+constexpr uint32_t kHostBlocks = 64;  // blocks that hand messages to the host
 constexpr uint32_t kHostWarps = 2;
 
 std::span<const Row> rows(Place scope) {
@@ -49,7 +50,7 @@ const Row& find_row(const Form& form) {
   check_failed(__FILE__, __LINE__, "a litmus form has a kernel", std::string(form.name));
 }
 
-// Blocks and threads of a launch.
+// The numbers of blocks and of noisy warps of a launch.
 struct Size {
   uint32_t blocks;
   uint32_t noisy_warps;
@@ -95,7 +96,7 @@ class CudaSuite final : public encore::litmus::Suite {
       const Field field = price_field(form.scope, row, i, size);
       const Tally tally = run(form, row, field, size);
       const double handoffs = static_cast<double>(field.rounds) * row.per_round;
-      if (i > 0) {  // the first warms up
+      if (i > 0) {  // the first launch only warms up
         prices.push_back({static_cast<double>(tally.ns) / handoffs,
                           static_cast<double>(tally.cycles) / handoffs});
       }
@@ -112,8 +113,8 @@ class CudaSuite final : public encore::litmus::Suite {
     return static_cast<uint32_t>(encore::cuda::chip(*device_).num_multiprocessors);
   }
 
-  // The field of a launch under stress: as many groups as the chip seats at once; other lines,
-  // distances and noise each time.
+  // Returns the field of a launch under stress, with as many groups as the chip runs at once.
+  // Lines, distances and noise differ in each launch.
   Field stress_field(Place scope, const Row& row, uint32_t launch, Size& size) const {
     const auto roles = static_cast<uint32_t>(row.roles);
     Field field = empty_field(scope, launch);
@@ -133,7 +134,8 @@ class CudaSuite final : public encore::litmus::Suite {
     return field;
   }
 
-  // One message, or one group of contenders, on an idle chip; each time its blocks are others.
+  // Returns the field of one message, or of one group of contenders, on an idle chip. Each launch
+  // uses other blocks.
   Field price_field(Place scope, const Row& row, uint32_t launch, Size& size) const {
     const auto roles = static_cast<uint32_t>(row.roles);
     Field field = empty_field(scope, launch);
@@ -159,7 +161,8 @@ class CudaSuite final : public encore::litmus::Suite {
     return field;
   }
 
-  // Errors: kDevice when a launch fails or a thread waited in vain.
+  // Runs one launch and returns its tally. Errors: kDevice when a launch fails or a thread waited
+  // in vain.
   Tally run(const Form& form, const Row& row, const Field& field, const Size& size) {
     const std::string label = fmt::format("litmus {}.{}", name(form.scope), form.name);
     const OpScope scope(label);
@@ -210,7 +213,8 @@ class CudaSuite final : public encore::litmus::Suite {
           "cudaLaunchKernelEx");
   }
 
-  // Every contender added one to each group's first word in each round.
+  // Returns how many additions got lost. Every contender added one to each group's first word in
+  // each round.
   unsigned long long lost_updates(const Row& row, const Field& field) {
     std::vector<uint32_t> cells(size_t{field.num_lines} * kCellsPerLine);
     stream_.copy_to_host(cells.data(), field.cells, field.num_lines * kLineBytes);

@@ -1,5 +1,5 @@
-// Litmus tests between the GPU and the host, through the host's memory. No atomics: those of the
-// GPU on host memory need a bus that carries them.
+// Lists the litmus tests between the GPU and the host, through the host's memory. They use no
+// atomics, because atomics of the GPU on host memory need a bus that carries them.
 #include "backend/cuda/litmus/tests.cuh"
 
 namespace encore::cuda::litmus {

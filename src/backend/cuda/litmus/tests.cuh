@@ -1,5 +1,5 @@
-// The tests: messages, a work queue, an exchange, a lock, accesses of one address, a relay; and the
-// rows that name them.
+// The litmus tests (messages, a work queue, an exchange, a lock, accesses to one address, a relay,
+// and exchanged places), and the rows that list their forms.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace encore::cuda::litmus {
 
-// Role 0 writes four words and publishes kFlags flags; role 1 has a thread per flag, which reads
-// the words when it sees its flag and says in the same way that it is ready for the next message.
-// Where Publish arrives at barriers these stand for the flags.
+// Tests messages. Role 0 writes four words and publishes kFlags flags. Role 1 has one thread per
+// flag; it reads the words when it sees its flag, and reports in the same way that it is ready for
+// the next message. Where Publish arrives at barriers, these take the place of the flags.
 //
-// Lines are reused round after round, and the reader's previous round left them in its L1: a form
-// that does not drop them reads old words.
+// Lines are reused round after round, and the reader's previous round left them in its L1. So a
+// form that does not invalidate them reads old words.
 template <Scope S, class Publish, class Observe, int kFlags = 1>
 struct Message {
   static constexpr Scope kScope = S;
@@ -91,7 +91,7 @@ struct Message {
   }
 };
 
-// Ways to claim a slot of a work queue.
+// The ways to claim a slot of a work queue. They differ in their memory order.
 template <Scope S>
 struct ClaimAcqRel {
   static __device__ __forceinline__ uint32_t claim(uint32_t* index) {
@@ -117,9 +117,10 @@ struct ClaimRelaxed {
   }
 };
 
-// Four workers each fill a slot and advance one index. The advance publishes a worker's own slot
-// and, for the worker that completes the batch, acquires the others': it reads them all. Then it
-// opens the next batch. So do attention's combine and any last block that folds partial sums.
+// Tests a work queue. Four workers each fill a slot and advance one index. The advance publishes a
+// worker's own slot. For the worker that completes the batch, it also acquires the other slots:
+// this worker reads them all, and then opens the next batch. Attention's combine works in this way,
+// and so does any last block that folds partial sums.
 template <Scope S, class Claim, class Publish, class Observe>
 struct WorkQueue {
   static constexpr Scope kScope = S;
@@ -153,7 +154,8 @@ struct WorkQueue {
   }
 };
 
-// Ways to exchange what a thread has for what is there.
+// The ways to exchange a thread's value for the value in a place. They differ in their memory
+// order.
 template <Scope S>
 struct SwapAcqRel {
   static __device__ __forceinline__ uint32_t swap(uint32_t* place, uint32_t mine) {
@@ -173,10 +175,10 @@ struct SwapRelaxed {
   }
 };
 
-// Two threads and one place share three buffers of two words. Each thread fills the buffer it has
-// and swaps it for the one in the place: that publishes its own and acquires the other, which is
-// its to read and to fill from then on. The place says which buffer is there and what stamp its
-// words carry; the first one is empty.
+// Tests an exchange. Two threads and one place share three buffers of two words. Each thread fills
+// the buffer it has and swaps it for the buffer in the place. The swap publishes its own buffer and
+// acquires the other, which the thread may then read and fill. The place holds the number of its
+// buffer and the stamp that the buffer's words carry; the first buffer in it is empty.
 template <Scope S, class Swap>
 struct Exchange {
   static constexpr Scope kScope = S;
@@ -190,7 +192,7 @@ struct Exchange {
     if (!seat.plays) return;
     uint32_t* place = cells.flag(kFlagLine, kHome);
     uint32_t random = warp_random(field, seat);
-    uint32_t buffer = seat.role + 1;  // buffer 0 is in the place
+    uint32_t buffer = seat.role + 1;  // at first, buffer 0 is in the place
     for (uint32_t round = 1; round <= field.rounds; ++round) {
       if (field.jitter) pause(random);
       const uint32_t stamp = round * kRoles + seat.role;
@@ -212,7 +214,7 @@ struct Exchange {
   }
 };
 
-// Ways to take and to leave a lock.
+// The ways to take a lock. They differ in their memory order. Publishers release the lock.
 template <Scope S>
 struct TakeAcquire {
   static __device__ __forceinline__ bool take(uint32_t* lock) {
@@ -226,9 +228,9 @@ struct TakeRelaxed {
   }
 };
 
-// Four contenders add one to two counters inside a lock, with plain loads and stores. The counters
-// are equal whenever the lock is free, and never decrease; in the end the host finds how many
-// additions got lost.
+// Tests a lock. Four contenders add one to two counters inside the lock, with plain loads and
+// stores. The counters are equal whenever the lock is free, and never decrease. At the end, the
+// host finds how many additions got lost.
 template <Scope S, class Take, class Leave>
 struct Lock {
   static constexpr Scope kScope = S;
@@ -236,7 +238,8 @@ struct Lock {
   static constexpr bool kCounts = true;
   static constexpr bool kHasMailbox = false;
   static constexpr uint32_t kFirst = 0;
-  static constexpr uint32_t kSecond = 3;  // in another line; in shared memory where there is some
+  // The second counter, in another line; in shared memory where the scope uses it.
+  static constexpr uint32_t kSecond = 3;
 
   static __device__ void play(const Field& field, const Seat& seat, const Cells<S>& cells,
                               Outcomes& outcomes) {
@@ -263,9 +266,9 @@ struct Lock {
   }
 };
 
-// Role 0 counts up, in one word or in the first and then the second of two, and reads its own store
-// back; role 1 reads the last word written, then the first. Of one address it never sees the
-// earlier value later. All accesses are relaxed.
+// Tests coherence with relaxed accesses. Role 0 counts up, in one word or in the first and then the
+// second of two, and reads its own store back. Role 1 reads the last word written and then the
+// first. At one address, role 1 never sees an earlier value after a later one.
 template <Scope S, uint32_t kWords>
 struct Order {
   static constexpr Scope kScope = S;
@@ -279,7 +282,7 @@ struct Order {
     constexpr uint32_t kHome = 0;
     if (!seat.plays) return;
     uint32_t* first = cells.word(0, 0, kHome);
-    uint32_t* last = cells.word(2 * (kWords - 1), 0, kHome);  // in another line
+    uint32_t* last = cells.word(2 * (kWords - 1), 0, kHome);  // in another line than the first word
     uint32_t random = warp_random(field, seat);
     for (uint32_t round = 1; round <= field.rounds; ++round) {
       if (seat.role == kWriter) {
@@ -297,7 +300,8 @@ struct Order {
   }
 };
 
-// A relay calls fence() between the flag that it sees and the one that it stores.
+// The fences of a relay. A relay calls fence() between the flag that it sees and the flag that it
+// stores.
 template <Scope S>
 struct RelayAcqRel {
   static __device__ __forceinline__ void fence() { fence_acq_rel<S>(); }
@@ -314,13 +318,14 @@ struct RelayNothing {
   static __device__ __forceinline__ void fence() {}
 };
 
-// Role 0 writes two words and publishes a flag. Role 1 sees it, writes two words of its own, and in
-// one fence acquires the former and publishes all four; then it reads the writer's, and stores a flag.
-// Role 2 sees that and reads all four. Both say that they are ready for the next message.
+// Tests a relay. Role 0 writes two words and publishes a flag. Role 1 sees the flag and writes two
+// words of its own; then one fence acquires role 0's words and publishes all four. Role 1 then
+// reads role 0's words and stores a flag. Role 2 sees that flag and reads all four words. Roles 1
+// and 2 both report that they are ready for the next message.
 //
-// The relay's own words lie in two places by turns: a reader has left the one of two rounds before
-// when the relay acquires the round before. No other acquire of the relay drops what its last round
-// left in L1.
+// The relay's own words lie in two places by turns. When the relay acquires a round, readers have
+// left the place that it used two rounds before. No other acquire of the relay invalidates what its
+// last round left in L1.
 template <Scope S, class Between>
 struct Relay {
   static constexpr Scope kScope = S;
@@ -344,7 +349,7 @@ struct Relay {
  private:
   using Handoff = Fenced<S, OneWay<S>>;
   static constexpr uint32_t kHome = 0;
-  // The relay's lines lie behind those of four words.
+  // The relay's lines lie behind the lines of the four words.
   static constexpr uint32_t kRelayedLine = kFirstWordLine + 2;
   static constexpr uint32_t kRelayReadyLine = kFirstWordLine + 3;
 
@@ -411,13 +416,15 @@ struct Relay {
   }
 };
 
-// Two threads send each other a word a round, through places that are their own flags (backend/push.h): who has taken a
-// word empties its place. Each has two places, which the other uses by turns. A thread that has taken the word of a
-// round sends that of the next round but one to the place where its own one of this round lay, so the other must have
-// emptied that before it sent what was taken. Late, it empties the place behind the word that it sends next, after a
-// while: whoever stored there meanwhile stored in vain.
+// Tests places that are their own flags (backend/push.h). Two threads send each other one word per
+// round. Each thread has two places, which the other uses by turns, and a thread that takes a word
+// empties its place. When a thread has taken the word of round r, it sends the word of round r + 2
+// to the place where its own word of round r lay. So the other thread must have emptied that place
+// before it sent the word that was taken. With kIsLate, which is broken, a thread empties a place
+// only after its next word was sent and some time has passed; a word that was stored there
+// meanwhile is lost.
 //
-// A word that never comes is known by the sender's count of what it has sent.
+// The sender counts what it has sent, which shows that a word was lost.
 template <Scope S, class Between, bool kIsLate = false>
 struct Places {
   static constexpr Scope kScope = S;
@@ -430,7 +437,7 @@ struct Places {
     uint32_t random = warp_random(field, seat);
     uint32_t* const own_count = cells.flag(kFlagLine + seat.role, kHome);
     const uint32_t* const count = cells.flag(kFlagLine + 1 - seat.role, kHome);
-    uint32_t* taken = nullptr;  // a place that is not empty yet
+    uint32_t* taken = nullptr;  // a place that still has to be emptied
     for (uint32_t round = 1; round <= field.rounds; ++round) {
       if (field.jitter) pause(random);
       if (seat.plays) {
@@ -456,7 +463,7 @@ struct Places {
   static __device__ uint32_t* place(const Cells<S>& cells, uint32_t role, uint32_t round) {
     return cells.word(2 * role + round % 2, 0, kHome);
   }
-  // Waits until the place has a word. Whole warps at once.
+  // Waits until the place has a word. Whole warps call it.
   static __device__ void take(const uint32_t* place, const uint32_t* count, uint32_t round,
                               uint32_t expected, bool waiting, Outcomes& outcomes) {
     constexpr uint32_t kPatience = 4096;
@@ -490,7 +497,7 @@ constexpr Row row(std::string_view name, int per_round, int flags = 1) {
           flags, per_round,           Test::kCounts};
 }
 
-// Forms and twins that exist in every scope.
+// Forms, and broken twins of forms, that exist in every scope.
 template <Scope S>
 inline constexpr Row kMessageRows[] = {
     row<Message<S, Release<S>, Acquire<S>>>("release_acquire", 2),
@@ -510,7 +517,7 @@ inline constexpr Row kMessageRows[] = {
     row<Message<S, LateFence<S, OneWay<S>>, Fenced<S, OneWay<S>>, 4>>("late_release", 2, 4),
     row<Message<S, Relaxed<S>, Relaxed<S>, 4>>("relaxed_flags", 2, 4),
 };
-// Forms whose threads are all on one GPU: atomics, and coherence.
+// Lists the forms whose threads are all on one GPU: the tests of atomics and of coherence.
 template <Scope S>
 inline constexpr Row kAtomicRows[] = {
     row<WorkQueue<S, ClaimAcqRel<S>, Release<S>, Acquire<S>>>("work_queue", 1),
@@ -527,7 +534,7 @@ inline constexpr Row kAtomicRows[] = {
     row<Lock<S, TakeAcquire<S>, Plain>>("plain_unlock", 4),
     row<Lock<S, TakeRelaxed<S>, Relaxed<S>>>("relaxed_lock", 4),
 };
-// A message that goes on through a third thread.
+// Forms in which a third thread relays a message.
 template <Scope S>
 inline constexpr Row kRelayRows[] = {
     row<Relay<S, RelayAcqRel<S>>>("relay", 3),
@@ -535,20 +542,20 @@ inline constexpr Row kRelayRows[] = {
     row<Relay<S, RelayAcquire<S>>>("relay_acquire_only", 3),
     row<Relay<S, RelayNothing>>("relaxed_relay", 3),
 };
-// Words that are their own flags.
+// Forms in which words are their own flags.
 template <Scope S>
 inline constexpr Row kPlaceRows[] = {
     row<Places<S, RelayAcqRel<S>>>("places", 1),
     row<Places<S, RelayNothing, true>>("late_empty", 1),
     row<Places<S, RelayNothing>>("relaxed_places", 1),
 };
-// Forms that are broken because `Narrow` does not hold both sides.
+// Forms that are broken because scope `Narrow` does not contain both sides.
 template <Scope S, Scope Narrow>
 inline constexpr Row kNarrowRows[] = {
     row<Message<S, Release<Narrow>, Acquire<Narrow>>>("narrow_scope", 2),
 };
 
-// One table of several.
+// Joins several tables of rows into one.
 template <size_t... kSizes>
 constexpr auto join(const Row (&... tables)[kSizes]) {
   std::array<Row, (kSizes + ...)> rows{};

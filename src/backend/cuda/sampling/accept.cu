@@ -1,9 +1,11 @@
-// Drafts that are accepted by rejection sampling: drawing one (sample_draft), and deciding on it (accept).
+// Draws drafts from a draft model's distribution (sample_draft), and accepts or replaces drafts by
+// rejection sampling (accept).
 //
-// A block has a row of logits, on the scale of sample.cu: z = (logit - largest logit) / temperature, and a token
-// is the more likely the smaller its distance -z, whose bits as an unsigned number are in order. Where tokens are
-// kept by a share or a number of them, the bound is found by halving, a visit of the row for each of its bits.
-// Sums are double, in a fixed order.
+// A block takes a row of logits on the scale of sample.cu: z = (logit - largest logit) /
+// temperature. A token's distance is -z; the smaller it is, the likelier the token. The bits of
+// distances, read as unsigned numbers, have the same order. Where a share or a number of tokens is
+// kept, the bound is found by bisection, with one visit of the row for each bit of the bound. Sums
+// are double, in a fixed order.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -27,14 +29,14 @@ constexpr int kDrawWarps = kDrawThreads / 32;
 constexpr float kDrawnFrom = 0x1p-126F;      // the least temperature at which tokens are drawn
 constexpr uint32_t kFarthest = 0x7f800000U;  // the distance of a token that is never drawn
 
-// Folds a number of each thread into one that all have.
+// Folds one number of each thread, and returns the result to every thread.
 template <typename T, typename Fold>
 __device__ T fold_threads(T own, Fold fold) {
   __shared__ T of_warps[kDrawWarps];
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
     own = fold(own, __shfl_xor_sync(kWarp, own, offset));
-  __syncthreads();  // the fold before this one has been read
+  __syncthreads();  // the result of the previous fold has been read
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = own;
   __syncthreads();
   T all = of_warps[0];
@@ -49,10 +51,11 @@ __device__ uint64_t largest_of_threads(uint64_t own) {
   return fold_threads(own, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
 }
 
-// The smallest number up to `most` that is enough, where every larger one is too.
+// Returns the smallest number up to `most` for which `is_enough`. REQUIRES: it is true of every
+// larger number, too.
 template <typename IsEnough>
 __device__ uint32_t find_least(uint32_t most, const IsEnough& is_enough) {
-  uint32_t too_small = 0;  // numbers below
+  uint32_t too_small = 0;  // every smaller number is not enough
 #pragma unroll 1
   while (too_small < most) {
     const uint32_t middle = too_small + (most - too_small) / 2;
@@ -87,7 +90,7 @@ class Distribution {
     sum_ = sum;
   }
 
-  // Is a token drawn? Otherwise likeliest() is taken.
+  // Returns whether a token is drawn. If not, likeliest() is the token.
   [[nodiscard]] __device__ bool is_drawn() const { return is_drawn_; }
   [[nodiscard]] __device__ int likeliest() const { return likeliest_; }
   [[nodiscard]] __device__ float probability(int token) const {
@@ -96,7 +99,7 @@ class Distribution {
     return has(z) ? static_cast<float>(expf(z) / sum_) : 0.0F;
   }
 
-  // Visits the tokens, each by one thread.
+  // Calls `visit` for each token, in one thread each.
   template <typename Visit>
   __device__ void for_each_token(const Visit& visit) const {
 #pragma unroll 1
@@ -107,12 +110,12 @@ class Distribution {
  private:
   [[nodiscard]] __device__ float scaled(int token) const {
     const float z = (logits_[token] - largest_) / temperature_;
-    return z <= 0 ? z : -__builtin_huge_valf();  // NaN to -infinity
+    return z <= 0 ? z : -__builtin_huge_valf();  // NaN becomes -infinity
   }
   [[nodiscard]] __device__ bool has(float z) const {
     return z >= least_ && fabsf(z - center_) <= reach_;
   }
-  // The sum of the kept tokens' likelihoods, each times weight(z).
+  // Returns the sum of the kept tokens' likelihoods, each multiplied by weight(z).
   template <typename Weight>
   [[nodiscard]] __device__ double sum_kept(const Weight& weight) const {
     double own = 0;
@@ -153,7 +156,7 @@ class Distribution {
       reach_ = __uint_as_float(find_least(kFarthest, is_enough));
     }
   }
-  // Sets the least z that is kept to the largest for which `is_enough`.
+  // Sets the least z that is kept to the largest z for which `is_enough`.
   template <typename IsEnough>
   __device__ void bound(const IsEnough& is_enough) {
     least_ = -__uint_as_float(find_least(
@@ -168,11 +171,12 @@ class Distribution {
   bool is_drawn_;
   float least_ = -__builtin_huge_valf();
   float center_ = 0;
-  float reach_ = __builtin_huge_valf();  // to both sides of the center
+  float reach_ = __builtin_huge_valf();  // largest difference from the center that is kept
   double sum_ = 1;
 };
 
-// Draws a token by its weight, with the noise of that place and purpose; -1 where no token has any.
+// Draws a token by its weight, with the noise for `kv_len` and `purpose`. Returns -1 where every
+// weight is zero.
 template <typename Weight>
 __device__ int draw(const Distribution& tokens, const Weight& weight, int64_t seed, int32_t kv_len,
                     random::Purpose purpose) {
@@ -194,11 +198,11 @@ struct DraftParams {
   int vocabulary = 0;
   const SamplingRow* sampling = nullptr;
   const int32_t* lens = nullptr;
-  float* probs = nullptr;  // of the draft's place
+  float* probs = nullptr;  // the rows of probabilities for this draft
   int32_t* next = nullptr;
 };
 
-// A block a row.
+// Draws one draft of each sequence. The grid has one block per row.
 __global__ void __launch_bounds__(kDrawThreads)
     sample_draft_kernel(const __grid_constant__ DraftParams draft) {
   const auto g = static_cast<int64_t>(blockIdx.x);
@@ -211,7 +215,7 @@ __global__ void __launch_bounds__(kDrawThreads)
   const Distribution q(draft.logits + g * draft.row_stride, draft.vocabulary, params);
   float* const probs = draft.probs + g * draft.vocabulary;
   q.for_each_token([&](int token) { probs[token] = q.probability(token); });
-  // Each thread reads what it has written.
+  // Each thread reads only probabilities that it has written itself.
   const int token = draw(
       q, [&](int of) { return probs[of]; }, params.seed, length, random::Purpose::kDraft);
   if (threadIdx.x == 0) draft.next[g] = token < 0 ? q.likeliest() : token;
@@ -227,15 +231,15 @@ struct AcceptParams {
   const int32_t* kv_lens = nullptr;
   const int32_t* ids = nullptr;
   const int32_t* logits_rows = nullptr;
-  const float* probs = nullptr;  // null: drafts were looked up
-  int max_rows = 0;              // of a place in probs
+  const float* probs = nullptr;  // null: drafts were looked up, not drawn
+  int max_rows = 0;              // the most rows for one draft in `probs`
   int draft_vocabulary = 0;
   int rows_each = 1;  // rows of logits of a sequence
   const int32_t* next = nullptr;
   int32_t* decided = nullptr;
 };
 
-// A block a row.
+// Decides on each draft. The grid has one block per row of logits.
 __global__ void __launch_bounds__(kDrawThreads)
     accept_kernel(const __grid_constant__ AcceptParams a) {
   const int l = static_cast<int>(blockIdx.x);
@@ -251,7 +255,7 @@ __global__ void __launch_bounds__(kDrawThreads)
                                   ? a.adjusted + static_cast<int64_t>(l) * a.adjusted_stride
                                   : a.logits + static_cast<int64_t>(l) * a.row_stride;
   const Distribution p(logits, a.vocabulary, row.params);
-  if (!p.is_drawn()) return;  // `sample` has chosen the token
+  if (!p.is_drawn()) return;  // `sample` has chosen the token already
   const float* const q =
       a.probs == nullptr
           ? nullptr
@@ -271,7 +275,8 @@ __global__ void __launch_bounds__(kDrawThreads)
   if (threadIdx.x == 0) a.decided[l] = token;
 }
 
-// Launches behind these read what they write once they have ended.
+// Returns the grid for one block per row. The launches do not overlap with the ones behind them,
+// which read what they write.
 Grid rows_grid(int64_t num_rows) {
   return {
       .blocks = dim3(static_cast<unsigned>(num_rows)), .threads = kDrawThreads, .overlap = false};

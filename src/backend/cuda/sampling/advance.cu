@@ -1,10 +1,11 @@
-// The ends of a step. write_inputs, in front of it: its inputs and the pages that the host granted
-// go to the device. advance, its end, in one block: it publishes the step's tokens to the host and
-// makes the step's inputs those of the next step.
+// The kernels at both ends of a step. write_inputs runs in front of it, and writes the step's
+// inputs and the pages that the host granted to the device. advance runs at its end, in one block:
+// it publishes the step's tokens to the host, and turns the step's inputs into those of the next
+// step.
 //
-// The hand-over to the host is message passing: every thread writes its tokens into host memory, a
-// barrier orders them before thread 0, and thread 0's release at system scope publishes them all
-// (`release_acquire` in docs/memory-model.md).
+// The tokens reach the host by message passing. Every thread writes its tokens into host memory, a
+// barrier orders these writes before thread 0, and thread 0's release at system scope publishes
+// them all (`release_acquire` in docs/memory-model.md).
 #include "backend/advance.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ using namespace advance_op;  // NOLINT(google-build-using-namespace): names of t
 
 constexpr int kMaxThreads = 256;
 
-// The operands, as in ops.cc.
+// The operands of advance, which ops.cc describes.
 struct Advance {
   const int32_t* next;
   const int32_t* page_table;
@@ -43,28 +44,29 @@ struct Advance {
   int page_size;
   int ring_steps;
   int ring_rows;
-  bool moves_rows;             // a uniform step, of as many tokens per sequence as rows of logits
-  const int32_t* logits_rows;  // of programs with drafts
-  const int32_t* lengths;      // of programs with drafts
+  bool moves_rows;  // the step is uniform, with as many tokens per sequence as rows of logits
+  const int32_t* logits_rows;  // null: the program has no drafts
+  const int32_t* lengths;      // null: the program has no drafts
   int num_each;                // rows of logits of a sequence
-  const float* acceptance;     // null: drafts are right where they are equal
+  const float* acceptance;     // null: a draft is right where it equals the chosen token
   int num_rates;
   const int32_t* window_table;  // null: all layers have the same pages
   int32_t* window_slots;
   const SamplingRow* sampling;
-  int32_t* token_counts;  // null: `sample` counts
+  int32_t* token_counts;  // null: `sample` counts the tokens
   int vocabulary;
-  const uint32_t* run_until;  // that the ranks agree on; null: the host's mark
+  const uint32_t* run_until;  // step that the ranks agree on; null: the host's mark counts
 };
 
-// The state that decides, beside its token, whether a row goes on, and where. No launch in front of
-// this one writes it in a step, so it is read while that runs (see attention/decode.cuh).
+// A row's state in front of the step's end. Together with the row's token, it decides whether the
+// row goes on, and where. No other launch of the step writes it, so it is read while the launch in
+// front still runs (see attention/decode.cuh).
 struct Row {
-  static constexpr int kStops = 8;  // of its stop tokens, the first so many
+  static constexpr int kStops = 8;  // the first of the row's stop tokens, which registers hold
 
-  int32_t position = 0;  // of the token; 0: a row without a sequence
+  int32_t position = 0;  // of the row's token; 0: a row without a sequence
   int32_t max_len = 0;
-  int32_t page = -1;  // of the position; -1: it has none
+  int32_t page = -1;  // page of the position; -1: it has none
   int32_t window_page = 0;
   int32_t stops[kStops];
 
@@ -93,7 +95,7 @@ struct Row {
   }
 };
 
-// Is the row one of the next step?
+// Moves a row on to the next step, and returns whether it takes part in the next step.
 __device__ __forceinline__ bool move_on(const Advance& a, int row, const Row& old, int32_t token) {
   if (old.position == 0) return false;
   const bool last = old.ends(a, row, token);
@@ -106,7 +108,8 @@ __device__ __forceinline__ bool move_on(const Advance& a, int row, const Row& ol
   return !last;
 }
 
-// Counts the first tokens that a row chose, where the choice of later ones goes by that. `length`: before them.
+// Counts the first `count` tokens that a row chose, where penalties need the counts. `length` is
+// the sequence's length before them.
 __device__ __forceinline__ void count_tokens(const Advance& a, int row, int length, int count) {
   if (a.token_counts == nullptr || length == 0 || a.sampling[row].state < 0) return;
   int32_t* const counts =
@@ -115,7 +118,7 @@ __device__ __forceinline__ void count_tokens(const Advance& a, int row, int leng
     ++counts[a.next[row * a.num_each + j]];
 }
 
-// The step is done, and its tokens are written.
+// Publishes that step `done` is complete and its tokens are written.
 __device__ __forceinline__ void publish(const Advance& a, uint32_t done, uint32_t run_until,
                                         bool any_left) {
   any_left = __syncthreads_or(any_left);
@@ -146,11 +149,12 @@ __global__ void __launch_bounds__(kMaxThreads) advance_kernel(const __grid_const
   publish(a, done, run_until, any_left);
 }
 
-// Row `row`'s share of step `done`, which has drafts: they are checked here. Is it one of the next step?
+// Handles row `row` of step `done`, which has drafts: checks the drafts, and moves the row on.
+// Returns whether the row takes part in the next step.
 __device__ bool advance_span(const Advance& a, int row, uint32_t done, int32_t* ring) {
   const int first = row * a.num_each;
   const int kv_len = a.kv_lens[row];
-  // With the first token of the step.
+  // The length of the sequence in front of the step's first chosen token.
   const int length = a.moves_rows ? kv_len - (a.num_each - 1) : a.lengths[first];
   const auto ends = [&](int32_t token, int new_length) {
     bool is_stop = false;
@@ -273,13 +277,13 @@ constexpr int kWriteThreads = 256;
 constexpr int kRowsPerBlock = kWriteThreads / 32;
 constexpr int kMostInputBlocks = 16;
 
-// The values that the kernel writes, or where it reads them. All are among its arguments, so that
-// no read of the host's memory (`pages`, `host_inputs`), which takes some microseconds, waits for
-// another.
+// Holds the values that write_inputs writes, or the addresses from which it reads them. All are
+// kernel arguments, so no read of host memory (`pages`, `host_inputs`), which takes some
+// microseconds, has to wait for another.
 struct WriteInputs {
-  static constexpr int kMostRows = 64;  // 3 KB of arguments more take half a microsecond (H100)
+  static constexpr int kMostRows = 64;  // 3 KB more of arguments take half a microsecond (H100)
   struct Row {
-    int64_t first;  // of its entries in the whole table
+    int64_t first;  // index of the row's first entry in the whole table
     int count;
   };
 
@@ -289,13 +293,14 @@ struct WriteInputs {
   int4* step_inputs;
   int num_row_blocks;
   int num_rows;
-  int num_pieces;   // of 16 bytes
-  int num_threads;  // that share them
+  int num_pieces;   // 16-byte pieces of the inputs
+  int num_threads;  // threads that copy the inputs
   Row rows[kMostRows];
 };
 
-// A warp has a row of the table, and the last blocks have the inputs. Loops are not unrolled: the
-// code comes from memory anew with each launch (launch.h), so it is short.
+// Writes the rows of the page table, one warp per row, and the inputs, in the last blocks. Loops
+// are not unrolled: each launch fetches its code from memory anew (launch.h), so short code is
+// faster.
 __global__ void __launch_bounds__(kWriteThreads)
     write_inputs_kernel(const __grid_constant__ WriteInputs w) {
   const int block = static_cast<int>(blockIdx.x);
@@ -313,12 +318,13 @@ __global__ void __launch_bounds__(kWriteThreads)
          i += w.num_threads)
       w.step_inputs[i] = w.host_inputs[i];
   }
-  // Launches of the next step may start when this one ends, and attention reads lengths and table
-  // before it waits for the launch in front of it.
+  // The fence makes the writes visible when this launch ends: launches of the next step may start
+  // then, and attention reads lengths and tables before it waits for the launch in front of it.
   __threadfence();
 }
 
-// One launch, and one more where the arguments have no room for a row that changes.
+// Launches write_inputs, in more than one launch where the arguments have no room for all rows that
+// change.
 void launch_writes(Stream& stream, WriteInputs write, std::span<const int2> changes,
                    int64_t row_entries) {
   const int2 inputs = changes.back();

@@ -1,9 +1,9 @@
-// The drafts of a draft model: where they begin in a step (begin_drafts), and one more of each sequence
-// (extend_drafts).
+// Kernels for the drafts of a draft model: begin_drafts sets where the drafts of a step begin, and
+// extend_drafts adds one draft to each sequence.
 //
-// Kernels further on read what these write before they wait for the launch in front of them
-// (attention/decode.cuh reads lengths and tables so), so none of them starts before these have ended: they
-// do not call allow_next_kernel().
+// Kernels behind these read what they write before they wait for the launch in front of them
+// (attention/decode.cuh reads lengths and tables in this way). So no later kernel may start before
+// these have ended: they do not call allow_next_kernel().
 #include <algorithm>
 #include <array>
 #include <span>
@@ -20,7 +20,7 @@ namespace {
 constexpr int kChainThreads = 256;
 constexpr int kMixedThreads = 1024;
 
-// The operands, as in ops.cc; a sequence has `num_logits` rows of logits.
+// The operands of begin_drafts, which ops.cc describes. A sequence has `num_logits` rows of logits.
 struct DraftsBegin {
   int32_t* ids;
   const int32_t* positions;
@@ -62,7 +62,7 @@ __device__ void give_logits_rows(const DraftsBegin& begin, int b, const DraftPla
   }
 }
 
-// The token that a sequence's first draft follows.
+// Gives a sequence the token that its first draft follows, or -1 where it takes no drafts.
 __device__ void give_last(const DraftsBegin& begin, int b, const DraftPlaces& places) {
   const int row = places.known_row;
   const bool guesses = takes_drafts(begin, b) && places.num_drafts > 0;
@@ -82,7 +82,8 @@ __device__ void read_token(const DraftsBegin& begin, int row, bool is_read) {
     begin.read_window_slots[row] = is_read ? begin.window_slots[row] : -1;
 }
 
-// A step of a token a sequence, which guesses nothing: a thread a sequence.
+// Begins a step of one token per sequence, in which no draft is made: the draft model only reads
+// the tokens. One thread handles one sequence.
 __global__ void __launch_bounds__(kChainThreads)
     read_tokens_kernel(const __grid_constant__ DraftsBegin begin) {
   const int b = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -97,7 +98,8 @@ __global__ void __launch_bounds__(kChainThreads)
   __threadfence();
 }
 
-// A mixed step, in one block: all tokens first, then, in place of theirs, those of sequences that guess.
+// Begins a mixed step, in one block. It first has the draft model read all tokens, and then
+// overwrites the entries of sequences that take drafts.
 __global__ void __launch_bounds__(kMixedThreads)
     begin_mixed_kernel(const __grid_constant__ DraftsBegin begin) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -131,7 +133,7 @@ __global__ void __launch_bounds__(kMixedThreads)
   __threadfence();
 }
 
-// A uniform step that guesses: a thread a sequence.
+// Begins a uniform step with drafts. One thread handles one sequence.
 __global__ void __launch_bounds__(kChainThreads)
     begin_drafts_kernel(const __grid_constant__ DraftsBegin begin) {
   const int b = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(kChainThreads)
   __threadfence();
 }
 
-// The operands, as in ops.cc.
+// The operands of extend_drafts, which ops.cc describes.
 struct DraftsExtend {
   const int32_t* next;
   const int32_t* positions;
@@ -170,7 +172,8 @@ struct DraftsExtend {
   int page_size;
 };
 
-// The slot of a sequence's token at that position; -1: it has no page.
+// Returns the slot of a sequence's token at a position, or -1 where the sequence has no page for
+// it.
 __device__ __forceinline__ int32_t slot_in(const int32_t* table, const DraftsExtend& extend, int g,
                                            int32_t position) {
   const int place = position / extend.page_size;
@@ -179,7 +182,7 @@ __device__ __forceinline__ int32_t slot_in(const int32_t* table, const DraftsExt
   return page < 0 ? -1 : page * extend.page_size + position % extend.page_size;
 }
 
-// A thread a sequence.
+// Extends the drafts of each sequence by one. One thread handles one sequence.
 __global__ void __launch_bounds__(kChainThreads)
     extend_drafts_kernel(const __grid_constant__ DraftsExtend extend) {
   const int g = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -206,7 +209,7 @@ Grid chain_grid(int64_t num_threads) {
           .overlap = false};
 }
 
-// The memory of an operand that is there in some graphs only, or null.
+// Returns the memory of an operand, or null in graphs that do not have the operand.
 int32_t* found(const Views& views, std::string_view name) {
   const TensorView* const view = views.find(name);
   return view == nullptr ? nullptr : view->as<int32_t>();

@@ -1,6 +1,6 @@
-// Kernels around the choice of a token: biases and penalties before it, log probabilities behind
-// it, and updates of the state that biases and penalties need. A row that asks for nothing only
-// costs a look at its parameters.
+// Kernels around the choice of a token: biases and penalties before it, log probabilities after it,
+// and updates of the state that biases and penalties need. A row that asks for none of these costs
+// only a look at its parameters.
 #include <algorithm>
 #include <array>
 
@@ -18,7 +18,7 @@ using sampling::token_of;
 
 constexpr float kNever = -__builtin_huge_valf();
 
-// Rows of logits of a sequence.
+// Returns the number of rows of logits of each sequence.
 int rows_of_each(const KernelArgs& args) {
   const int64_t num_sequences = std::max<int64_t>(1, args.inputs["sampling"].num_rows());
   return static_cast<int>(args.inputs["logits"].num_rows() / num_sequences);
@@ -26,7 +26,7 @@ int rows_of_each(const KernelArgs& args) {
 
 // --- adjust_logits ----------------------------------------------------------------------------
 
-constexpr int kAdjustBlocks = 8;  // of a row, a slice of the vocabulary each
+constexpr int kAdjustBlocks = 8;  // blocks of a row; each has a slice of the vocabulary
 constexpr int kAdjustThreads = 512;
 
 struct AdjustParams {
@@ -39,17 +39,17 @@ struct AdjustParams {
   const int32_t* stop_tokens = nullptr;
   const int32_t* token_counts = nullptr;
   const TokenBias* token_bias = nullptr;
-  const int32_t* token_masks = nullptr;  // in memory of the host
+  const int32_t* token_masks = nullptr;  // in host memory
   int num_stops = 0;
-  int num_biases = 0;  // that a row of token_bias has room for
+  int num_biases = 0;  // the most biases that a row of token_bias holds
   int num_mask_words = 0;
   int vocabulary = 0;
   int rows_each = 1;  // rows of logits of a sequence
   const int32_t* ids = nullptr;
-  const int32_t* logits_rows = nullptr;  // of programs with drafts
+  const int32_t* logits_rows = nullptr;  // null: the program has no drafts
 };
 
-// A block's part of a row. Its first token is a multiple of 32.
+// A block's slice of a row of logits. Its first token is a multiple of 32.
 struct Slice {
   int first = 0;
   int end = 0;
@@ -59,7 +59,8 @@ struct Slice {
   [[nodiscard]] __device__ bool has(int token) const { return token >= first && token < end; }
 };
 
-// The counts of tokens in front of the one that a row chooses: the sequence's, and its drafts up to that row.
+// Counts how often a token stands in front of the one that a row chooses: in the sequence, and in
+// its drafts up to that row.
 struct Counts {
   static constexpr int kMostDrafts = 64;
 
@@ -75,7 +76,7 @@ struct Counts {
   }
 };
 
-// REQUIRES: all threads of the block call it.
+// Returns the counts for row `l`. REQUIRES: all threads of the block call it.
 __device__ Counts counts_of(const AdjustParams& params, const SamplingRow& row, int l,
                             int32_t (&drafts)[Counts::kMostDrafts]) {
   const int place = params.logits_rows == nullptr ? 0 : l % params.rows_each;
@@ -85,7 +86,8 @@ __device__ Counts counts_of(const AdjustParams& params, const SamplingRow& row, 
   return {params.token_counts + static_cast<int64_t>(row.state) * params.vocabulary, drafts, place};
 }
 
-// Tokens with a bias are computed once more from the model's logits, behind all others.
+// Adjusts a slice by the sequence's state. Tokens with a bias are computed once more from the
+// model's logits, after all other tokens.
 __device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& row, int l,
                                 const Slice& slice) {
   __shared__ int32_t drafts[Counts::kMostDrafts];
@@ -98,8 +100,8 @@ __device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& r
   for (int first = row.num_stops; first < params.num_biases; first += kAdjustThreads) {
     const int i = first + static_cast<int>(threadIdx.x);
     const TokenBias bias = i < params.num_biases ? biases[i] : TokenBias{};
-    // Entries behind the first token of -1 belong to another sequence, so all threads stop there,
-    // and those behind it in this round do nothing.
+    // Entries behind the first token of -1 belong to another sequence. So all threads stop at it,
+    // and threads behind it in this round do nothing.
     const int ends_here = bias.token < 0 ? i : params.num_biases;
     __shared__ int end;
     if (threadIdx.x == 0) end = params.num_biases;
@@ -116,8 +118,8 @@ __device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& r
   }
 }
 
-// A warp reads the words of its next 1024 tokens at once, as each trip to the host's memory takes
-// a microsecond.
+// Forbids the tokens of a slice that a mask leaves out. A warp reads the words of its next 1024
+// tokens at once, because each trip to host memory takes a microsecond.
 __device__ void forbid(const int32_t* mask, int num_words, const Slice& slice) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -134,7 +136,7 @@ __device__ void forbid(const int32_t* mask, int num_words, const Slice& slice) {
   }
 }
 
-// Grid: (kAdjustBlocks, rows).
+// Adjusts the logits of all rows. The grid is (kAdjustBlocks, rows).
 __global__ void __launch_bounds__(kAdjustThreads)
     adjust_logits_kernel(const __grid_constant__ AdjustParams params) {
   begin_kernel();
@@ -233,14 +235,15 @@ struct Sum {
   }
 };
 
-// Folds the values of all threads, in a fixed order. Every thread gets the result.
+// Folds the values of all threads of the block in a fixed order, and returns the result to every
+// thread.
 template <typename T, typename Fold>
 __device__ T fold_block(T value, const Fold& fold) {
   __shared__ T of_warps[kLogprobWarps];
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2)
     value = fold(value, __shfl_xor_sync(kWarp, value, offset));
-  __syncthreads();  // the warps have read what the call before left
+  __syncthreads();  // the warps have read what the previous call left
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
   __syncthreads();
   value = of_warps[threadIdx.x % 32];
@@ -250,19 +253,22 @@ __device__ T fold_block(T value, const Fold& fold) {
   return value;
 }
 
-// Every kLogprobThreads-th token: a thread's. Tokens are compared as ranked().
+// The tokens of one thread: every kLogprobThreads-th token of a row. Tokens are compared by
+// ranked().
 struct Stripe {
   const float* logits = nullptr;
   int vocabulary = 0;
 
-  // NaN outside the vocabulary, which is what a token that was never written reads as.
+  // Returns a token's logit, or NaN for a token outside the vocabulary. A token that was never
+  // written is outside it.
   [[nodiscard]] __device__ float logit_of(int token) const {
     return static_cast<unsigned>(token) < static_cast<unsigned>(vocabulary)
                ? logits[token]
                : __int_as_float(0x7fc00000);
   }
 
-  // 0 when there is none.
+  // Returns the rank of the likeliest token of this thread that ranks below `bound`, or 0 if there
+  // is none.
   [[nodiscard]] __device__ uint64_t likeliest_below(uint64_t bound) const {
     uint64_t best = 0;
     for (int i = static_cast<int>(threadIdx.x); i < vocabulary; i += kLogprobThreads) {
@@ -345,13 +351,13 @@ struct TokenStateParams {
   int32_t* counts = nullptr;
   int vocabulary = 0;
   TokenBias* biases = nullptr;
-  int num_biases = 0;  // that a row has room for
+  int num_biases = 0;  // the most biases that a row holds
   const TokenStateChange* changes = nullptr;
   const int32_t* values = nullptr;
 };
 
-// Rewrites counts and biases of rows that have changed, with a block for each row. `changes` and
-// `values` are the host's memory.
+// Rewrites counts and biases of rows that have changed, with one block for each row. `changes` and
+// `values` lie in host memory.
 __global__ void __launch_bounds__(kStateThreads)
     write_token_state_kernel(const __grid_constant__ TokenStateParams params) {
   const TokenStateChange change = params.changes[blockIdx.x];

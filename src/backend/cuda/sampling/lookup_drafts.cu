@@ -1,8 +1,8 @@
-// lookup_drafts: the beginning of a step that may have drafts.
+// Kernels of lookup_drafts, which begin a step that may have drafts.
 //
-// Kernels further on read what this one writes before they wait for the launch in front of them
-// (attention/decode.cuh reads lengths and tables so), so none of them starts before it has ended: it
-// does not call allow_next_kernel().
+// Kernels behind these read what they write before they wait for the launch in front of them
+// (attention/decode.cuh reads lengths and tables in this way). So no later kernel may start before
+// these have ended: they do not call allow_next_kernel().
 #include <algorithm>
 #include <array>
 #include <span>
@@ -18,9 +18,9 @@ namespace {
 
 constexpr int kLookupThreads = 1024;
 constexpr int kLookupWarps = kLookupThreads / 32;
-constexpr int kMostMatch = 64;  // tokens by which a draft is looked up
+constexpr int kMostMatch = 64;  // the most tokens by which a draft is looked up
 
-// The operands, as in ops.cc; a sequence has `num_each` rows of logits.
+// The operands of lookup_drafts, which ops.cc describes. A sequence has `num_each` rows of logits.
 struct Lookup {
   int32_t* ids;
   const int32_t* slots;
@@ -40,7 +40,7 @@ struct Lookup {
   int max_match;
 };
 
-// Keeps the token in row `row` of a step, where one is known there.
+// Writes the token of row `row` to the step's ids and to the token cache, where the token is known.
 __device__ __forceinline__ void keep_token(const Lookup& lookup, int row) {
   const int32_t id = known_token(lookup.ids[row], lookup.last_tokens);
   if (id == -1) return;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void keep_token(const Lookup& lookup, int row) {
   if (lookup.slots[row] >= 0) lookup.token_cache[lookup.slots[row]] = id;
 }
 
-// A step of a token a sequence: its tokens are kept.
+// Keeps the tokens of a step that has one token per sequence.
 __global__ void __launch_bounds__(kLookupThreads)
     keep_tokens_kernel(const __grid_constant__ Lookup lookup) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -60,8 +60,9 @@ __global__ void __launch_bounds__(kLookupThreads)
   __threadfence();
 }
 
-// The place of the longest match in front of it, the last of several, in every thread. `tail` has the
-// last tokens of the sequence, the last first.
+// Returns, to every thread, the place in front of which the most tokens equal the sequence's last
+// tokens; of equally long matches, the last one. `tail` holds the last tokens of the sequence in
+// reverse order.
 __device__ int find_place(const Lookup& lookup, const int32_t* pages, const int32_t* tail,
                           int last) {
   __shared__ uint64_t of_warps[kLookupWarps];
@@ -88,13 +89,13 @@ __device__ int find_place(const Lookup& lookup, const int32_t* pages, const int3
   return static_cast<int>(static_cast<uint32_t>(best));
 }
 
-// Gives a sequence its rows of logits, and its drafts, by all threads of a block.
+// Writes the rows of logits and the drafts of a sequence, with all threads of a block.
 __device__ void lookup_row(const Lookup& lookup, int row, const DraftPlaces& places) {
   __shared__ int32_t tail[kMostMatch];
   const int thread = static_cast<int>(threadIdx.x);
   const int first = places.known_row;
   const int kv_len = lookup.kv_lens[row];
-  const int last = kv_len - 1 - places.num_drafts;  // position of the last token that is known
+  const int last = kv_len - 1 - places.num_drafts;  // position of the last known token
   const int32_t* const pages = lookup.page_table + static_cast<int64_t>(row) * lookup.max_pages;
   const auto at = [&](int position) {
     const int64_t page = pages[position / lookup.page_size];
@@ -117,7 +118,7 @@ __device__ void lookup_row(const Lookup& lookup, int row, const DraftPlaces& pla
   lookup.logits_rows[l] = first + min(thread, places.num_drafts);
   lookup.lengths[l] = thread < num_chosen ? last + 1 + thread : 0;
   if (guesses && thread <= places.num_drafts) {
-    // The drafts repeat the tokens that follow the place, up to the last known one, again and again.
+    // The drafts repeat the tokens from the place on, up to the last known one, in a cycle.
     const int source = thread == 0 ? last : place + (thread - 1) % (last + 1 - place);
     const int32_t id = source == last ? tail[0] : at(source);
     lookup.ids[first + thread] = id;
@@ -125,7 +126,7 @@ __device__ void lookup_row(const Lookup& lookup, int row, const DraftPlaces& pla
   }
 }
 
-// A uniform step: a block a sequence.
+// Begins a uniform step. One block handles one sequence.
 __global__ void __launch_bounds__(kLookupThreads)
     lookup_drafts_kernel(const __grid_constant__ Lookup lookup) {
   const int row = static_cast<int>(blockIdx.x);
@@ -133,8 +134,8 @@ __global__ void __launch_bounds__(kLookupThreads)
   __threadfence();
 }
 
-// A mixed step: a block a sequence, and behind them blocks that keep the tokens which are known. Those of a
-// sequence that guesses are kept by its own block, too, which gives them the same values.
+// Begins a mixed step. One block handles one sequence, and further blocks keep all known tokens.
+// The block of a sequence with drafts keeps that sequence's tokens, too, with the same values.
 __global__ void __launch_bounds__(kLookupThreads)
     lookup_mixed_kernel(const __grid_constant__ Lookup lookup) {
   const int block = static_cast<int>(blockIdx.x);

@@ -1,5 +1,7 @@
-// A rank tells the others of its part of the vocabulary its largest logit (`own_largest`), and then, with the largest
-// of all known, the tokens of which one may be the row's (`own_candidates`). A cluster of blocks takes a row.
+// Lets ranks that each have a part of the vocabulary choose a token together. A rank tells the
+// other ranks its largest logit (`own_largest`). Then, knowing the largest logit of all ranks, it
+// tells them those of its tokens that may be chosen (`own_candidates`). A cluster of blocks takes a
+// row.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,7 +14,7 @@ namespace {
 
 using namespace sampling;
 
-constexpr int64_t kMostBlocks = 8;  // of a row, for which every chip has room
+constexpr int64_t kMostBlocks = 8;  // the most blocks of a row; every chip can place that many
 
 struct OwnParams {
   const float* logits = nullptr;
@@ -28,7 +30,7 @@ struct OwnParams {
   const SamplingRow* sampling = nullptr;
   const int32_t* kv_lens = nullptr;
   int32_t rows_each = 1;           // rows of logits of a sequence
-  const float* largest = nullptr;  // of all ranks: pairs of a logit and a token
+  const float* largest = nullptr;  // pairs of a logit and its token, one from each rank
   int64_t largest_stride = 0;
   int32_t num_ranks = 0;
   float* out = nullptr;
@@ -59,8 +61,8 @@ __device__ void write(const OwnParams& params, int index, int place,
 
 constexpr float kLowest = -__builtin_huge_valf();
 
-// The first block writes all places from `first` on: `candidate`, and then unused ones, those up to `last` with
-// the candidate's z.
+// Writes, in the first block, all places from `first` on: `candidate`, and then unused entries. The
+// unused entries up to `last` have the candidate's z.
 __device__ void write_rest(const OwnParams& params, int index, int first, int last,
                            const SampleCandidate& candidate) {
   const int place = static_cast<int>(threadIdx.x);
@@ -88,8 +90,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   to[1] = is_there ? static_cast<float>(token_of(best)) : -1.0F;
 }
 
-// The candidates of a row with a top_k. Tokens at the farthest distance that is kept may be many: the best of them
-// stands for all that win nothing.
+// Writes the candidates of a row with a top_k. Many tokens may have the farthest distance that is
+// kept. The best of them is written, since the others of them cannot win.
 __device__ void offer(Shared& shared, const OwnParams& params, int index, const Row& row,
                       const Choice& choice) {
   const cg::cluster_group cluster = cg::this_cluster();
@@ -97,7 +99,7 @@ __device__ void offer(Shared& shared, const OwnParams& params, int index, const 
   search.keep({.count = static_cast<uint32_t>(choice.params.top_k)});
   const Kept kept{search.end - 1};
   if (threadIdx.x == 0) shared.num_own_candidates = 0;
-  uint64_t own = 0;  // the farthest distance, and 1
+  uint64_t own = 0;  // the farthest distance that this thread keeps, plus 1; 0: none
   row.for_each([&](int, float4 z) {
     for (const float value : {z.x, z.y, z.z, z.w}) {
       if (kept.has(distance_of(value))) own = max(own, uint64_t{distance_of(value)} + 1);
@@ -105,13 +107,14 @@ __device__ void offer(Shared& shared, const OwnParams& params, int index, const 
   });
   const uint64_t farthest = fold_cluster(shared, 0, own, Largest{});
   if (farthest == 0) return write_rest(params, index, 0, 0, {kLowest, kLowest, -1.0F});
-  // The nearer ones go to the first block, whose candidates of the search nobody reads any more.
+  // The tokens nearer than the bound go to the first block, into the memory of the search's
+  // candidates, which nobody reads any more.
   uint32_t* const num_nearer = cluster.map_shared_rank(&shared.num_own_candidates, 0);
   auto* const nearer =
       reinterpret_cast<SampleCandidate*>(cluster.map_shared_rank(shared.candidates, 0));
   static_assert(sizeof(shared.candidates) >= kMostMergedTopK * sizeof(SampleCandidate));
   uint64_t num_farthest = 0;
-  uint64_t best = kNobody;  // of the farthest
+  uint64_t best = kNobody;  // the best token at the farthest distance
   row.for_each([&](int place, float4 z) {
     const float values[kVector] = {z.x, z.y, z.z, z.w};
     const auto token = static_cast<uint32_t>(row.first + place);
@@ -134,7 +137,8 @@ __device__ void offer(Shared& shared, const OwnParams& params, int index, const 
   const uint64_t num_all = fold_cluster(shared, 1, num_farthest, Sum{});
   best = fold_cluster(shared, 0, best, Largest{});
   if (cluster.block_rank() != 0) return;
-  // In the order of their tokens: the order in which they came is by chance.
+  // Writes the nearer tokens in the order of their numbers, because the order in which they came is
+  // random.
   const auto count = static_cast<int>(shared.num_own_candidates);
   const auto* const found = reinterpret_cast<const SampleCandidate*>(shared.candidates);
   if (static_cast<int>(threadIdx.x) < count) {
@@ -228,7 +232,8 @@ BoundLaunch bind_candidates(Device& /*device*/, const KernelArgs& args) {
   return bind_own(args, own_candidates_kernel, args.outputs["candidates"]);
 }
 
-// Threads take four tokens that share their noise.
+// Returns whether the rank's first column is a multiple of kVector. Threads take four tokens at a
+// time, which share their noise.
 bool begins_with_a_block(const KernelArgs& args) {
   return args.attrs.get_int("first_column") % kVector == 0;
 }

@@ -1,9 +1,11 @@
-// Sampling: a cluster of blocks takes a row of logits, a slice of the vocabulary each.
+// Samples tokens. A cluster of blocks takes a row of logits, and each block takes a slice of the
+// vocabulary.
 //
-// The scale of a row is z = (logit - largest logit) / temperature; a token is the more likely the
-// smaller its distance -z, whose bits as an unsigned number are in order. Each of top_k, top_p (a
-// share of what top_k keeps) and min_p bounds the distance, and typical_p how far it is from the
-// expected one; among the tokens within, the largest z + noise wins.
+// The scale of a row is z = (logit - largest logit) / temperature. A token's distance is -z; the
+// smaller it is, the likelier the token. The bits of distances, read as unsigned numbers, have the
+// same order. top_k, top_p (a share of what top_k keeps) and min_p each bound the distance, and
+// typical_p bounds its difference from the expected distance. Among the tokens within these bounds,
+// the one with the largest z + noise is chosen.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -18,8 +20,8 @@ namespace {
 
 using namespace sampling;
 
-// The most tokens of one block: likelihoods in one bin, in units of 2^-15, then add up to less than
-// 2^32.
+// The most tokens of one block. It guarantees that likelihoods in one bin, in units of 2^-15, add
+// up to less than 2^32.
 constexpr int64_t kMostTokens = (1 << 17) - kVisit;
 
 struct SampleParams {
@@ -29,25 +31,25 @@ struct SampleParams {
   int64_t adjusted_stride = 0;
   int32_t vocabulary = 0;
   int32_t slice = 0;     // tokens per block, a multiple of kVisit
-  int32_t num_kept = 0;  // how many of them a block keeps in shared memory
-  bool aligned = false;  // may rows be read 16 bytes at a time?
-  float unit = 0;        // of a bin's weights: a token at its lower bound
+  int32_t num_kept = 0;  // tokens of the slice whose logits a block keeps in shared memory
+  bool aligned = false;  // rows can be read 16 bytes at a time
+  float unit = 0;        // unit of a bin's weights: the weight of a token at the bin's lower bound
   const SamplingRow* sampling = nullptr;
   const int32_t* kv_lens = nullptr;
-  int32_t* token_counts = nullptr;  // null: nothing is counted
+  int32_t* token_counts = nullptr;  // null: tokens are not counted
   int32_t* tokens = nullptr;
   int32_t rows_each = 1;                        // rows of logits of a sequence
-  const SampleCandidate* candidates = nullptr;  // of all ranks
-  int64_t candidates_stride = 0;                // Units: numbers
+  const SampleCandidate* candidates = nullptr;  // from all ranks
+  int64_t candidates_stride = 0;                // Units: floats
   int32_t num_candidates = 0;
 };
 
-// Keeps, of the distances kept so far, those nearest to the expected one: how far a token is from
-// it is how far its -log p is from the entropy. Finds the smallest reach that keeps enough by
-// halving, with a visit of the row for each bit of it; only rows that ask pay for that. Likelihoods
-// are added as whole numbers.
+// Keeps, among the distances kept so far, those nearest to the expected distance. A token's
+// difference from it equals the difference of its -log p from the entropy. Finds the smallest reach
+// that keeps enough by bisection, with one visit of the row for each bit of the reach; only rows
+// with typical_p pay for that. Likelihoods are added as whole numbers.
 __device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Kept& kept) {
-  int use = 0;  // the row of Shared::exchanged that the largest logit took
+  int use = 0;  // the row of Shared::exchanged that the search for the largest logit used
   const auto sum_kept = [&](const auto& weight) {
     uint64_t own = 0;
     row.for_each([&](int, float4 z) {
@@ -65,10 +67,10 @@ __device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Ke
   const uint64_t moment =
       sum_kept([](float distance, float likelihood) { return distance * likelihood; });
   kept.center = static_cast<float>(static_cast<double>(moment) / total);
-  // At least one token is kept.
+  // The sum to reach is at least 1, so that at least one token is kept.
   const uint64_t wanted =
       max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(total * fmaxf(typical_p, 0.0F))));
-  uint32_t too_small = 0;  // reaches below
+  uint32_t too_small = 0;  // every smaller reach keeps too little
   uint32_t enough = kInfinite;
 #pragma unroll 1
   while (too_small < enough) {
@@ -81,7 +83,7 @@ __device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Ke
     }
   }
   kept.reach = __uint_as_float(enough);
-  cg::this_cluster().sync();  // either row of Shared::exchanged may be used again
+  cg::this_cluster().sync();  // both rows of Shared::exchanged are free again
 }
 
 __device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& params,
@@ -90,8 +92,8 @@ __device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& pa
   const bool by_p = choice.params.top_p < 1.0F;
   const bool few = by_k && by_p && choice.params.top_k <= kMostCandidates / 2;
   Search search{shared, row, params.unit, few};
-  // The searches by top_k and by top_p use one copy of the code, as code is fetched anew for each
-  // launch.
+  // The searches by top_k and by top_p run the same copy of the code, because each launch fetches
+  // its code anew.
 #pragma unroll 1
   for (int turn = by_k ? 0 : 1; turn < (by_p ? 2 : 1); ++turn) {
     Goal goal;
@@ -106,7 +108,8 @@ __device__ Kept find_kept(Shared& shared, const Row& row, const SampleParams& pa
   return kept;
 }
 
-// The best of all ranks' candidates for a row, as ranked(): the first block's threads have one each.
+// Returns the best of all ranks' candidates for a row, as ranked(). Each thread of the first block
+// looks at one candidate.
 __device__ uint64_t merge(Shared& shared, const SampleParams& params, int index,
                           const SamplingParams& choice) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -130,7 +133,8 @@ __device__ uint64_t merge(Shared& shared, const SampleParams& params, int index,
   return fold_cluster(shared, 0, rank, Largest{});
 }
 
-// kMerges: rows that merge take the best of their candidates.
+// Chooses the token of each row. With kMerges, rows whose ranks offer candidates take the best of
+// these.
 template <bool kMerges>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     sample_kernel(const __grid_constant__ SampleParams params) {
@@ -171,14 +175,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     ++params.token_counts[static_cast<int64_t>(sampling.state) * params.vocabulary + token];
 }
 
-// Half of a multiprocessor's shared memory, less what the system takes.
+// Returns the dynamic shared memory of a block, with kBlocksPerMultiprocessor blocks on a
+// multiprocessor: its share, less what the system and `Shared` take.
 int64_t shared_bytes(Device& device) {
   return chip(device).max_shared_bytes_per_multiprocessor / kBlocksPerMultiprocessor - 1024 -
          static_cast<int64_t>(sizeof(Shared));
 }
 
-// The blocks of a row's cluster: as many as the chip holds at once for all rows. No token depends
-// on it: what blocks add up are whole numbers.
+// Returns the number of blocks of a row's cluster: as many as the chip runs at once for all rows.
+// The number changes no token, because blocks add up whole numbers.
 template <typename Kernel>
 int choose_num_blocks(Device& device, const Kernel& kernel, int64_t num_rows, int64_t vocabulary) {
   const int64_t slots = int64_t{kBlocksPerMultiprocessor} * chip(device).num_multiprocessors;
@@ -214,7 +219,7 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   params.num_kept = static_cast<int32_t>(std::min<int64_t>(
       params.slice, shared_bytes(device) / static_cast<int64_t>(sizeof(float)) / kVisit * kVisit));
   params.aligned = is_aligned(logits) && is_aligned(args.inputs["adjusted"]);
-  // The unit is the same for any number of blocks.
+  // The unit does not depend on the number of blocks.
   const auto most = static_cast<uint64_t>(
       std::max(std::min(vocabulary, kMostTokens), vocabulary / kMaxBlocks + kVisit));
   params.unit = std::ldexp(1.0F, std::min(22, 32 - static_cast<int>(std::bit_width(most))));

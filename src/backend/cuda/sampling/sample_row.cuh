@@ -1,5 +1,6 @@
-// Chooses a token from a row of logits, or from a part of one, by a cluster of blocks (sample.cu): the largest,
-// and the winner by noise among those that are kept.
+// Chooses a token from a row of logits, or from a part of one, with a cluster of blocks
+// (sample.cu). find_largest() finds the likeliest token, and find_winner() the winner by noise
+// among the tokens that are kept.
 #pragma once
 
 #include "backend/cuda/sampling/sample_search.cuh"
@@ -8,26 +9,27 @@
 
 namespace encore::cuda::sampling {
 
-// Begins a kernel in which a cluster of blocks has a row: the block's shared memory is empty, all blocks of the
-// cluster have started, and what the launch before wrote may be read.
+// Begins a kernel in which a cluster of blocks has a row. Afterwards, the block's histogram is
+// empty, all blocks of the cluster have started, and what the previous launch wrote may be read.
 __device__ __forceinline__ void begin_row_kernel(Shared& shared) {
   allow_next_kernel();
   clear_bins(shared);
   if (threadIdx.x == 0) shared.bound = 0;
-  cg::this_cluster().sync();  // every block has started, so its shared memory may be written
+  cg::this_cluster().sync();  // all blocks have started, so their shared memory may be written
   wait_for_inputs();
 }
 
-// Decides how one row's token is chosen.
+// The parameters by which one row's token is chosen.
 struct Choice {
   SamplingParams params;
   int32_t kv_len;
 };
 
-// Reads the slice once, backwards, as what was written last is nearest, and keeps its beginning.
-// The first token of the largest logit, as ranked().
+// Returns the first token of the largest logit, as ranked(). Reads the slice once and keeps its
+// beginning in shared memory. It reads backwards, because what was written last is the likeliest to
+// be in the cache.
 inline __device__ uint64_t find_largest(const Row& row) {
-  constexpr int kAhead = 8;  // loads under way
+  constexpr int kAhead = 8;  // loads under way at once
   constexpr int kRound = kAhead * kStep;
   float largest = -__builtin_huge_valf();
   int place = -1;
@@ -53,11 +55,12 @@ inline __device__ uint64_t find_largest(const Row& row) {
   return place < 0 ? kNobody : ranked(largest, static_cast<uint32_t>(row.first + place));
 }
 
-// The distances that are kept: those up to the limit and within `reach` of the center.
+// The distances that are kept: those that are at most `limit` and differ by at most `reach` from
+// `center`.
 struct Kept {
   uint32_t limit;
   float center = 0;
-  float reach = __builtin_huge_valf();  // to both sides of the center
+  float reach = __builtin_huge_valf();  // largest difference from the center that is kept
 
   [[nodiscard]] __device__ __forceinline__ bool has(uint32_t distance) const {
     return distance <= limit && fabsf(__uint_as_float(distance) - center) <= reach;
@@ -68,14 +71,15 @@ struct Sum {
   __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
 };
 
-// The token of the largest z + noise among those kept, as ranked(). Noise is at most -log(u) for a
-// u that it is drawn from, which tells for all but a few tokens that others are ahead.
+// Returns the token of the largest z + noise among those kept, as ranked(). Noise is at most
+// -log(u) for the number u that it is drawn from, and this bound rules out all but a few tokens
+// without computing their noise.
 inline __device__ uint64_t find_winner(Shared& shared, const Row& row, const Kept& kept,
                                        const Choice& choice) {
-  constexpr float kSlack = 1e-3F;  // more than what rounding can do to a score
+  constexpr float kSlack = 1e-3F;  // more than rounding can change a score
   const bool leads = threadIdx.x % 32 == 0;
   uint64_t best = kNobody;
-  uint32_t bound = to_ordered(-__builtin_huge_valf());  // a score that some token has
+  uint32_t bound = to_ordered(-__builtin_huge_valf());  // a score that some token reaches
   const auto may_win = [&](float z, uint32_t word) {
     const float least = __uint_as_float(word >> 9U | 0x3f800000U) - 1.0F;
     return least <= fast_exp(z - from_ordered(bound) + kSlack);
@@ -90,7 +94,7 @@ inline __device__ uint64_t find_winner(Shared& shared, const Row& row, const Kep
     uint32_t of_block = 0;
     if (leads) of_block = atomicMax(&shared.bound, bound);
     bound = max(bound, __shfl_sync(kWarp, of_block, 0));
-    // The first test takes the likeliest of the four as if it had the best noise of them.
+    // The first test assumes that the likeliest of the four tokens has the best noise of the four.
     if (!__any_sync(kWarp, distance_of(most) <= kept.limit &&
                                may_win(most, min(min(words.word[0], words.word[1]),
                                                  min(words.word[2], words.word[3])))))
@@ -109,8 +113,8 @@ inline __device__ uint64_t find_winner(Shared& shared, const Row& row, const Kep
   return best;
 }
 
-// Is the first of the largest logits the token? So it is of a greedy row, and where there is nothing to
-// choose by: no number at all, or an infinite one.
+// Returns whether the first of the largest logits is the row's token. It is in a greedy row, and
+// where the largest logit is infinite or no logit is a number.
 __device__ __forceinline__ bool takes_largest(const SamplingParams& params, float largest) {
   return params.is_greedy() || !isfinite(largest);
 }

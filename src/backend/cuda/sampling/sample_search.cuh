@@ -1,13 +1,13 @@
-// Finds where a row's tokens stop being likely enough. This is the search behind top_k and top_p,
-// by a cluster of blocks that have a slice of the row each.
+// Finds the distance up to which a row's tokens are kept, for top_k and top_p, with a cluster of
+// blocks that each have a slice of the row.
 //
-// A histogram over bins of distances (see sample.cu), of counts or of likelihoods, tells the bin in
-// which a goal is reached. Its tokens, which are few, each block reads from all, and goes on alone
-// with histograms of smaller bins, until a bin is one token or one distance. Where they are many,
-// the blocks go on together. top_p is a share of what top_k keeps, so top_k's search goes first; a
-// top_k that is not too large has all tokens up to its bound read, and top_p's search looks at no
-// others. Likelihoods are added as whole numbers, relative to their bin's, so atomics do not make
-// the result depend on timing.
+// A histogram over bins of distances (see sample.cu), of counts or of likelihoods, shows the bin in
+// which a goal is reached. That bin usually has few tokens. Each block then reads these tokens from
+// all blocks, and continues alone with histograms of smaller bins, until a bin is one token or one
+// distance. Where the bin has many tokens, the blocks continue together. top_p is a share of what
+// top_k keeps, so the search by top_k runs first. If top_k is not too large, all tokens up to its
+// bound are gathered, and the search by top_p looks only at these. Likelihoods are added as whole
+// numbers relative to their bin's, so atomics do not make the result depend on timing.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -19,7 +19,7 @@ namespace encore::cuda::sampling {
 
 namespace cg = cooperative_groups;
 
-constexpr int kMaxBlocks = 16;  // of a cluster
+constexpr int kMaxBlocks = 16;  // of a cluster, at most
 constexpr int kThreads = 512;
 constexpr int kBlocksPerMultiprocessor = 2;
 constexpr int kWarps = kThreads / 32;
@@ -29,44 +29,47 @@ constexpr int kStep = kThreads * kVector;
 constexpr int kLog2Bins = 11;
 constexpr int kBins = 1 << kLog2Bins;
 constexpr int kBinsPerThread = kBins / kThreads;
-constexpr int kMostCandidates = 2048;        // of a cluster; each block has its share
+// Candidates of a cluster; each block has an equal share of them.
+constexpr int kMostCandidates = 2048;
 constexpr uint32_t kInfinite = 0x7f800000U;  // distance of a token that cannot be chosen
 constexpr float kNoNumber = __builtin_nanf("");
-constexpr float kFixedPoint = 0x1p40F;  // of a likelihood; 2^23 tokens of likelihood 1 fit
+// Scale of likelihoods in fixed point; 2^23 tokens of likelihood 1 fit.
+constexpr float kFixedPoint = 0x1p40F;
 
-// Tokens, and the sum of their likelihoods, in fixed point.
+// A number of tokens, and the sum of their likelihoods in fixed point.
 struct Tally {
   uint32_t count;
   uint64_t mass;
 };
 
-// The bin in which a search ends.
+// Describes the bin in which a search ends.
 struct Found {
   int bin;     // -1: all bins together hold too little
-  Tally left;  // what remains of the goal behind the bins before it
-  bool whole;  // does all of it belong to what is wanted?
+  Tally left;  // what remains of the goal after the bins before it
+  bool whole;  // all of the bin is kept
 };
 
 // The shared memory of a block, parts of which the cluster's other blocks read and write. Every
 // array that other blocks write has one writer per entry.
 struct Shared {
-  // A histogram: tokens, and their likelihoods in units. Of the cluster's, likelihoods as floats.
+  // A histogram of this block: the number of tokens in each bin, and their likelihoods in units. In
+  // the cluster's histogram, likelihoods are floats.
   alignas(16) uint32_t counts[kBins];
   alignas(16) uint32_t weights[kBins];
-  uint32_t candidates[kMostCandidates];  // distances; of this block
+  uint32_t candidates[kMostCandidates];  // distances of this block's candidates
   uint32_t num_candidates[kMaxBlocks];
   uint32_t num_own_candidates;
-  uint64_t exchanged[2][kMaxBlocks];  // by use and block: what fold_cluster() folds
+  uint64_t exchanged[2][kMaxBlocks];  // by use and block: the values that fold_cluster() folds
   uint64_t warp_values[kWarps];
   uint32_t warp_counts[kWarps];
-  uint32_t bound;  // to_ordered(): a score that some token of this block has
+  uint32_t bound;  // to_ordered() of a score that some token of this block reaches
   Found found;
 };
 
-constexpr uint64_t kNobody = 0xffffffffU;  // token 0, below every rank
+constexpr uint64_t kNobody = 0xffffffffU;  // token 0 with a rank below every real one
 
-// Calls visit(block) for every block of the cluster; unrolled, so that waits for other blocks'
-// memory overlap.
+// Calls visit(block) for every block of the cluster. It is unrolled, so that waits for other
+// blocks' memory overlap.
 template <typename Visit>
 __device__ __forceinline__ void for_each_block(const Visit& visit) {
   const int num_blocks = static_cast<int>(cg::this_cluster().num_blocks());
@@ -88,8 +91,9 @@ __device__ __forceinline__ uint64_t fold_warp(uint64_t value, const Fold& fold) 
   return value;
 }
 
-// `fold` over the values of all threads of the cluster, in every thread; 0 changes no value. `use`: a
-// row of Shared::exchanged that the call before does not use, so that one wait per call is enough.
+// Folds the values of all threads of the cluster, and returns the result to every thread. A value
+// of 0 must change no result. `use` is a row of Shared::exchanged other than the previous call's,
+// so that one wait per call is enough.
 template <typename Fold>
 __device__ uint64_t fold_cluster(Shared& shared, int use, uint64_t value, const Fold& fold) {
   const cg::cluster_group cluster = cg::this_cluster();
@@ -109,19 +113,19 @@ __device__ uint64_t fold_cluster(Shared& shared, int use, uint64_t value, const 
   return result;
 }
 
-// One row, as the calling thread sees it.
+// The calling thread's view of one row of logits.
 struct Row {
   const float* logits;
-  float* kept;   // logits in shared memory: those of the slice's beginning
-  int num_kept;  // so many
-  int first;     // token of the slice
+  float* kept;   // logits of the slice's beginning, in shared memory
+  int num_kept;  // number of logits in `kept`
+  int first;     // first token of the slice
   int count;     // tokens of the slice
-  bool aligned;  // may it be read 16 bytes at a time?
+  bool aligned;  // the row can be read 16 bytes at a time
   float largest;
   float temperature;
-  float inverse;  // of the temperature
+  float inverse;  // 1 / temperature
 
-  // The logits of a token and the three behind it; NaN behind the slice.
+  // Returns the logits of a token and of the three tokens behind it, with NaN behind the slice.
   [[nodiscard]] __device__ __forceinline__ float4 read(int at) const {
     if (aligned && at + kVector <= count) {
       return *reinterpret_cast<const float4*>(logits + first + at);
@@ -132,9 +136,10 @@ struct Row {
       values[i] = at + i < count ? logits[first + at + i] : kNoNumber;
     return {values[0], values[1], values[2], values[3]};
   }
-  // -infinity for what is not a number.
+  // Returns z of a logit, or -infinity for a NaN.
   [[nodiscard]] __device__ __forceinline__ float scaled(float logit) const {
-    // The quotient as a division rounds it: of a rounded product, corrected by what it misses.
+    // Computes the quotient exactly as a division rounds it: the rounded product with the inverse,
+    // corrected by its error.
     const float distance = __fsub_rn(logit, largest);
     const float quotient = __fmul_rn(distance, inverse);
     const float missed = __fmaf_rn(-quotient, temperature, distance);
@@ -144,8 +149,8 @@ struct Row {
   [[nodiscard]] __device__ __forceinline__ float4 scaled(float4 x) const {
     return {scaled(x.x), scaled(x.y), scaled(x.z), scaled(x.w)};
   }
-  // Calls visit(place in the slice, z of the four tokens from there on), in all threads of a warp
-  // at once. A thread comes back to the places it has visited before, in the same order.
+  // Calls visit(place in the slice, z of the four tokens from that place on), in all threads of a
+  // warp at once. On each call, a thread visits the same places in the same order.
   template <typename Visit>
   __device__ __forceinline__ void for_each(const Visit& visit) const {
     const int of_lane = static_cast<int>(threadIdx.x) % 32 * kVector;
@@ -166,13 +171,13 @@ __device__ __forceinline__ uint32_t distance_of(float z) {
   return __float_as_uint(z) & 0x7fffffffU;
 }
 
-// A bin, and the distance at which it begins.
+// The number of a bin, and the distance at which the bin begins.
 struct Place {
   uint32_t bin;
   float lower;
 };
 
-// Bins of one histogram over the distances in [begin, end), of 1 << shift each.
+// The bins of one histogram over the distances in [begin, end). Each bin has 1 << shift distances.
 struct FineBins {
   uint32_t begin;
   uint32_t end;
@@ -196,8 +201,8 @@ struct FineBins {
   }
 };
 
-// Bins of a search's first histogram, over distances below `end`: 64 to a distance of 1, the last
-// one takes the rest.
+// The bins of a search's first histogram, over distances below `end`. There are 64 bins to a
+// distance of 1, and the last bin has all the rest.
 struct FirstBins {
   static constexpr float kPerOne = 64;
   uint32_t end;
@@ -209,7 +214,7 @@ struct FirstBins {
     return __float_as_uint(static_cast<float>(bin) / kPerOne);
   }
   [[nodiscard]] __device__ __forceinline__ Place place(uint32_t distance) const {
-    // Rounded towards zero next to 2^23, numbers are whole, and in a float's low bits.
+    // Rounds towards zero: near 2^23, floats are whole numbers, and their low bits hold the number.
     const float in_last = (static_cast<float>(kBins) - 0.5F) / kPerOne;
     const float whole = __fmaf_rz(fminf(__uint_as_float(distance), in_last), kPerOne, 0x1p23F);
     return {__float_as_uint(whole) - __float_as_uint(0x1p23F),
@@ -220,7 +225,7 @@ struct FirstBins {
   }
 };
 
-// e^x, and 0 for less than 2^-126.
+// Returns e^x, or 0 where that is less than 2^-126.
 __device__ __forceinline__ float fast_exp(float x) {
   constexpr float kLog2E = 1.44269504F;
   float result;
@@ -228,23 +233,23 @@ __device__ __forceinline__ float fast_exp(float x) {
   return result;
 }
 
-// Says what a search adds up in its bins: tokens, or their likelihoods, or both.
+// Says what a search adds up in its bins: the number of tokens, their likelihoods, or both.
 struct Weighing {
   bool counts;
   bool weighs;
-  float unit;  // of a weight: the likelihood at the beginning of the bin
+  float unit;  // weight of a token at the beginning of a bin
 
   template <typename Bins>
   __device__ __forceinline__ void add(Shared& shared, const Bins& bins, uint32_t distance) const {
     const Place place = bins.place(distance);
     if (counts) atomicAdd(&shared.counts[place.bin], 1U);
     if (!weighs) return;
-    // Next to 2^23, as above.
+    // Rounds the weight: near 2^23, floats are whole numbers, and their low bits hold the number.
     const float likelihood = fast_exp(place.lower - __uint_as_float(distance));
     const float weight = fmaf(likelihood, unit, 0x1p23F);
     atomicAdd(&shared.weights[place.bin], __float_as_uint(weight) - __float_as_uint(0x1p23F));
   }
-  // The likelihood of a bin, relative to the most likely token.
+  // Returns the likelihood of a bin's tokens, relative to the most likely token.
   [[nodiscard]] __device__ __forceinline__ float mass(uint64_t weights, uint32_t lower) const {
     return __ull2float_rn(weights) * __frcp_rn(unit) * fast_exp(-__uint_as_float(lower));
   }
@@ -268,8 +273,8 @@ __device__ void add_row(Shared& shared, const Row& row, const Bins& bins,
   });
 }
 
-// The blocks' histograms become one, the same in every block: a block adds up its share of the bins
-// and writes them in place of the parts, which nobody else reads.
+// Merges the blocks' histograms into one, which every block then has. Each block adds up its share
+// of the bins, and writes the sums in place of the parts, which no other block reads.
 template <typename Bins>
 __device__ void merge_bins(Shared& shared, const Bins& bins, const Weighing& weighing) {
   const cg::cluster_group cluster = cg::this_cluster();
@@ -292,18 +297,19 @@ __device__ void merge_bins(Shared& shared, const Bins& bins, const Weighing& wei
   cluster.sync();
 }
 
-// The goal of a search: the first token at which so many tokens, or tokens of so much likelihood,
-// have gone by.
+// The goal of a search: the first token at which `count` tokens, or the share `share` of the
+// likelihood, have been passed.
 struct Goal {
   uint32_t count = UINT32_MAX;
-  float share = 1;  // of the mass of all that it looks at; not below 1: any
+  // Share of the likelihood of all tokens that the search looks at; 1 or more: no bound.
+  float share = 1;
 
   [[nodiscard]] __device__ __forceinline__ bool by_mass() const { return share < 1.0F; }
 };
 
-// Finds the goal's bin in a histogram with masses as floats, sets Shared::found, and leaves the
-// histogram empty. `first`: it is the first histogram of a search, whose later ones go on from
-// Shared::found.
+// Finds the goal's bin in a histogram with likelihoods as floats, sets Shared::found, and leaves
+// the histogram empty. `first` is true for the first histogram of a search; later ones continue
+// from Shared::found.
 inline __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, bool first) {
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
@@ -324,7 +330,7 @@ inline __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, 
       own = {own.count + bins[i + j].count, own.mass + bins[i + j].mass};
     }
   }
-  Tally up_to = own;  // this thread's bins included
+  Tally up_to = own;  // tally up to and including this thread's bins
 #pragma unroll
   for (int offset = 1; offset < 32; offset *= 2) {
     const uint32_t count = __shfl_up_sync(kWarp, up_to.count, offset);
@@ -351,7 +357,7 @@ inline __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, 
     total += shared.warp_values[i];
   }
   if (first && goal.by_mass()) {
-    // At least the most likely token is kept.
+    // The mass to reach is at least 1, so that at least the most likely token is kept.
     const double mass = static_cast<double>(total) * fmaxf(goal.share, 0.0F);
     wanted.mass = max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(mass)));
   }
@@ -372,8 +378,8 @@ inline __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, 
   __syncthreads();
 }
 
-// Collects the distances from `begin` to below `end`, for all blocks to read. False when a block
-// has too many.
+// Collects the distances from `begin` to below `end`, for all blocks to read. Returns false where
+// some block has too many.
 inline __device__ bool gather(Shared& shared, const Row& row, uint32_t begin, uint32_t end) {
   const cg::cluster_group cluster = cg::this_cluster();
   const auto rank = cluster.block_rank();
@@ -397,7 +403,8 @@ inline __device__ bool gather(Shared& shared, const Row& row, uint32_t begin, ui
   return most <= share;
 }
 
-// The histogram of the candidates, by this block alone: equally many threads for each block's.
+// Adds all blocks' candidates to a histogram that is this block's alone. Equally many threads
+// handle each block's candidates.
 template <typename Bins>
 __device__ void add_candidates(Shared& shared, const Bins& bins, const Weighing& weighing) {
   const cg::cluster_group cluster = cg::this_cluster();
@@ -410,7 +417,7 @@ __device__ void add_candidates(Shared& shared, const Bins& bins, const Weighing&
   }
   __syncthreads();
   if (!weighing.weighs) return;
-    // The bins that find_bin() reads in this thread.
+    // Converts the bins that this thread reads in find_bin().
 #pragma unroll
   for (int i = 0; i < kBinsPerThread; ++i) {
     const uint32_t bin = threadIdx.x * kBinsPerThread + static_cast<uint32_t>(i);
@@ -419,16 +426,17 @@ __device__ void add_candidates(Shared& shared, const Bins& bins, const Weighing&
   }
 }
 
-// The searches of a row, one after the other: each among the tokens that the one before kept.
+// Runs the searches of a row one after the other. Each search looks at the tokens that the previous
+// one kept.
 struct Search {
   Shared& shared;
   const Row& row;
-  float unit;                // of weights
-  bool few;                  // are all tokens up to the first search's bound worth gathering?
-  uint32_t end = kInfinite;  // tokens of smaller distances are kept
-  uint32_t gathered_from = kInfinite;  // those from here on are the candidates
+  float unit;                          // unit of weights
+  bool few;                            // all tokens up to the first search's bound are gathered
+  uint32_t end = kInfinite;            // tokens of smaller distances are kept
+  uint32_t gathered_from = kInfinite;  // tokens from this distance on are the candidates
 
-  // Keeps the tokens up to the goal.
+  // Keeps the tokens up to the goal, and drops the others.
   __device__ __forceinline__ void keep(const Goal& goal) {
     const FirstBins first_bins{end};
     FineBins bins{0, end, 0};
@@ -439,7 +447,7 @@ struct Search {
         const uint32_t from = few ? 0 : bins.begin;
         gathered_from = gather(shared, row, from, bins.end) ? from : kInfinite;
       }
-      // A search by mass counts tokens, too, once few are left, as that costs little then.
+      // A search by mass also counts tokens once few are left, because that costs little then.
       const Weighing weighing{!goal.by_mass() || !first || gathered_from == 0, goal.by_mass(),
                               unit};
       if (first) {
@@ -457,7 +465,7 @@ struct Search {
   }
 
  private:
-  // The histogram over `bins`, which begin at the distance `begin`.
+  // Adds the tokens to the histogram over `bins`, which begin at distance `begin`.
   template <typename Bins>
   __device__ __forceinline__ void add(const Bins& bins, uint32_t begin, const Weighing& weighing) {
     if (gathered_from <= begin) {
