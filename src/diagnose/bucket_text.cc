@@ -15,10 +15,11 @@ namespace encore::diagnose {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-// No kernel asks for so much.
+// No kernel asks for this much scratch memory.
 constexpr int64_t kScratchBytes = int64_t{1} << 34;
 
-// Every value at an address of its own but for the arena, which is laid out as planned.
+// Gives every value an address of its own, except values in the arena, which is laid out as
+// planned.
 class ReservedAddresses : public runtime::Addresses {
  public:
   ReservedAddresses(const passes::Program& program, Device& device)
@@ -70,7 +71,8 @@ class ReservedAddresses : public runtime::Addresses {
 
   const passes::Program& program_;
   runtime::StepLayout inputs_;
-  std::vector<int64_t> offsets_;  // by ValueId::index, of weights and states
+  // Offsets of weights, states, and persistent and host-visible buffers, by ValueId::index.
+  std::vector<int64_t> offsets_;
   int64_t arena_ = 0;
   int64_t step_inputs_ = 0;
   int64_t scratch_ = 0;
@@ -130,7 +132,7 @@ std::string recording_text(const passes::Program& program, Device& device, const
 std::string recording_dot(const passes::Program& program, Device& device, const StepKey& step) {
   const ReservedAddresses addresses(program, device);
   const auto table = whole_table(program, device, step, addresses);
-  (void)record(table, device);  // what cannot be recorded has no picture
+  (void)record(table, device);  // fails where the step cannot be recorded
   std::string text = "digraph recording {\n  node [shape=box, fontname=\"monospace\"];\n";
   for (const runtime::Launch& launch : table) {
     text += fmt::format("  n{} [label=\"{} {}\\n{}\"];\n", launch.id, launch.node,

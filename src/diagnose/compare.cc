@@ -16,7 +16,7 @@ using runtime::Mode;
 
 constexpr uint64_t kSeed = 20;
 
-// Describes memory to compare: its elements, in rows of `columns`.
+// Describes a piece of memory to compare: its elements lie in rows of `columns`.
 struct Compared {
   const std::string& name;
   DType dtype;
@@ -46,8 +46,8 @@ bool lies_in(const passes::Program& program, ir::ValueId value, ir::ValueKind ki
   return program.graph.value(root).kind == kind;
 }
 
-// The values that a step leaves for its reader and for the next step: the graph's outputs, and the
-// inputs that a node writes over.
+// Returns the values that a step leaves for its reader and for the next step: the graph's outputs,
+// and the inputs that a node overwrites.
 std::vector<ir::ValueId> results(const passes::Program& program) {
   std::vector<ir::ValueId> values = program.graph.outputs();
   for (const ir::Node& node : program.graph.nodes()) {
@@ -58,8 +58,8 @@ std::vector<ir::ValueId> results(const passes::Program& program) {
   return values;
 }
 
-// The values that one launch writes, without KV and without memory between the launches of its
-// node.
+// Returns the values that one launch writes, without KV and without memory that only launches of
+// its node share.
 std::vector<ir::ValueId> results(const runtime::LoadedProgram& loaded,
                                  const runtime::Launch& launch, const StepKey& step) {
   const passes::Program& program = loaded.program;
@@ -74,16 +74,16 @@ std::vector<ir::ValueId> results(const runtime::LoadedProgram& loaded,
   return values;
 }
 
-// Runs one step several times, each time from the same start: KV as it was found, and nothing in
-// intermediate memory that an earlier run left.
+// Runs one step several times, each time from the same start: KV is as it was found, and
+// intermediate memory holds nothing of an earlier run.
 class Rehearsal {
  public:
-  // Everything that a run leaves.
+  // Holds everything that a run of the step leaves.
   struct Outcome {
     std::vector<std::vector<std::byte>> values;
-    runtime::SavedRows kv;                 // the pages that the step writes to
-    uint32_t published = 0;                // steps
-    std::vector<std::byte> logprobs = {};  // the step's rows of logprob_ring
+    runtime::SavedRows kv;                 // content of the pages that the step writes to
+    uint32_t published = 0;                // steps published
+    std::vector<std::byte> logprobs = {};  // log probabilities of the step's rows
   };
 
   Rehearsal(loader::LoadedModel& model, const TrialStep& step, uint64_t seed)
@@ -110,7 +110,8 @@ class Rehearsal {
     return outcome;
   }
 
-  // Only the rows of the request are compared: nothing is promised about padding.
+  // Returns the first difference between two outcomes. It compares real rows only, as padding rows
+  // may hold anything.
   [[nodiscard]] std::optional<Difference> compare(const std::vector<ir::ValueId>& values,
                                                   const Outcome& eager,
                                                   const Outcome& other) const {
@@ -142,7 +143,7 @@ class Rehearsal {
   }
 
  private:
-  // Makes those of a step that has not run numbers that no step writes.
+  // Fills the log probabilities of a step that has not run with bits that no step writes.
   void poison_logprobs(runtime::StepNumber step) const {
     const TensorView ring = model_.executor().loaded().persistent.find("logprob_ring");
     if (ring.data == nullptr) return;
@@ -150,7 +151,8 @@ class Rehearsal {
     std::memset(ring.as<std::byte>() + step % ring.shape[0] * bytes, 0xff,
                 static_cast<size_t>(bytes));
   }
-  // Reads the rows of the step's sequences, whether the step has been published or not.
+  // Returns the log probabilities of the step's sequences, whether the step has been published or
+  // not.
   [[nodiscard]] std::vector<std::byte> read_logprobs(runtime::StepNumber step) const {
     runtime::Executor& executor = model_.executor();
     const auto ring = executor.loaded().program.graph.find_value("logprob_ring");
@@ -162,7 +164,7 @@ class Rehearsal {
     return {first,
             first + static_cast<std::ptrdiff_t>(step_.sequences.size() * sizeof(LogprobRow))};
   }
-  // By group.
+  // Returns the pages that the step writes to, by group of layers.
   [[nodiscard]] std::vector<std::vector<int32_t>> written_pages() const {
     std::vector<int32_t> whole;
     std::vector<int32_t> window;
@@ -176,7 +178,8 @@ class Rehearsal {
     }
     return {std::move(whole), std::move(window)};
   }
-  // Saved rows lie state after state, page after page.
+  // Compares the saved KV rows of two runs. Saved rows lie state after state, and within a state
+  // page after page.
   [[nodiscard]] std::optional<Difference> compare_kv(const std::byte* eager,
                                                      const std::byte* other) const {
     const ir::Graph& graph = model_.executor().loaded().program.graph;
@@ -204,7 +207,7 @@ class Rehearsal {
   runtime::SavedRows kv_;
 };
 
-// Runs steps one way while it lives.
+// Makes the executor run steps in one way while this object lives.
 class WalkedAs {
  public:
   WalkedAs(runtime::Executor& executor, runtime::Graphs graphs)
@@ -269,7 +272,7 @@ Verification verify_recordings(loader::LoadedModel& model) {
   log::Progress progress("comparing recordings with the eager run",
                          static_cast<double>(shapes.size()), "steps");
   for (const StepKey& shape : shapes) {
-    // The largest step that is padded to this shape.
+    // The key is that of the largest step that is padded to this shape.
     StepKey key = shape;
     if (!key.is_uniform()) key.sequences = std::clamp<int64_t>(key.tokens - 1, 1, key.sequences);
     progress.update(verification.steps + verification.skipped);

@@ -30,8 +30,8 @@ loader::LoadOptions small_options(runtime::Graphs graphs = runtime::Graphs::kAut
   return options;
 }
 
-// SiLU-multiply that bakes a host value into its launch: how often it was enqueued. A recording
-// keeps the value of the day it was made.
+// The number of times that a SiLU-multiply kernel was enqueued. The kernel bakes this number into
+// each launch, and a recording keeps the number from when it was made.
 int g_enqueued = 0;
 BoundLaunch bind_baking(Device&, const KernelArgs& args) {
   return [args](Stream& stream, const StepLengths&) {
@@ -53,7 +53,8 @@ TEST(Compare, EveryRecordingGivesWhatTheEagerWalkGives) {
   EXPECT_TRUE(verification.mismatches.empty());
 }
 
-// vLLM 48494 and 49652: recordings of other numbers of drafts gave other tokens.
+// Users of vLLM reported (48494 and 49652) that recordings for other numbers of drafts gave other
+// tokens.
 TEST(Compare, EveryRecordingOfStepsWithDraftsGivesWhatTheEagerWalkGives) {
   const auto device = create_cpu_device({.num_threads = 1});
   loader::LoadOptions options = small_options();
@@ -72,7 +73,8 @@ TEST(Compare, EveryRecordingOfStepsWithDraftsGivesWhatTheEagerWalkGives) {
   EXPECT_TRUE(verification.mismatches.empty());
 }
 
-// `serve --graphs-debug on` of a model whose layers keep pages of their window alone.
+// The test does what `serve --graphs-debug on` does, for a model whose layers with a window have
+// pages of their own.
 TEST(Compare, EveryRecordingOfLayersWithPagesOfTheirOwnGivesWhatTheEagerWalkGives) {
   const auto device = create_cpu_device({.num_threads = 1});
   model::ModelSource source = engine::testing::tiny_model(Tiny::kLlama);
@@ -88,7 +90,7 @@ TEST(Compare, EveryRecordingOfLayersWithPagesOfTheirOwnGivesWhatTheEagerWalkGive
   EXPECT_EQ(verification.skipped, 0);
   EXPECT_TRUE(verification.mismatches.empty());
 
-  // Pages that new tokens see are there, once each, and no others.
+  // Each page that new tokens see is there once, and no other page is.
   const auto step = trial_step(model, StepKey::mixed(32, 3));
   ASSERT_TRUE(step.has_value());
   std::set<int32_t> taken;
@@ -155,8 +157,8 @@ TEST(Compare, BisectNamesTheFirstLaunchThatDependsOnTheDayItWasRecorded) {
   }
 }
 
-// Makes every kernel of an op forget what it does while it is recorded: it records work that does
-// nothing, or no work at all. One at a time.
+// Makes every kernel of an op record work that does nothing, or no work at all, in place of its
+// own. Only one object may exist at a time.
 class Forgetful {
  public:
   enum class Records : uint8_t { kIdleWork, kNothing };
@@ -197,20 +199,20 @@ loader::LoadOptions options_without_fusion() {
   return options;
 }
 
-// Each value in memory of its own: what an earlier run left there stays.
+// Gives each value memory of its own, so that the content of an earlier run stays there.
 loader::LoadOptions options_without_reuse() {
   loader::LoadOptions options = small_options();
   options.compile.reuse_memory = false;
   return options;
 }
 
-// The ops whose kernels a decode step launches.
+// Names the ops whose kernels a decode step launches.
 struct Launched {
   std::set<std::string> ops;
   std::set<std::string> in_pieces;
-  // Names, for each op, the launch where bisect() finds it if the op's launches do nothing: the
-  // first of them, or the next launch of its node where the first only leaves something for that
-  // one.
+  // Names, for each op, the launch at which bisect() finds the difference if the op's launches do
+  // nothing. It is the op's first launch, or the next launch of the same node where the first one
+  // only prepares data for it.
   std::map<std::string, std::string> seen_at;
 };
 Launched launched_ops(const loader::LoadOptions& options) {
@@ -239,7 +241,8 @@ Launched launched_ops(const loader::LoadOptions& options) {
   return launched;
 }
 
-// Whatever an earlier run left must not stand in for it: values, KV, the tokens of a step.
+// A value, the KV, or the tokens of a step that an earlier run left must not replace those that the
+// left-out launch would write.
 TEST(Compare, NoLaunchCanBeLeftOutOfARecordingUnnoticed) {
   for (const loader::LoadOptions& options :
        {small_options(), options_without_fusion(), options_without_reuse()}) {

@@ -1,4 +1,4 @@
-// Loading a model so that what it does can be looked at.
+// Loads a model with options that help to debug it.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,14 @@ namespace encore::diagnose {
 
 using loader::DebugOptions;
 
-// Errors: those of LoadedModel; kCompile when a recording differs from the eager step; kUsage when
-// the directory cannot be written or an entry of `trace` names nothing.
+// Loads a model and does what the debug options ask. Errors: those of LoadedModel; kCompile when a
+// recording differs from the eager step; kUsage when the directory cannot be written or an entry of
+// `trace` matches nothing.
 std::unique_ptr<loader::LoadedModel> load_model(Device& device, const model::ModelSource& source,
                                                 loader::LoadOptions options,
                                                 const DebugOptions& debug);
-// A function that loads a model so, in the form of Settings::load_for_debugging.
+// Returns a function that loads a model by load_model(), in the form of
+// Settings::load_for_debugging.
 inline auto loading(const DebugOptions& debug) {
   return [debug](Device& device, const model::ModelSource& source,
                  const loader::LoadOptions& options) {

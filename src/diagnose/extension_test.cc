@@ -1,4 +1,5 @@
-// An op, a pass that writes it and a kernel that runs it, all from outside the library, in a model.
+// Extends a model from outside the library: with an op, a pass that writes the op, and a kernel
+// that runs it.
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ namespace {
 
 using runtime::Graphs;
 
-// y = silu(gate) * up, in one launch.
+// The op computes y = silu(gate) * up in one launch.
 const ir::OpSet& ops_with_swiglu() {
   static const ir::OpSet ops = [] {
     ir::OpSet ops = ops::standard();
@@ -35,7 +36,7 @@ void fuse_swiglu(passes::Program& program, const ir::OpSet& ops) {
       %y = swiglu(%gate, %up))"});
 }
 
-int g_launched = 0;  // launches, as the host made them: none while a recording is replayed
+int g_launched = 0;  // launches by the host; a replay adds none
 
 BoundLaunch bind_swiglu(Device&, const KernelArgs& args) {
   return [args](Stream& stream, const StepLengths&) {
@@ -79,7 +80,7 @@ class Extension : public ::testing::Test {
 
   std::vector<float> logits(loader::LoadedModel& model, const StepKey& key, Graphs graphs) {
     model.executor().set_graphs(graphs);
-    poison_steps(model.executor(), Poison::kNaN);  // what is not computed anew is not a number
+    poison_steps(model.executor(), Poison::kNaN);  // values that are not computed anew are NaN
     fill_kv(model, 7);
     const TrialStep step = *trial_step(model, key);
     choice_ = begin(model, step, 7);
@@ -93,14 +94,15 @@ class Extension : public ::testing::Test {
 
   std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
   runtime::Choice choice_;
-  int enqueued_ = 0;  // by the last step
+  int enqueued_ = 0;  // launches enqueued by the last step
 };
 
 constexpr StepKey kDecode{3, 3, 1};
 constexpr StepKey kMixed{11, 2};
 
 TEST_F(Extension, RunsInEveryMode) {
-  // Random weights would depend on how a program numbers its values.
+  // The weights come from a file, as random weights would depend on how a program numbers its
+  // values.
   const model::ModelSource source = model::find_model(ENCORE_SOURCE_DIR "/models/stories");
   loader::LoadedModel plain(*device_, source, extension_options());
   loader::LoadedModel model(*device_, source, extended());

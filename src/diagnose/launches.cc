@@ -9,7 +9,8 @@ namespace {
 
 using Values = std::vector<std::optional<ir::ValueId>>;
 
-// Finds the node's values that are operands of one of its launches, by their addresses and shapes.
+// Returns the node's values that are operands of one of its launches. It finds them by their
+// addresses and shapes.
 Values values_of(const Views& launched, const ir::Operands<ir::ValueId>& node, const Views& whole) {
   const std::vector<TensorView>& operands = launched.values();
   const std::vector<ir::ValueId>& values = node.values();
@@ -20,7 +21,7 @@ Values values_of(const Views& launched, const ir::Operands<ir::ValueId>& node, c
       return view.data == operands[i].data && view.shape == operands[i].shape;
     };
     found.emplace_back();
-    if (i < views.size() && is_operand(views[i])) {  // as in a node of one launch
+    if (i < views.size() && is_operand(views[i])) {  // the common case: a node of one launch
       found.back() = values[i];
       continue;
     }

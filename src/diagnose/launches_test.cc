@@ -31,7 +31,7 @@ TEST(Launches, AreTextWithoutAddresses) {
   EXPECT_EQ(text, bucket_text(program, *device, StepKey::mixed(4, 2)));
 }
 
-// Every value lies behind where others have it.
+// Places every value 64 bytes behind its address in other addresses.
 class MovedAddresses final : public runtime::Addresses {
  public:
   explicit MovedAddresses(const runtime::Addresses& others) : others_(others) {}

@@ -1,4 +1,5 @@
-// Whatever limits and ladders are asked for: the model starts and serves, or says what is wrong.
+// Tests that a model either starts and serves or reports what is wrong, whatever limits and ladders
+// are asked for.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -79,7 +80,7 @@ class Choices {
   T one_of(std::initializer_list<T> values) {
     return values.begin()[between(0, std::ssize(values) - 1)];
   }
-  // Absent, a list, or a schedule.
+  // Returns a random ladder: an absent one, a list of sizes, or a schedule.
   Ladder ladder(int64_t max, std::initializer_list<const char*> schedules) {
     if (chance(30)) return {};
     if (chance(30)) return planning::named_or_list(one_of(schedules), max);
@@ -118,7 +119,8 @@ loader::LoadOptions random_options(Choices& choices) {
   return options;
 }
 
-// Serves more requests than fit in a step. True when all that were taken came to an end.
+// Serves more requests than fit in a step. Returns whether all requests that were taken came to an
+// end.
 bool serves(loader::LoadedModel& model, Choices& choices) {
   engine::EngineOptions engine_options;
   if (choices.chance(50)) engine_options.overlap = choices.chance(50);

@@ -1,5 +1,5 @@
-// Every mode prepares alike at start-up, before KV takes what memory is left: --graphs none leaves
-// out the recordings and nothing else.
+// Tests that every mode prepares the same things at start-up, before KV takes the remaining memory.
+// --graphs none leaves out the recordings and nothing else.
 #include <algorithm>
 #include <set>
 
@@ -14,8 +14,8 @@ namespace {
 
 using runtime::Graphs;
 
-// Counts what a device does, with a kernel that takes memory when it first runs at a size, as one
-// does whose code is loaded then. One at a time.
+// Counts what a device does. It adds a kernel that allocates memory when it first runs at a size,
+// as a kernel does whose code is loaded then. Only one object may exist at a time.
 class Counts {
  public:
   explicit Counts(Device& device)
@@ -33,9 +33,9 @@ class Counts {
     device.kernels().add_first(counting);
   }
 
-  // The sizes at which the kernel was bound.
+  // Returns the sizes at which the kernel was bound.
   [[nodiscard]] static const std::multiset<int64_t>& bound() { return bound_; }
-  // The number of allocations since memory was mapped for KV.
+  // Returns the number of allocations since memory was mapped for KV.
   [[nodiscard]] int num_allocated() const { return num_allocated_; }
 
  private:
@@ -110,7 +110,7 @@ TEST(Prepare, StepsAboveTheLaddersAreBoundBeforeKvTakesItsMemory) {
   EXPECT_EQ(counts.num_allocated(), 0);
 }
 
-// Above the ladders, steps come in more sizes than there is memory for tables.
+// Steps above the ladders come in more sizes than there is memory for tables.
 TEST(Prepare, TablesOfStepsAboveTheLaddersMakeRoomForEachOther) {
   const auto device = create_cpu_device({.num_threads = 1});
   loader::LoadOptions options = options_of(Graphs::kAuto);

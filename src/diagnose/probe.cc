@@ -16,12 +16,12 @@ namespace {
 using runtime::LoadedProgram;
 using runtime::Mode;
 
-// A 32-bit pattern that reads as NaN, or as a large number, in every float dtype.
+// Returns a 32-bit pattern that reads as NaN, or as a large number, in every float dtype.
 uint32_t pattern(Poison poison) {
   return poison == Poison::kNaN ? 0xffffffffU : 0x71497149U;
 }
 
-// The bits of an f32 that is NaN, or large and still finite in f16.
+// Returns the bits of an f32 that is NaN, or that is large and still finite in f16.
 uint32_t embedding_pattern(Poison poison) {
   return std::bit_cast<uint32_t>(poison == Poison::kNaN ? std::numeric_limits<float>::quiet_NaN()
                                                         : 3e4F);
@@ -33,7 +33,7 @@ void poison(runtime::Executor& executor, Poison poison) {
   if (poison == Poison::kNone) return;
   const LoadedProgram& loaded = executor.loaded();
   for (const Memory* memory : {&loaded.arena, &loaded.scratch_memory}) {
-    const int64_t bytes = memory->bytes() / 4 * 4;  // of scratch, all that is used as words
+    const int64_t bytes = memory->bytes() / 4 * 4;  // whole words only
     if (bytes > 0) loaded.stream.fill(memory->data(), pattern(poison), bytes);
   }
 }
@@ -41,7 +41,7 @@ void poison(runtime::Executor& executor, Poison poison) {
 void poison_steps(runtime::Executor& executor, Poison poison) {
   executor.hooks().before = [poison](runtime::Executor& executor) {
     diagnose::poison(executor, poison);
-    // The input `fill` holds the value of padding tokens' embeddings; the host leaves it at 0.
+    // The input `fill` holds the value of padding tokens' embeddings. The host leaves it at 0.
     const LoadedProgram& loaded = executor.loaded();
     const auto fill = loaded.program.graph.find_value("fill");
     if (poison == Poison::kNone || !fill) return;

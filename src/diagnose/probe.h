@@ -9,27 +9,33 @@
 
 namespace encore::diagnose {
 
-// The content that padding rows, and all intermediate memory before each step, are filled with: it
-// shows whether they leak into results.
+// The content to fill padding rows, and all intermediate memory before each step, with. It shows
+// whether they affect results.
 enum class Poison : uint8_t { kNone, kNaN, kLarge };
 
-// Fills all intermediate memory, so that nothing is left there from an earlier step.
+// Fills all intermediate memory with the poison, so that nothing is left there from an earlier
+// step.
 void poison(runtime::Executor& executor, Poison poison);
-// Calls poison() before each step from now on, and gives padding tokens such embeddings.
+// Calls poison() before each step from now on, and fills the embeddings of padding tokens with the
+// poison.
 void poison_steps(runtime::Executor& executor, Poison poison);
 
-// Does everything that the step begun last replays lie where it was recorded?
-// Errors: kCompile naming the operand that has moved.
+// Checks that all memory which the replays of the last begun step use still lies where it was
+// recorded.
+// Errors: kCompile; the message names the operand that has moved.
 void check_addresses(runtime::Executor& executor);
 
-// Elements of a value that the step begun last made, dense. Waits.
+// Returns the elements of a value of the last begun step, without gaps between rows. Waits for the
+// step.
 std::vector<std::byte> read_value(runtime::Executor& executor, ir::ValueId value);
 
-// Copies the first `bytes` of a graph output of the step begun last to the host. Waits.
+// Copies the first `bytes` bytes of a graph output of the last begun step to the host. Waits for
+// the step.
 void read_output(runtime::Executor& executor, int index, void* host, int64_t bytes);
 
-// The first `count` launches of the step that begin() readied, run as `mode` runs; what `mode`
-// replays and was not recorded by itself is recorded for this call. Waits.
+// Runs the first `count` launches of the step that Executor::begin() prepared, in the way that
+// `mode` runs them. Where `mode` replays launches that have no recording of their own, they are
+// recorded for this call. Waits for the end.
 void run_prefix(runtime::Executor& executor, const StepLengths& lengths, runtime::Mode mode,
                 size_t count);
 

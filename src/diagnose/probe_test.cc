@@ -13,7 +13,7 @@ namespace {
 
 class ProbeTest : public ::testing::Test {
  protected:
-  // Each value in memory of its own, so that it can be read when the step is done.
+  // Gives each value memory of its own, so that the test can read it when the step is done.
   static loader::LoadOptions options() {
     loader::LoadOptions options;
     options.limits = {.max_num_tokens = 16, .max_batch_size = 4, .max_q = 1, .max_seq_len = 64};

@@ -1,7 +1,8 @@
-// The three ways at the shapes that are served: heads of 128, 4 and 7 query heads a KV head, and
-// one batch of very uneven lengths, its prompts in chunks and then a token a step. On a GPU with
-// the widths of Llama 3.1 8B and Qwen2.5 7B and its kernels tuned; on the CPU, where that would
-// take hours, with narrow layers and short prompts.
+// Compares the three ways to run a step at the shapes that are served: heads of size 128, and 4 and
+// 7 query heads for each KV head. One batch has very uneven lengths; it runs its prompts in chunks
+// and then one token a step. On a GPU, the model has the widths of Llama 3.1 8B and Qwen2.5 7B, and
+// its kernels are tuned. On the CPU, where that would take hours, layers are narrow and prompts
+// short.
 #include "backend/tuning.h"
 #include "diagnose/testing/three_ways.h"
 
@@ -43,13 +44,13 @@ class RealShapesTest : public engine::testing::DeviceTest {
                     .max_q = 1,
                     .max_seq_len = is_large() ? 20480 : 256};
     trial.kv_tokens = is_large() ? 27 * 1024 : 512;
-    trial.sequences = {1, 2, 6, 8};  // four sequences are padded
+    trial.sequences = {1, 2, 6, 8};  // steps of four sequences are padded
     trial.tokens =
         is_large() ? std::vector<int64_t>{64, 512, 1024, 2048} : std::vector<int64_t>{8, 20, 32};
     return trial;
   }
 
-  // The bits of all steps, of which the last ones are uniform and have all sequences.
+  // Returns the bits of all steps. The last steps are uniform and have all sequences.
   [[nodiscard]] Bits trace(const Trial& trial) const {
     const std::vector<int64_t> lengths = is_large() ? std::vector<int64_t>{1, 700, 5000, 20000}
                                                     : std::vector<int64_t>{1, 7, 50, 200};

@@ -11,7 +11,7 @@
 namespace encore::diagnose {
 namespace {
 
-// A line a recording, by size.
+// Returns a line for each recording, in the order of sizes.
 std::string print_recordings(const runtime::LoadedProgram& loaded) {
   const runtime::Recordings& recordings = loaded.recordings;
   std::string text;

@@ -1,4 +1,4 @@
-// At every size of every named schedule the ways to run a step agree bit for bit.
+// Tests that the ways to run a step agree bit for bit at every size of every named schedule.
 #include "planning/schedules.h"
 
 #include <set>
@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMaxBatchSize = 512;
 constexpr int64_t kMaxNumTokens = 4096;
 
-// The sizes of all schedules together, up to `max`, but of those that count something else.
+// Returns the sizes up to `max` of all schedules together, except schedules that count `others`.
 runtime::Ladder all_sizes(int64_t max, planning::Counts others) {
   std::set<int64_t> sizes;
   for (const planning::Schedule& schedule : planning::schedules()) {
@@ -26,7 +26,7 @@ runtime::Ladder all_sizes(int64_t max, planning::Counts others) {
   return runtime::Ladder(std::vector<int64_t>(sizes.begin(), sizes.end()));
 }
 
-// All sizes, or of a quick run every 16th, the largest among them.
+// Returns all sizes in a thorough run, and every 16th in a quick run, the largest among them.
 std::vector<int64_t> tried(const std::vector<int64_t>& sizes) {
   const size_t step = is_thorough() ? 1 : 16;
   std::vector<int64_t> tried;
@@ -35,7 +35,7 @@ std::vector<int64_t> tried(const std::vector<int64_t>& sizes) {
   return tried;
 }
 
-// Small: there are some hundred sizes, up to thousands of tokens.
+// Returns a small model, as there are some hundred sizes with up to thousands of tokens.
 model::ModelSource narrow_model() {
   model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
   source.config.layers.resize(1);
@@ -93,7 +93,7 @@ TEST_P(SchedulesTest, PiecewiseIsEagerAtEverySizeOfMixedSteps) {
   const std::vector<int64_t> sizes = all_sizes(kMaxNumTokens, planning::Counts::kSequences).sizes();
   EXPECT_GT(sizes.size(), 100U);
   for (const int64_t size : tried(sizes)) {
-    if (size == 1) continue;  // a uniform step
+    if (size == 1) continue;  // a step of one token is uniform
     expect_equal(StepKey::mixed(size, std::min<int64_t>((size + 1) / 2, 16)),
                  runtime::Graphs::kPiecewise, runtime::Mode::kPiecewise);
   }

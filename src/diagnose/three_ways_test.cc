@@ -1,5 +1,5 @@
-// One program run three ways gives the same bits, whatever the padding holds and whoever runs
-// beside.
+// Tests that a program gives the same bits in each of the three ways to run it, whatever the
+// padding holds and whichever sequences run beside.
 #include "diagnose/testing/three_ways.h"
 
 #include <algorithm>
@@ -26,7 +26,8 @@ using testing::same;
 using testing::ThreeWays;
 using testing::Trial;
 
-// `batch` sequences of different lengths, 64 tokens each.
+// Runs `batch` sequences of different lengths for 64 tokens each, and returns the bits of their
+// logits.
 Bits uniform_trace(Device& device, const Trial& trial, int batch) {
   std::mt19937 random(batch);
   ThreeWays run(device, trial);
@@ -38,7 +39,8 @@ Bits uniform_trace(Device& device, const Trial& trial, int batch) {
   return trace;
 }
 
-// Sequences come and go, so that most steps have prompts, chunks of prompts and single tokens.
+// Returns the bits of the logits of a run in which sequences come and go, so that most steps have
+// prompts, chunks of prompts and single tokens.
 Bits mixed_trace(Device& device, const Trial& trial) {
   std::mt19937 random(99);
   ThreeWays run(device, trial);
@@ -90,7 +92,8 @@ TEST_P(ThreeWaysTest, MixedStepsAgreeBitForBit) {
   }
 }
 
-// A tiny model whose projections are in FP8, with activations in FP8 from 33 tokens on.
+// Returns a tiny model whose projections are in FP8. Its activations are in FP8 in steps of 33
+// tokens or more.
 model::ModelConfig in_fp8(Tiny kind, model::ScaleLayout scales) {
   model::ModelConfig config = engine::testing::tiny_model(kind).config;
   config.quantization = model::quantized_at_load();
@@ -98,7 +101,7 @@ model::ModelConfig in_fp8(Tiny kind, model::ScaleLayout scales) {
   return config;
 }
 
-// vllm-project/vllm issues 13425 and 16337: weights in FP8 that only a recording got wrong.
+// In vllm-project/vllm issues 13425 and 16337, only recordings got weights in FP8 wrong.
 TEST_P(ThreeWaysTest, WeightsAndActivationsInFp8AgreeBitForBit) {
   for (const auto& [kind, scales] : {std::pair{Tiny::kLlama, model::ScaleLayout::kRow},
                                      std::pair{Tiny::kQwen3, model::ScaleLayout::kBlock},
@@ -129,7 +132,7 @@ TEST_P(ThreeWaysTest, SequencesWithAdaptersAgreeBitForBit) {
   }
 }
 
-// A step of random sequences: some take one token, some a chunk, and each has a past of its own.
+// Makes a step of random sequences. Some take one token and some a chunk, and each has a past.
 TrialStep random_step(std::mt19937& random, const loader::LoadedModel& model) {
   const auto below = [&](int64_t end) { return static_cast<int64_t>(random() % end); };
   const runtime::Limits& limits = model.limits();
@@ -155,7 +158,7 @@ TrialStep random_step(std::mt19937& random, const loader::LoadedModel& model) {
 
 void expect_any_composition_is_one_replay(Device& device, Tiny kind, std::optional<DType> kv_dtype,
                                           int num_steps) {
-  // Mixed steps of up to 8 sequences have recordings of their own.
+  // Mixed steps of up to 8 sequences have full recordings.
   ThreeWays run(
       device,
       {.kind = kind,
@@ -195,7 +198,7 @@ TEST_P(ThreeWaysTest, AnyCompositionOfAStepIsOneReplayAndAgreesBitForBit) {
   expect_any_composition_is_one_replay(*device_, Tiny::kQwen3Moe, DType::kFP8, num_steps);
 }
 
-// With more layers than two, some are launched alike but for their addresses.
+// With more than two layers, some layers have the same launches except for their addresses.
 TEST_P(ThreeWaysTest, LayersThatTakeTurnsInOneExecutableAgreeBitForBit) {
   const auto trial = [](Graphs graphs) { return Trial{.num_layers = 5, .graphs = graphs}; };
   EXPECT_TRUE(same(mixed_trace(*device_, trial(Graphs::kNone)),
@@ -216,7 +219,8 @@ TEST_P(ThreeWaysTest, LayersThatTakeTurnsInOneExecutableAgreeBitForBit) {
             device_->kind() == DeviceKind::kCuda ? predicted.executables : predicted.recordings);
 }
 
-// Windows, two rotations and none, caps, norms before and behind.
+// Returns a model whose layers differ: some have windows, two have different rotations, and one has
+// none. It has soft caps, and norms in front of and behind each part.
 model::ModelConfig layers_of_kinds() {
   model::ModelConfig config = engine::testing::tiny_model(Tiny::kQwen3).config;
   config.architecture = "Gemma3ForCausalLM";
@@ -253,7 +257,8 @@ TEST_P(ThreeWaysTest, DecodesInFullRecordingsAcrossTheLengthAtWhichDynamicRopeSw
   dynamic.ropes.at(0).scaling = model::RopeScaling::kDynamic;
   dynamic.ropes.at(0).factor = 4;
   dynamic.ropes.at(0).original_max_position_embeddings = 48;
-  // The sequences of a trace begin below 41 tokens and end above 64.
+  // The sequences of a trace begin below 41 tokens and end above 64, so they cross the length at
+  // which dynamic RoPE changes.
   const Bits eager = uniform_trace(*device_, {.config = dynamic, .graphs = Graphs::kNone}, 3);
   EXPECT_FALSE(same(eager, uniform_trace(*device_, {.config = plain, .graphs = Graphs::kNone}, 3)));
   const Trial full{.config = dynamic, .graphs = Graphs::kFull, .poison = Poison::kNaN};
@@ -280,8 +285,8 @@ TEST_P(ThreeWaysTest, StepsAgreeBitForBitWithKvInFp8) {
   EXPECT_TRUE(same(mixed, mixed_trace(*device_, trial(Graphs::kAuto, Poison::kNaN))));
 }
 
-// Returns the tokens that five sequences generate; their beginnings repeat, so that drafts are right
-// now and then.
+// Returns the tokens that five sequences generate. Their beginnings repeat, so that drafts are
+// right now and then.
 std::vector<std::vector<int32_t>> texts_with_drafts(
     Device& device, Graphs graphs, Poison poison,
     const std::optional<model::ModelConfig>& draft = std::nullopt,
@@ -311,7 +316,7 @@ std::vector<std::vector<int32_t>> texts_with_drafts(
     texts[static_cast<size_t>(generated.sequence - ids[0])].push_back(generated.token);
   })) {
   }
-  // Where tokens are drawn, few of those that were looked up are right.
+  // Where tokens are drawn at random, few drafts from look-up are right.
   EXPECT_GT(run.engine().draft_counts().num_accepted(), rejects && !draft ? 0 : 20);
   const auto mode = graphs == Graphs::kNone   ? runtime::Mode::kEager
                     : graphs == Graphs::kFull ? runtime::Mode::kFull
@@ -330,7 +335,8 @@ TEST_P(ThreeWaysTest, StepsWithDraftsGiveTheSameTokens) {
   }
 }
 
-// The tokens that five sequences generate with a model in FP8, by `num_drafts` of a draft model in floats.
+// Returns the tokens that five sequences generate with a model in FP8, with `num_drafts` drafts of
+// a draft model in floats.
 std::vector<std::vector<int32_t>> texts_in_fp8(Device& device, int64_t num_drafts, Graphs graphs) {
   ThreeWays run(
       device,
@@ -356,14 +362,14 @@ std::vector<std::vector<int32_t>> texts_in_fp8(Device& device, int64_t num_draft
   return texts;
 }
 
-// Steps stay below 33 rows, from which on activations are in FP8 too.
+// Steps stay below 33 rows, so activations are not in FP8.
 TEST_P(ThreeWaysTest, DraftsChangeNoTokenOfAModelInFp8) {
   const auto expected = texts_in_fp8(*device_, 0, Graphs::kNone);
   for (const Graphs graphs : {Graphs::kNone, Graphs::kFull})
     EXPECT_EQ(expected, texts_in_fp8(*device_, 3, graphs));
 }
 
-// The draft model has the sizes and the weights of the model, so its guesses are right.
+// The draft model has the sizes and the weights of the model, so its drafts are right.
 TEST_P(ThreeWaysTest, StepsWithADraftModelGiveTheSameTokens) {
   const auto expected = texts_with_drafts(*device_, Graphs::kNone, Poison::kNone);
   const model::ModelConfig draft = engine::testing::tiny_model(Tiny::kLlama).config;
@@ -414,13 +420,13 @@ TEST_P(ThreeWaysTest, ASequenceIsTheSameAloneAndAmongFifteenOthers) {
   }
 }
 
-// A decode step of up to 64 sequences, one of which is always the same: at any place, alone or beside
-// others, which overwrite what they like of their own.
+// Runs decode steps of up to 64 sequences. One sequence is always the same, at a random place,
+// alone or beside others that write to their own pages only.
 class StepsOfOneBucket {
  public:
   explicit StepsOfOneBucket(ThreeWays& run) : model_(run.model()) { fill_kv(model_, 3); }
 
-  // The bits of the logits of that sequence.
+  // Returns the bits of the logits of the sequence that is always the same.
   std::vector<uint32_t> logits(std::mt19937& random, int64_t batch, Graphs graphs) {
     runtime::Executor& executor = model_.executor();
     executor.set_graphs(graphs);
@@ -448,7 +454,7 @@ class StepsOfOneBucket {
 
   static constexpr int64_t kBucket = 64;
   static constexpr int64_t kPast = 90;
-  static constexpr int64_t kPages = (kBucket + 1) * 3;  // of 32 tokens
+  static constexpr int64_t kPages = (kBucket + 1) * 3;  // pages of 32 tokens
 
  private:
   loader::LoadedModel& model_;

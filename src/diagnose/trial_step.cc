@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kLongestPast = 200;
 constexpr int64_t kNoEnd = std::numeric_limits<int32_t>::max();
 
-// A mixed step: single tokens in the first half of the sequences, prompts of about one length in
-// the others.
+// Returns the new tokens of sequence `b` in a mixed step. The first half of the sequences has
+// single tokens, and the others have prompts of about one length.
 int64_t mixed_count(const StepKey& key, int64_t b) {
   const int64_t prompts = (key.sequences + 1) / 2;
   const int64_t singles = key.sequences - prompts;
@@ -25,8 +25,9 @@ int64_t mixed_count(const StepKey& key, int64_t b) {
   return tokens * (i + 1) / prompts - tokens * i / prompts;
 }
 
-// Gives the sequence those pages of a window's group that its new tokens see, numbered downwards from
-// `last`, which becomes the next. False: the pages are at an end.
+// Gives the sequence the pages of a window's group that its new tokens see. The pages are numbered
+// downwards from `last`, which is lowered to the next free one. Returns false where too few pages
+// are left.
 bool take_window_pages(TrialStep::Sequence& sequence, const kv::WindowRule& rule, int64_t& last) {
   kv::WindowPages& held = sequence.window;
   held.pages.assign(sequence.pages.size(), kv::kNoPage);
@@ -77,7 +78,8 @@ std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const Step
     const int64_t count = key.q ? *key.q : mixed_count(key, b);
     if (count < 1 || count > room) return std::nullopt;
     TrialStep::Sequence sequence{std::min(room - count, (37 * b + 11) % kLongestPast), count};
-    // Every other page backwards, so that no two neighbours in a sequence are neighbours in memory.
+    // The pages of a sequence are numbered backwards and `sequences` apart, so that neighbours in a
+    // sequence are not neighbours in memory.
     for (int64_t i = 0; i * page_size < sequence.past + count; ++i)
       sequence.pages.push_back(static_cast<int32_t>((pages_each - 1 - i) * sequences + b));
     if (model.window_rule() &&
@@ -90,10 +92,11 @@ std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const Step
     params.top_p = b % 4 == 0 ? 0.9F : 1.0F;
     params.num_logprobs = b % 2 == 0 ? 3 : -1;
     params.seed = b;
-    // A minimal length makes adjust_logits change the logits. Penalties would do so too, but depend
-    // on the steps before.
+    // A minimal length makes adjust_logits change the logits. Penalties would change them, too, but
+    // depend on the steps before.
     sequence.sampling.min_length = b % 3 == 0 ? INT32_MAX : 0;
-    // None, then each slot, where there is room for adapters.
+    // Where there is room for adapters, sequences take by turns no adapter and the adapter of each
+    // slot.
     if (model.adapters() != nullptr)
       sequence.adapter = static_cast<int32_t>(b % (model.adapters()->num_slots() + 1)) - 1;
     step.sequences.push_back(std::move(sequence));
@@ -106,7 +109,8 @@ void fill_kv(loader::LoadedModel& model, uint64_t seed, float stddev) {
   const ir::Graph& graph = loaded.program.graph;
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
     const TensorView all = loaded.kv.view(id);
-    if (!is_float(all.dtype) && all.dtype != DType::kFP8) continue;  // tokens, not numbers
+    // The state holds tokens, not numbers.
+    if (!is_float(all.dtype) && all.dtype != DType::kFP8) continue;
     const bool is_of_window = graph.value(id).group == model::kWindowGroup;
     const int64_t num_mapped = is_of_window ? model.num_window_pages() : model.num_pages();
     const TensorView mapped(all.data, all.dtype,

@@ -1,6 +1,6 @@
-// Logs the values that steps compute: for each value that a filter names, a line with its range,
-// its mean, and how much of it is not finite. It helps to find where a NaN comes from, and waits
-// for every step.
+// Logs the values that steps compute. A line for each value that a filter names shows the value's
+// range, its mean, and how many elements are not finite. The log helps to find where a NaN comes
+// from. It waits for every step.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@
 
 namespace encore::diagnose {
 
-// Lifetime: copies what it needs of the program.
+// Logs the chosen values after each step. Lifetime: copies what it needs of the program.
 class ValueTrace {
  public:
-  // Values whose name, or whose op's, contains one of `filter`; those that lie in states are left
-  // out. Errors: kUsage for an entry that names nothing.
+  // Chooses the values whose name, or whose op's name, contains an entry of `filter`. Only values
+  // in intermediate memory count, not those in inputs or states. Errors: kUsage for an entry that
+  // matches nothing.
   ValueTrace(const passes::Program& program, const std::vector<std::string>& filter);
 
-  // Logs the step that was launched last, its real rows alone.
+  // Logs the values of the step launched last, without its padding rows.
   void operator()(runtime::Executor& executor) const;
 
  private:

@@ -21,7 +21,7 @@ std::unique_ptr<loader::LoadedModel> load(Device& device, std::vector<std::strin
                     {.trace = std::move(trace)});
 }
 
-// Returns the lines that one step logs, without what stands in front of its mode's name.
+// Returns the lines that one step logs, without the text in front of the mode's name.
 std::string traced(loader::LoadedModel& model, Graphs graphs) {
   model.executor().set_graphs(graphs);
   fill_kv(model, 3);
@@ -45,7 +45,8 @@ TEST(ValueTrace, LogsTheSameForAReplayAsForLaunches) {
   const std::string eager = traced(model, Graphs::kNone);
   EXPECT_NE(eager.find(" = fused_linear: "), std::string::npos) << eager;
   EXPECT_NE(eager.find(" = sample: "), std::string::npos) << eager;
-  EXPECT_NE(eager.find("0 of 3 not finite"), std::string::npos) << eager;  // of 4 padded rows
+  EXPECT_NE(eager.find("0 of 3 not finite"), std::string::npos)
+      << eager;  // the step has 4 padded rows
   EXPECT_EQ(eager.find(" = fused_attention: "), std::string::npos) << eager;
   EXPECT_EQ(traced(model, Graphs::kPiecewise), eager);
   EXPECT_EQ(traced(model, Graphs::kFull), eager);

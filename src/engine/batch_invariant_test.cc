@@ -1,5 +1,6 @@
-// The bits of a token depend on the tokens before it and its request alone: alone or in a crowd,
-// prompts whole or in chunks, from cached pages or computed again.
+// Tests that the bits of a token depend only on the tokens before it and on its request. They are
+// the same when the request runs alone or beside others, when its prompt runs whole or in chunks,
+// and when its pages come from the cache or are computed again.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -22,15 +23,16 @@ namespace {
 using testing::Tiny;
 
 constexpr int64_t kPageSize = 16;
-constexpr int kTop = 5;  // of the likeliest tokens, whose log probabilities are compared
+constexpr int kTop = 5;  // likeliest tokens whose log probabilities are compared
 
-// The answer of a sequence: its tokens, and the log probabilities of those and of the likeliest.
+// The answer of a sequence: its tokens, and the log probabilities of these tokens and of the
+// likeliest ones.
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
 };
 
-// Describes the first place where the bits of the answers differ; "" where they are equal.
+// Describes the first place where the bits of the answers differ. Returns "" where they are equal.
 std::string first_difference(const std::vector<Answer>& got, const std::vector<Answer>& want) {
   if (got.size() != want.size()) return fmt::format("{} answers for {}", got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
@@ -57,7 +59,8 @@ class BatchInvariantTest : public testing::DeviceTest {
     if (!IsSkipped()) device_->tuner().configure({Tune::kOn, std::nullopt});
   }
 
-  // On a GPU long enough for attention to have cut keys into parts, were it allowed to.
+  // On a GPU the prompt is so long that attention would cut its keys into parts, if it were allowed
+  // to.
   [[nodiscard]] int64_t longest_prompt() const {
     return device_->kind() == DeviceKind::kCuda ? 3000 : 120;
   }
@@ -79,8 +82,8 @@ class BatchInvariantTest : public testing::DeviceTest {
                                            testing::with_feature(options));
   }
 
-  // Prompts of 1 token to the longest, the second half beginning as the first does; samplers of
-  // every kind.
+  // Returns requests with prompts of 1 token up to the longest, and with samplers of every kind.
+  // The prompts of the second half begin as those of the first half do.
   [[nodiscard]] std::vector<Request> requests() const {
     std::mt19937 random(29);
     std::vector<Request> requests;
@@ -124,7 +127,7 @@ class BatchInvariantTest : public testing::DeviceTest {
       list.push_back(std::move(answer));
     return list;
   }
-  // Answers each request by itself, its prompt whole.
+  // Answers each request by itself, with its prompt in one step.
   std::vector<Answer> answer_alone(DType kv_dtype = DType::kBF16) {
     load(longest_prompt() + 1, 1, longest_prompt() + 64, kv_dtype);
     std::vector<Answer> answers;
@@ -166,7 +169,7 @@ TEST_P(BatchInvariantTest, ASequenceThatLosesItsPagesGoesOnWithTheSameBits) {
   std::reverse(alone.begin(), alone.end());
   std::vector<Request> longest_first = requests();
   std::reverse(longest_first.begin(), longest_first.end());
-  // Room for the first two, but not for all that they generate.
+  // The pool has room for the first two prompts, but not for all tokens that they generate.
   int64_t kv_tokens = 4 * kPageSize;
   for (int i = 0; i < 2; ++i) {
     const int64_t length = std::ssize(longest_first[i].prompt);
@@ -190,8 +193,8 @@ TEST_P(BatchInvariantTest, ExpertsAreNoException) {
   EXPECT_EQ(first_difference(answer(requests()), alone), "");
 }
 
-// The kernels that a step takes, a line a node. The two GEMMs, of few rows and of many, have the same
-// bits, which is a test of theirs.
+// Returns the kernels that a step runs, with a line for each node. The skinny GEMM stands for both
+// GEMMs, as they give the same bits, which another test checks.
 std::string kernels_of(const passes::Program& program, const KernelTable& kernels,
                        const StepKey& step) {
   const planning::NoMemory addresses(program);
@@ -222,7 +225,7 @@ TEST(BatchInvariant, AnOpRunsOnOneKernelWhateverTheStepOnDevicesThatNeedNotBeHer
     const passes::Program program =
         compile_model({config, std::nullopt}, options, /*num_pages=*/64);
     for (const auto& table : tables) {
-      if (!table) continue;  // built without it
+      if (!table) continue;  // the build does not have these kernels
       const std::string alone = kernels_of(program, *table, StepKey::uniform(1));
       for (const StepKey& step :
            {StepKey::uniform(4), StepKey::uniform(33), StepKey::uniform(1024),

@@ -1,4 +1,4 @@
-// Bursts: launches of which each is as many steps as it takes.
+// Implements bursts. A burst is one launch that runs as many steps as its sequences take.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace encore::engine {
 namespace {
 
-// The longest time that the tokens of a burst lie unread, short enough for somebody who reads
+// The longest time that the tokens of a burst lie unread. It is short enough for a user who reads
 // along.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(25);
 
@@ -18,14 +18,16 @@ int64_t Engine::grant_burst(sched::Plan& plan) {
   constexpr int64_t kAtOnce = 256;
   constexpr int64_t kOvershoot = runtime::Recordings::kStepsPerIteration - 1;
   if (options_.burst_steps <= 1 || scheduler_.num_waiting() > 0 || !plan.uniform_q(1)) return 0;
-  // Each step has a token of each sequence at least, and so many at most. Where the step in front of the burst
-  // may turn out longer than it counts, so may where the burst begins.
+  // Each step gives every sequence at least one token and at most `each`. Where steps in flight
+  // have drafts that may turn out right, the burst may begin that many positions later.
   const int64_t drafts = plan.num_drafts();
   const int64_t each = 1 + drafts;
   const int64_t before_burst = drafts * std::ssize(loop_.in_flight());
-  int64_t wanted = 0;  // steps that some sequence may still take
+  int64_t wanted = 0;  // most steps that a sequence may still take
   int64_t granted = std::numeric_limits<int32_t>::max();
-  bool is_free = true;  // the device knows all stop tokens, and the host no token that follows
+  // Is true where the device knows all stop tokens, and the host knows no token that follows and
+  // asks no grammar.
+  bool is_free = true;
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
     const RequestState& request = state_of(sequence);
     is_free &= std::ssize(request.stop_tokens) <= kMaxStopTokens && row.end() >= sequence.given &&
@@ -33,7 +35,7 @@ int64_t Engine::grant_burst(sched::Plan& plan) {
     const int64_t last = sequence.max_length - 1;
     wanted = std::max(wanted, last - row.first);
     const SentPages before = pages_of(sequence);
-    // Drafts have pages behind the last token, too.
+    // Drafts need pages behind the last token, too.
     const int64_t farthest = scheduler_.farthest_grant(row.end()).value_or(last + drafts);
     scheduler_.grow(sequence,
                     std::min({row.end() + each * (kAtOnce + kOvershoot), farthest, last + drafts}));
@@ -75,7 +77,7 @@ bool Engine::collect_burst(InFlightStep& burst) {
   return true;
 }
 
-// Steps between two looks are taken to be equally long.
+// Takes all steps between two looks to be equally long.
 void Engine::measure_burst(InFlightStep& burst, int64_t num_steps,
                            HostTimes::Clock::time_point now) {
   if (!draft_choice_ || num_steps == 0) return;
@@ -96,7 +98,8 @@ runtime::StepNumber Engine::burst_end(const InFlightStep& burst) const {
   return burst.first + static_cast<runtime::StepNumber>(steps);
 }
 
-// No more than some sequence may still take: what ends before nobody would see.
+// Returns how many steps of a burst to wait for: at most as many as some sequence may still take.
+// If the host waited for more, it would not see that the burst ends before.
 int64_t Engine::steps_per_look(const InFlightStep& burst) const {
   if (burst.is_interrupted) return 1;
   int64_t most = 0;

@@ -9,15 +9,17 @@
 namespace encore::engine {
 namespace {
 
-constexpr int64_t kTrialSteps = 4;         // by which a step's time is known
-constexpr int64_t kSmoothing = 8;          // steps that a run's mean time goes by
-constexpr int64_t kBetweenTrials = 256;    // steps at least
-constexpr int64_t kBurstTrial = 8;         // by as many where they come in bursts
-constexpr int64_t kLongestBurst = 64;      // steps, so that a change of the text is noticed
-constexpr double kTrialCost = 0.004;       // of the time, at most
-constexpr double kKeep = 0.99;             // of what rows said, by each step with drafts
-constexpr double kLeastGain = 1.01;        // for which another number of drafts is chosen
-constexpr double kFirstProbability = 0.7;  // of a draft to be right, before any was seen
+constexpr int64_t kTrialSteps = 4;       // steps of a trial; then its time is known
+constexpr int64_t kSmoothing = 8;        // steps that a run's mean time averages over
+constexpr int64_t kBetweenTrials = 256;  // fewest steps from one trial to the next
+constexpr int64_t kBurstTrial = 8;       // steps of a trial where steps come in bursts
+// The most steps of a burst. It is small enough to notice a change of the text.
+constexpr int64_t kLongestBurst = 64;
+constexpr double kTrialCost = 0.004;  // largest part of the time that trials may cost
+constexpr double kKeep = 0.99;  // part of the rows' weight that remains after each step with drafts
+constexpr double kLeastGain = 1.01;  // least gain for which another number of drafts is chosen
+// The assumed probability that a draft is right before any was seen.
+constexpr double kFirstProbability = 0.7;
 constexpr size_t kGroups = 64;
 
 }  // namespace
@@ -52,7 +54,8 @@ double DraftChoice::expected_tokens(int64_t num_drafts) const {
   double all_right = rows_ > 0 ? drafting_rows_ / rows_ : 1;
   double probability = kFirstProbability;
   for (size_t j = 0; j < static_cast<size_t>(num_drafts); ++j) {
-    // A row that is right as often as drafts in front of this one stands beside the rows that tried it.
+    // The estimate adds one row to the rows that tried this draft. That row is right as often as
+    // the draft in front.
     probability = (right_[j] + probability) / (tried_[j] + 1);
     all_right *= probability;
     tokens += all_right;
@@ -101,7 +104,8 @@ int64_t DraftChoice::choose(const sched::DraftableStep& step) const {
   if (goes_on && run_.num_steps < kTrialSteps) return counts_[run_.place];
   if (!goes_on) return counts_[best(group, has_without)];
   if (!group.is_known()) {
-    // One that is not known is compared with the run that it follows, if that is.
+    // A number whose cost is unknown is tried behind the present run, with whose cost it is
+    // compared. If the present run's cost is unknown, the run goes on.
     if (!group.costs[run_.place]) return counts_[run_.place];
     const auto unknown = std::ranges::find_if(group.costs, [](const auto& cost) { return !cost; });
     return counts_[static_cast<size_t>(unknown - group.costs.begin())];
@@ -124,7 +128,8 @@ int64_t DraftChoice::num_alike(int64_t sequences) const {
 int64_t DraftChoice::choose_mixed(const sched::DraftableStep& step) const {
   const auto plain = static_cast<double>(step.prompt_tokens + step.sequences);
   int64_t best = 0;
-  double most = 1;  // tokens of a row in the time of a step without drafts
+  // The most tokens per row that come in the time of a step without drafts.
+  double most = 1;
   for (const int64_t count : counts_) {
     const auto drafts = static_cast<double>((step.sequences - step.without) * count);
     const double slowdown = (plain + drafts) / plain;
@@ -157,7 +162,8 @@ void DraftChoice::add_step(int64_t sequences, int64_t num_drafts, double ms) {
   if (!goes_on) begin_run(group_of(sequences), place);
   ++run_.num_steps;
   ++groups_[run_.group].since_trial;
-  // The first step of a run is launched when the one before has ended, and takes longer by that.
+  // The first step of a run is not timed. It is launched only when the step in front has ended, and
+  // takes longer for that reason.
   if (run_.num_steps > 1) time_step(ms);
 }
 

@@ -13,13 +13,14 @@ namespace {
 
 constexpr int64_t kDraftCounts[] = {1, 2, 4};
 
-// Steps of a batch whose drafts are right with a probability, each if those in front of it are. A draft makes
-// a step longer by a share that grows with the batch, as on a GPU: little while steps read weights.
+// Simulates the steps of a batch. Each draft is right with probability `acceptance` if those in
+// front of it are. A draft makes a step longer by a share that grows with the batch, as on a GPU:
+// it costs little while reading the weights takes most of a step.
 struct SimulatedBatch {
   int64_t sequences = 1;
   double acceptance = 0.5;
-  double share_without = 0;  // of rows that take no drafts
-  double noise = 0.01;       // of a step's time
+  double share_without = 0;  // share of rows that take no drafts
+  double noise = 0.01;       // noise of a step's time
   std::mt19937_64 random{7};
 
   [[nodiscard]] double plain_ms() const { return 5 + 0.06 * static_cast<double>(sequences); }
@@ -37,7 +38,7 @@ struct SimulatedBatch {
     return {.sequences = sequences,
             .without = std::llround(share_without * static_cast<double>(sequences))};
   }
-  // Tokens of a row a millisecond, at best.
+  // Returns the expected tokens of a row per millisecond with `num_drafts` drafts.
   [[nodiscard]] double speed(int64_t num_drafts) const {
     return expected(num_drafts) / step_ms(num_drafts);
   }
@@ -50,7 +51,8 @@ struct SimulatedBatch {
   double number() { return std::uniform_real_distribution<double>(0, 1)(random); }
 };
 
-// Runs steps as they are chosen. Returns the tokens of a row a millisecond that are to be expected of them.
+// Runs steps with the chosen numbers of drafts. Returns the tokens of a row per millisecond that
+// these steps give on average.
 double run_steps(DraftChoice& choice, SimulatedBatch& batch, int64_t num_steps) {
   double tokens = 0;
   double ms = 0;
@@ -110,7 +112,7 @@ TEST(DraftChoice, TriesAllOtherNumbersInTurn) {
   EXPECT_EQ(chosen, (std::set<int64_t>{0, 1, 2, 4}));
 }
 
-// A batch that changes all the time, as where requests come and go.
+// The size of the batch changes all the time, as it does where requests come and go.
 TEST(DraftChoice, ComparesStepsOfBatchesThatAreNearlyAlike) {
   DraftChoice choice(kDraftCounts);
   SimulatedBatch batch{.acceptance = 0.6, .noise = 0.02};
@@ -126,7 +128,7 @@ TEST(DraftChoice, ComparesStepsOfBatchesThatAreNearlyAlike) {
   EXPECT_GE(got, 0.96 * best);
 }
 
-// Rows with a grammar or with penalties are as slow in a step with drafts, and get one token.
+// Rows with a grammar or with penalties take as long in a step with drafts, and get one token.
 TEST(DraftChoice, CountsTheRowsThatTakeNoDrafts) {
   for (const double share : {0.0, 0.5, 0.95}) {
     DraftChoice choice(kDraftCounts, 100);
@@ -136,7 +138,8 @@ TEST(DraftChoice, CountsTheRowsThatTakeNoDrafts) {
   }
 }
 
-// A sequence that takes no drafts has a token a step in any case, so it is slower by as much as a step is longer.
+// A sequence that takes no drafts gets one token in each step, so it slows down by as much as its
+// steps get longer.
 TEST(DraftChoice, KeepsStepsShortForSequencesThatTakeNone) {
   for (const double most_slowdown : {1.1, 1.25}) {
     SCOPED_TRACE(most_slowdown);
@@ -149,15 +152,16 @@ TEST(DraftChoice, KeepsStepsShortForSequencesThatTakeNone) {
       (void)run_steps(choice, batch, 1);
     }
     EXPECT_LE(ms, 1000 * most_slowdown * batch.plain_ms());
-    // Sequences alone that take drafts have as many as pay.
+    // Where all sequences of a batch take drafts, the limit does not count, and the fastest number
+    // of drafts is chosen.
     batch.share_without = 0;
     (void)run_steps(choice, batch, 1000);
     EXPECT_GT(batch.step_ms(choice.choose(batch.step())), most_slowdown * batch.plain_ms());
   }
 }
 
-// A burst is no longer than its number of drafts is to stay: a trial's few steps, and never so many that a change of
-// the text goes unseen.
+// A burst is no longer than its number of drafts is to stay: the few steps of a trial, and never so
+// many steps that a change of the text goes unnoticed.
 TEST(DraftChoice, SaysHowManyStepsMayFollowAlike) {
   DraftChoice choice(kDraftCounts);
   EXPECT_EQ(choice.num_alike(4), 8) << "nothing is known yet";
@@ -188,7 +192,7 @@ TEST(DraftChoice, KeepsMixedStepsShortForSequencesThatTakeNone) {
   EXPECT_EQ(choice.choose_mixed({.sequences = 57, .without = 1, .prompt_tokens = 400}), 2);
 }
 
-// Drafts make a step with prompts longer by their share of its tokens.
+// Drafts make a step with prompts longer in proportion to their share of its tokens.
 TEST(DraftChoice, BesidePromptsGoesByTheTokensOfAStep) {
   DraftChoice choice(kDraftCounts);
   EXPECT_EQ(choice.choose_mixed({.sequences = 8, .prompt_tokens = 512}), 4)

@@ -1,5 +1,5 @@
-// Tests how the nodes of a whole step's recording, decode or mixed, and of a burst's, follow each other on
-// a GPU.
+// Tests how the nodes of recordings follow each other on a GPU, for whole decode steps, mixed steps
+// and bursts.
 #include <gtest/gtest.h>
 
 #include "backend/expand.h"
@@ -78,7 +78,8 @@ TEST_P(RecordedEdges, OfMixedStepsAreProgrammaticToo) {
   }
 }
 
-// No launch of a mixed step follows lengths that only the host knows, however many sequences it has.
+// No launch of a mixed step reads lengths that only the host knows, however many sequences the step
+// has.
 TEST(RecordedSteps, MayBeMixedStepsOfThousandsOfSequencesOnDevicesThatNeedNotBeHere) {
   const std::optional<KernelTable> tables[] = {cpu_kernels(), cuda_kernels()};
   for (const std::string_view name : model::preset_names()) {
@@ -88,7 +89,7 @@ TEST(RecordedSteps, MayBeMixedStepsOfThousandsOfSequencesOnDevicesThatNeedNotBeH
         loader::compile_model({*model::preset(name), std::nullopt}, options, /*num_pages=*/64);
     const planning::NoMemory addresses(program);
     for (const auto& table : tables) {
-      if (!table) continue;  // built without it
+      if (!table) continue;  // the build does not have these kernels
       for (const ir::Node& node : program.graph.nodes()) {
         if (node.op->is_view) continue;
         const KernelArgs args =
@@ -100,8 +101,8 @@ TEST(RecordedSteps, MayBeMixedStepsOfThousandsOfSequencesOnDevicesThatNeedNotBeH
   }
 }
 
-// Returns the nodes of recordings of a step of each size, of so many layers of a model with experts in their
-// published shape.
+// Returns the number of nodes in the recording of a step of each size. The model has `num_layers`
+// layers of experts in a published shape.
 std::vector<int64_t> nodes_with_experts(Device& device, int64_t num_layers,
                                         const std::vector<int64_t>& sizes) {
   model::ModelSource source = model::find_model("synthetic:qwen3-30b-a3b");
@@ -122,9 +123,10 @@ std::vector<int64_t> nodes_with_experts(Device& device, int64_t num_layers,
   return nodes;
 }
 
-// Norm and merged projections of q, k and v; attention with what stands in front of it; its projection;
-// norm, router and choice; gate and up; down. At 8 rows the first norm is a launch of its own, and so is the sum of a
-// row's experts: in the last block of down to end it took 3 us more.
+// The kernels are: the norm and the merged projections of q, k and v; attention with the ops in
+// front of it; its projection; the norm, router and choice of experts; gate and up; down. At 8 rows
+// the first norm is a launch of its own. So is the sum of a row's experts, as the last block of
+// down to end would take 3 us more for it.
 TEST_P(RecordedEdges, ALayerOfExpertsHasSixKernelsForFewRows) {
   const std::vector<int64_t> sizes = {1, 2, 4, 8};
   const std::vector<int64_t> two = nodes_with_experts(*device_, 2, sizes);

@@ -13,19 +13,20 @@
 namespace encore::engine {
 namespace {
 
-// Stop tokens that may not come yet, and have no place in the step's inputs.
+// Returns the stop tokens that may not come yet and have no place in the step's inputs.
 std::span<const int32_t> hidden_stops(const RequestState& request) {
   if (request.min_length <= request.prompt_length) return {};
   return unsent_stops(request.stop_tokens);
 }
 
-// Does the device keep something of a sequence to adjust its logits by?
+// Returns whether the device keeps state of a sequence to adjust its logits by.
 bool needs_state(const RequestState& request) {
   return request.sampling.has_penalties() || !request.token_bias.empty() ||
          !hidden_stops(request).empty();
 }
 
-// Moves the grammar on by a token of a sequence. Why that ends it; nothing: it goes on.
+// Moves the grammar on by a token of a sequence. Returns the reason why the sequence ends, or
+// nothing if it goes on.
 std::optional<Finish> take_token(const sched::Sequence& sequence, int64_t position,
                                  RequestState& request, GrammarTime& time) {
   const int32_t token = sequence.tokens[static_cast<size_t>(position)];
@@ -46,7 +47,8 @@ std::optional<Finish> take_token(const sched::Sequence& sequence, int64_t positi
   return is_stop ? Finish::kStop : Finish::kLength;
 }
 
-// A load that ends meanwhile is seen at once.
+// The engine waits this long for adapters that are being loaded. A load that ends meanwhile ends
+// the wait at once.
 constexpr auto kAdapterWait = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -107,7 +109,7 @@ Engine::~Engine() {
   try {
     while (!loop_.in_flight().empty() && loop_.last().is_burst)
       loop_.collect();
-  } catch (const Error&) {  // a device that failed has told whoever called step()
+  } catch (const Error&) {  // the caller of step() already has this failure
   }
 }
 
@@ -166,7 +168,8 @@ void Engine::remove(SequenceId id) {
 }
 
 void Engine::abort(SequenceId id) {
-  // A burst that the sequence takes part in would go on without use.
+  // A burst in which the aborted sequence takes part is interrupted, as its further steps would be
+  // of no use.
   if (const auto* const sequence = scheduler_.find(id); sequence && !sequence->pages.empty())
     interrupt_burst();
   remove(id);
@@ -324,7 +327,7 @@ std::vector<size_t> Engine::rows_by_grammar_time(const sched::Plan& plan, bool h
   return rows;
 }
 
-// Grammars know by now which tokens may come.
+// By now the grammars know which tokens may come, as all tokens before the step are collected.
 void Engine::finish(InFlightStep& step) {
   runtime::Executor& executor = model_.executor();
   const auto start = HostTimes::Clock::now();
@@ -359,7 +362,7 @@ std::vector<sched::Sequence*> Engine::fill_masks(const InFlightStep& step) {
 
 void Engine::sample_again(sched::Sequence& sequence) {
   loop_.sample_again(sequence);
-  // The device has counted a token that does not count.
+  // The device's state has counted the token that is to be chosen again.
   state_of(sequence).device.token_state.reset();
 }
 
@@ -375,7 +378,7 @@ void Engine::pack(const sched::Plan& plan) {
   runtime::Executor& executor = model_.executor();
   const auto num_rows = static_cast<int64_t>(plan.rows.size());
   const auto q = plan.uniform_q(model_.limits().max_q);
-  // Where nobody guesses beside prompts, the step has a recording without drafts.
+  // Where no sequence of a mixed step guesses, the step has a recording without drafts.
   const bool has_drafts = !q && plan.num_drafts() > 0;
   executor.begin({plan.num_tokens(), num_rows, q,
                   has_drafts ? static_cast<int>(model_.limits().num_drafts) : 0});
@@ -409,7 +412,7 @@ void Engine::pack(const sched::Plan& plan) {
   });
 }
 
-// The row is empty where a step ends in the midst of a prompt, as its sample is not used.
+// Returns an empty row where a step ends in the midst of a prompt, as its sample is not used.
 SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row,
                                  const sched::Sequence& sequence) {
   if (row.end() < sequence.known()) return {};
@@ -474,7 +477,7 @@ bool Engine::collect(InFlightStep& oldest) {
   const auto start = HostTimes::Clock::now();
   const double took_ms = loop_.published(oldest);
   if (draft_choice_ && oldest.plan.uniform_q(1)) {
-    // A host that comes late makes steps longer for those who wait for tokens, too.
+    // The measured time includes delays of the host, as those who wait for tokens notice them, too.
     draft_choice_->add_step(std::ssize(oldest.plan.rows), oldest.plan.num_drafts(), took_ms);
   } else if (draft_choice_) {
     draft_choice_->add_mixed_step();
@@ -558,7 +561,8 @@ void Engine::count_drafts(const InFlightStep& step, const sched::ScheduledTokens
   }
 }
 
-// Launches, behind a step, the log probabilities of those tokens of its prompts that requests ask for.
+// Launches, behind a step, the log probabilities of those prompt tokens of the step for which
+// requests ask.
 void Engine::launch_scores(InFlightStep& step) {
   std::vector<runtime::PromptScorer::Row> rows;
   int64_t first_row = 0;
@@ -579,8 +583,8 @@ void Engine::launch_scores(InFlightStep& step) {
   if (!rows.empty()) step.scores = model_.prompt_scorer().launch(rows);
 }
 
-// Scores come in the order of positions: a sequence that lost its pages is planned again only once
-// the steps in flight are collected.
+// Scores come in the order of positions, since a sequence that lost its pages is planned again only
+// after the steps in flight are collected.
 void Engine::collect_scores(InFlightStep& step) {
   if (step.scored.empty()) return;
   step.scores.done->synchronize();

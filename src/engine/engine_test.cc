@@ -76,7 +76,7 @@ TEST_F(EngineTest, SeveralEnginesTakeTurnsOnOneModel) {
   const auto second_alone = generate(second);
   Engine a(model_, {.overlap = false});
   Engine b(model_, {.overlap = false});
-  // Each deals from all pages, so that the two must happen to deal different ones.
+  // Each engine takes pages from the whole pool, so the two must happen to take different ones.
   a.shuffle_pages(1);
   b.shuffle_pages(2);
   (void)a.add(first);
@@ -90,7 +90,8 @@ TEST_F(EngineTest, SeveralEnginesTakeTurnsOnOneModel) {
   };
   bool is_going_on = true;
   for (int turn = 0; is_going_on; ++turn) {
-    // One or two steps at a time, so that a launch follows one of the other engine, or its own.
+    // Engine `a` runs one or two steps at a time, so that a launch follows one of the other engine
+    // or one of the same engine.
     is_going_on = false;
     for (int i = 0; i <= turn % 2; ++i)
       is_going_on |= a.step([&](const Generated& generated) { of_a.push_back(generated.token); });
@@ -154,7 +155,7 @@ TEST_F(EngineTest, HandsEverySamplingParameterToTheSampler) {
   };
   const auto greedy = run({.temperature = 0});
   EXPECT_NE(run({.temperature = 3}), greedy);
-  // Each of these keeps only the most likely token.
+  // Each of these parameters keeps only the most likely token.
   EXPECT_EQ(run({.temperature = 3, .top_k = 1}), greedy);
   EXPECT_EQ(run({.temperature = 3, .top_p = 1e-6F}), greedy);
   EXPECT_EQ(run({.temperature = 3, .min_p = 0.9999999F}), greedy);
@@ -224,7 +225,7 @@ TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {
     padding += count.padding;
   }
   EXPECT_EQ(steps, 5);
-  EXPECT_EQ(tokens, 3 + 4);  // the last that is generated is never computed
+  EXPECT_EQ(tokens, 3 + 4);  // the last generated token is never computed
   EXPECT_EQ(padding, 1);     // the prompt runs as 4 tokens
 }
 
@@ -244,7 +245,7 @@ TEST_F(EngineTest, TellsWhereItsTimeGoes) {
 }
 
 TEST_F(EngineTest, AStepIsLateThatFindsTheOneBeforeItDone) {
-  // This device has run a step when its launch returns.
+  // On this device a step has run when its launch returns.
   Engine ahead(model_, {.overlap = true});
   (void)ahead.add({.prompt = {1, 2, 3}, .max_tokens = 5});
   while (ahead.step([](const Generated&) {})) {
@@ -253,7 +254,7 @@ TEST_F(EngineTest, AStepIsLateThatFindsTheOneBeforeItDone) {
   EXPECT_EQ(ahead.host_times().gap.count(), 0);
 }
 
-// Logits of the last prompt token of the bundled model, in f32.
+// Returns the logits of the last prompt token of the bundled model, in f32.
 std::vector<float> bundled_logits(const std::vector<std::string>& disabled_passes) {
   const auto device = create_cpu_device({.num_threads = 2});
   LoadOptions options = small_options();
@@ -295,7 +296,7 @@ TEST_F(EngineTest, RecordsAsManyNodesAsItsTablesPredict) {
   EXPECT_GT(total.milliseconds(), 0);
 }
 
-// As kernels of experts do, which launch several times.
+// Kernels of experts launch several times, as the kernel of this test does.
 TEST_F(EngineTest, PredictsAsManyNodesOfALaunchAsItsKernelSays) {
   const runtime::Coverage& coverage = model_.executor().coverage();
   const auto nodes_of_full_steps = [&](const KernelTable& kernels) {

@@ -1,4 +1,5 @@
-// The memory that experts need in a step of many rows, on devices that need not be here.
+// Tests how much memory experts need in a step of many rows, on devices that this machine need not
+// have.
 #include <gtest/gtest.h>
 
 #include "engine/testing/tiny_model.h"
@@ -9,7 +10,7 @@ namespace encore::engine {
 namespace {
 
 constexpr int64_t kManyRows = 16384;
-constexpr int64_t kRowsOfAPart = 8192;  // no device takes more at once
+constexpr int64_t kRowsOfAPart = 8192;  // most rows that a device takes at once
 
 passes::Program program_of(const std::string& model, int64_t max_num_tokens) {
   LoadOptions options;
@@ -18,7 +19,8 @@ passes::Program program_of(const std::string& model, int64_t max_num_tokens) {
   return compile_model(model::find_model(model), options, /*num_pages=*/64);
 }
 
-// Returns the bytes that the largest expert_mlp takes in a step of so many tokens. Layers share them.
+// Returns the bytes of scratch that the largest expert_mlp takes in a step of `tokens` tokens. All
+// layers share this memory.
 int64_t scratch_of_experts(const passes::Program& program, const KernelTable& kernels,
                            int64_t tokens) {
   const planning::NoMemory addresses(program);
@@ -36,7 +38,7 @@ TEST(ExpertMemory, IsThatOfAPartOfTheRowsHoweverManyThereAre) {
   for (const std::string name : {"synthetic:qwen3-30b-a3b", "synthetic:qwen3-30b-a3b:fp8"}) {
     const passes::Program program = program_of(name, kManyRows);
     for (const auto& table : tables) {
-      if (!table) continue;  // built without it
+      if (!table) continue;  // the build does not have these kernels
       const int64_t of_a_part = scratch_of_experts(program, *table, kRowsOfAPart);
       EXPECT_GT(of_a_part, 0);
       EXPECT_EQ(scratch_of_experts(program, *table, kManyRows), of_a_part) << name;
@@ -44,7 +46,8 @@ TEST(ExpertMemory, IsThatOfAPartOfTheRowsHoweverManyThereAre) {
   }
 }
 
-// Scratch holds what a row's experts make between their products, so the plan of values knows of none.
+// Scratch holds the results between the products of a row's experts, so the plan of values does not
+// contain them.
 TEST(ExpertMemory, TakesNoPlaceAmongTheValuesOfAStep) {
   const model::ModelConfig config = model::find_model("synthetic:qwen3-30b-a3b").config;
   const int64_t top_k = config.experts->num_experts_per_tok;

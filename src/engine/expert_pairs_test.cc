@@ -1,4 +1,5 @@
-// A model with experts and a second feature, which changes no bit of what requests get: drafts, bursts, adapters.
+// Tests a model with experts together with a second feature (drafts, bursts, adapters), which must
+// change no bit of what requests get.
 #include <map>
 #include <random>
 
@@ -12,9 +13,9 @@ namespace {
 class ExpertPairs : public testing::DeviceTest {
  protected:
   static constexpr int64_t kRequests = 16;
-  static constexpr int32_t kWords = 24;  // of a vocabulary so small that guesses are often right
+  static constexpr int32_t kWords = 24;  // the vocabulary is so small that drafts are often right
 
-  // The tokens that a request got, and their logprobs.
+  // The tokens that a request got, and their log probabilities.
   struct Answer {
     std::vector<int32_t> tokens;
     std::vector<float> logprobs;
@@ -27,7 +28,8 @@ class ExpertPairs : public testing::DeviceTest {
     source.config.vocab_size = kWords;
     return source;
   }
-  // Numbers are floats, and sums on a GPU do not depend on the step, so a sequence's bits depend on itself alone.
+  // All numbers are floats, and sums on a GPU do not depend on the step, so a sequence's bits
+  // depend on that sequence alone.
   [[nodiscard]] LoadOptions options() const {
     LoadOptions options;
     options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 96};
@@ -40,7 +42,7 @@ class ExpertPairs : public testing::DeviceTest {
     return std::make_unique<LoadedModel>(device_for_another(), experts(), options);
   }
 
-  // Requests take the model's adapters by turns, and none.
+  // Returns request `number`. Requests use no adapter and each of the model's adapters by turns.
   static Request request(int64_t number, int64_t num_adapters) {
     std::mt19937_64 random(static_cast<uint64_t>(number));
     Request request{.max_tokens = 12 + number};

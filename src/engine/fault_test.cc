@@ -1,5 +1,5 @@
-// Whatever goes wrong while a model is loaded and recorded is one clear error or a lost recording;
-// the device is as before, and the next model loads and runs.
+// Tests that any failure while a model is loaded and recorded gives one clear error or costs one
+// recording. The device is then as before, and the next model loads and runs.
 #include "backend/fault.h"
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace {
 
 using runtime::RecordingErrors;
 
-// The injected fault, called when its turn comes.
+// A fault to inject. It is called at the device call that it is planted at.
 using Fault = std::function<void(Device& device, Stream& bystander)>;
 
 void run_out_of_memory(Device&, Stream&) {
@@ -23,7 +23,8 @@ void run_out_of_memory(Device&, Stream&) {
 void fail_to_launch(Device&, Stream&) {
   fail(ErrorKind::kDevice, "injected: launch failure");
 }
-// Waiting is illegal while the calling thread records, and harmless otherwise.
+// Waits for another stream. That is illegal while the calling thread records, and harmless
+// otherwise.
 void wait_for_another_stream(Device&, Stream& bystander) {
   bystander.synchronize();
 }
@@ -63,13 +64,13 @@ class FaultTest : public testing::DeviceTest {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
     bystander_ = device_->create_stream();
-    calls_ = num_calls();  // also sets up what a device sets up once
+    calls_ = num_calls();  // the first load also sets up what a device sets up once
     calls_ = num_calls();
     tokens_ = load_and_generate(RecordingErrors::kStop);
     used_ = device_->used_bytes();
     recordings_ = num_recordings(*load(RecordingErrors::kStop));
   }
-  // Ranks do not start again on a device where one has failed.
+  // Creates a new device, as ranks do not start again on a device where one has failed.
   void renew_device() {
     bystander_.reset();
     DeviceTest::SetUp();
@@ -80,7 +81,7 @@ class FaultTest : public testing::DeviceTest {
   }
 
   std::unique_ptr<LoadedModel> load(RecordingErrors policy) {
-    // The model has every op and is otherwise as small as can be, since it is loaded hundreds of
+    // The model has every op. It is otherwise as small as possible, since it is loaded hundreds of
     // times.
     model::ModelSource source = testing::tiny_model(testing::Tiny::kLlama);
     source.config.layers.resize(1);
@@ -94,14 +95,15 @@ class FaultTest : public testing::DeviceTest {
     int calls = 0;
     const fault::Injection injection([&](std::string_view) { ++calls; });
     const auto model = load(RecordingErrors::kStop);
-    return calls;  // its end makes calls as well
+    return calls;  // the model's destructor makes calls as well
   }
 
-  // Loads with the fault at one call after the other. Counts how often loading went on, and
-  // compares what such a model generates.
+  // Loads the model with the fault at one call after the other. Returns how often loading went on,
+  // and compares what the loaded model generates.
   int loads_that_went_on(const Fault& fault, RecordingErrors policy) {
     int went_on = 0;
-    // A GPU takes a second for a few hundred loads; a prime keeps all kinds of calls in.
+    // A GPU takes a second for a few hundred loads. A prime stride still reaches all kinds of
+    // calls.
     const int stride = device_->kind() == DeviceKind::kCuda ? 7 : 1;
     for (int at = 1; at <= calls_; at += stride) {
       std::unique_ptr<LoadedModel> model;

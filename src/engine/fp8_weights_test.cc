@@ -1,4 +1,4 @@
-// Checkpoints in FP8, by every spelling, against the same numbers in float32.
+// Tests checkpoints in FP8, in every spelling, against the same numbers in float32.
 #include <cmath>
 #include <map>
 #include <random>
@@ -19,12 +19,13 @@ constexpr int64_t kFp8Vocabulary = 96;
 constexpr int64_t kFp8Hidden = 256;
 constexpr int64_t kFp8Inner = 320;
 constexpr int64_t kFp8Experts = 4;
-constexpr int64_t kFp8ExpertInner = 192;  // ends inside a block
+constexpr int64_t kFp8ExpertInner = 192;  // not a multiple of a block
 
-// Llama, or Qwen3-MoE, which has experts in both layers.
+// The families of models: Llama, and Qwen3-MoE, which has experts in both layers.
 enum class Family : uint8_t { kLlama, kQwen3Moe };
 
-// A projection: codes, and the scale of each, which are equal along what shares one.
+// A projection: the code of each element, and the scale of each element. Elements that share a
+// scale have equal ones.
 struct Projection {
   std::string name;
   Shape shape;
@@ -100,14 +101,14 @@ std::vector<TypedTensor> other_tensors(Family family) {
   return tensors;
 }
 
-// A checkpoint's spelling of its format.
+// A spelling in which checkpoints declare their format.
 struct Spelling {
   const char* name;
   Layout layout;
-  const char* config;  // quantization_config; null: hf_quant_config.json
+  const char* config;  // quantization_config; null: the file hf_quant_config.json is used
   const char* scale = "weight_scale";
   DType scale_dtype = DType::kF32;
-  int rank = 2;  // of a scale's shape
+  int rank = 2;  // rank of a scale's shape
 };
 
 const char* const kModelOpt = R"({"producer": {"name": "modelopt"},
@@ -174,7 +175,8 @@ void write_config(const TempDir& dir, const std::string& quantization, Family fa
                   quantization.empty() ? "" : ", \"quantization_config\": ", quantization));
 }
 
-// Writes a checkpoint in FP8 by a spelling; projections whose name has `float_part` stay floats.
+// Writes a checkpoint in FP8 in a spelling. Projections whose name contains `float_part` stay
+// floats.
 void write_fp8(const TempDir& dir, const Spelling& spelling, const std::string& float_part = "none",
                Family family = Family::kLlama) {
   std::vector<TypedTensor> tensors = other_tensors(family);
@@ -200,7 +202,7 @@ void write_floats(const TempDir& dir, Layout layout, Family family = Family::kLl
   (void)dir.write("model.safetensors", safetensors(tensors));
 }
 
-// A checkpoint loaded on the CPU.
+// A model loaded from a checkpoint on the CPU.
 class Loaded {
  public:
   explicit Loaded(const TempDir& dir, model::FormatOptions formats = {},
@@ -208,7 +210,8 @@ class Loaded {
       : model_(*device_, model::find_model(dir.path().string()),
                options(formats, batch_invariant)) {}
 
-  // The logits of the last token of a prompt; 48 tokens are more than activations in FP8 need.
+  // Returns the logits of the last token of a prompt. 48 tokens are enough for activations to be in
+  // FP8.
   std::vector<float> logits(int32_t num_tokens = 48) {
     Engine engine(model_, {.overlap = false});
     Request request{.max_tokens = 1};
@@ -236,7 +239,7 @@ class Loaded {
   LoadedModel model_;
 };
 
-// Root mean square of the difference, relative to that of `expected`.
+// Returns the root mean square of the difference, relative to that of `expected`.
 double error_of(const std::vector<float>& found, const std::vector<float>& expected) {
   double error = 0;
   double size = 0;
@@ -249,7 +252,7 @@ double error_of(const std::vector<float>& found, const std::vector<float>& expec
 
 constexpr model::FormatOptions k16Bit{.activations = model::Activations::k16Bit};
 
-// The logits of a model with the same weights in float32.
+// Returns the logits of a model with the same weights in float32.
 const std::vector<float>& expected_logits(Layout layout, Family family = Family::kLlama) {
   static std::map<std::pair<Layout, Family>, std::vector<float>> known;
   std::vector<float>& logits = known[{layout, family}];
@@ -265,18 +268,19 @@ class Fp8Spelling : public ::testing::TestWithParam<Spelling> {};
 
 TEST_P(Fp8Spelling, GivesTheNumbersThatItStandsFor) {
   const TempDir stored;
-  write_fp8(stored, GetParam(), "layers.0.self_attn.k_proj");  // which stays a float
+  write_fp8(stored, GetParam(), "layers.0.self_attn.k_proj");  // this projection stays in floats
   const std::vector<float>& expected = expected_logits(GetParam().layout);
   EXPECT_LT(error_of(Loaded(stored, k16Bit).logits(), expected), 1e-5);
-  // Rounding activations to three bits costs a few percent a product, and is not nothing.
+  // The rounding of activations to three bits of mantissa causes an error of a few percent a
+  // product, which is not zero.
   const model::FormatOptions fp8{.activations = model::Activations::kFp8};
   const double error = error_of(Loaded(stored, fp8).logits(), expected);
   EXPECT_LT(error, 0.15);
   EXPECT_GT(error, 1e-3);
 }
 
-// The router is stored as floats, as in checkpoints that name it in modules_to_not_convert or in a
-// key like it.
+// The router is stored as floats, as in checkpoints that list it in modules_to_not_convert or a
+// similar key.
 TEST_P(Fp8Spelling, GivesTheNumbersOfExperts) {
   const TempDir stored;
   write_fp8(stored, GetParam(), "none", Family::kQwen3Moe);
@@ -323,7 +327,8 @@ TEST(Fp8Weights, AreLoadedAgainAfterSleep) {
   EXPECT_EQ(loaded.logits(), before);
 }
 
-// Floats that are quantized as they are loaded are those that were quantized before.
+// Floats that are quantized while they are loaded give the same weights as floats that were
+// quantized before.
 TEST(Fp8Weights, QuantizedAtLoadAreThoseOfAFile) {
   const TempDir floats;
   const TempDir stored;
@@ -350,7 +355,8 @@ TEST(Fp8Weights, QuantizedAtLoadAreThoseOfAFile) {
   EXPECT_EQ(Loaded(floats, {.quantize = true}).logits(), Loaded(stored).logits());
 }
 
-// 16 rows are too few for activations in FP8, unless their form must not depend on how many there are.
+// 16 rows are too few for activations in FP8, unless activations must have the same dtype at every
+// number of rows.
 TEST(Fp8Weights, HaveActivationsInFp8AtEverySizeWhereTheBatchMustNotShow) {
   const TempDir dir;
   write_fp8(dir, kSpellings[0]);
@@ -358,7 +364,8 @@ TEST(Fp8Weights, HaveActivationsInFp8AtEverySizeWhereTheBatchMustNotShow) {
   EXPECT_NE(Loaded(dir, {}, true).logits(16), Loaded(dir).logits(16));
 }
 
-// Static scales round otherwise than those of each token: they are one number for a whole tensor.
+// Static scales round differently from the scales of each token, as a static scale is one number
+// for a whole tensor.
 TEST(Fp8Weights, RoundActivationsByTheScalesInTheCheckpointWhereAsked) {
   const TempDir dir;
   write_fp8(dir, kSpellings[2]);

@@ -1,4 +1,4 @@
-// Requests whose tokens a grammar decides, however steps are run.
+// Tests requests whose tokens are limited by a grammar, in every way to run steps.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,8 +21,8 @@ using testing::Tiny;
 
 using Tokens = std::vector<int32_t>;
 
-// Tokens that are one more than a multiple of `step`: of an even one and of an odd one by turns.
-// Nothing follows `last`.
+// Allows tokens that are one more than a multiple of `step`, by turns of an even and an odd
+// multiple. No token may follow `last`.
 class Alternating final : public sample::TokenGrammar {
  public:
   explicit Alternating(int32_t step, int32_t last = -1) : step_(step), last_(last) {}
@@ -76,7 +76,7 @@ class GrammarTest : public testing::DeviceTest {
     DraftCounts drafts;
   };
 
-  // `num_drafts`: that the model makes, as its own draft model.
+  // Loads the model. It makes `num_drafts` drafts, as its own draft model.
   void load(runtime::Graphs graphs, int64_t kv_tokens = 1024, int64_t num_drafts = 0) {
     LoadOptions options;
     options.limits = {.max_num_tokens = 48, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
@@ -149,7 +149,7 @@ TEST_P(GrammarTest, HoldsTheTokensOfEachRequestAndDisturbsNoOther) {
   }
 }
 
-// vLLM 27969: a schema beside drafts crashed.
+// In vLLM 27969, a schema beside drafts crashed.
 TEST_P(GrammarTest, RowsWithAGrammarTakeNoDraftsOfADraftModelBesideRowsThatDo) {
   const Request plain{.prompt = {5, 6, 7}, .max_tokens = 24};
   const Request held{
@@ -189,7 +189,7 @@ TEST_P(GrammarTest, AsksOnceForRecordingsThatThereIsNoMemoryFor) {
   const Request request{.prompt = {1, 2}, .max_tokens = 20, .grammar = sevens};
   const std::vector<Tokens> tokens = generate({request}, {.overlap = false}).tokens;
   load(runtime::Graphs::kAuto);
-  std::atomic<int> num_asked = 0;  // by all ranks
+  std::atomic<int> num_asked = 0;  // recordings that all ranks tried to make
   const fault::Injection injection([&](std::string_view call) {
     if (call != "end_recording") return;
     ++num_asked;
@@ -198,7 +198,8 @@ TEST_P(GrammarTest, AsksOnceForRecordingsThatThereIsNoMemoryFor) {
   EXPECT_EQ(generate({request}, {.overlap = true}).tokens, tokens);
   const int num_sizes = num_asked;
   EXPECT_GE(num_sizes, 1);
-  EXPECT_LE(num_sizes, 2 * device_->rank().size);  // its prompt's and its decode steps'
+  // The two sizes are those of its prompt and of its decode steps.
+  EXPECT_LE(num_sizes, 2 * device_->rank().size);
   EXPECT_EQ(generate({request}, {.overlap = true}).tokens, tokens);
   EXPECT_EQ(num_asked.load(), num_sizes);
 }
@@ -233,16 +234,16 @@ TEST_P(GrammarTest, TellsADeadEndFromAnEnd) {
   }
 }
 
-// The cost of a grammar's calls, and how many calls there were.
+// The cost of a grammar's calls, and the number of calls.
 struct Cost {
   std::chrono::milliseconds of_a_mask{};
   std::chrono::milliseconds of_a_token{};
-  int masks_until_it_gives_up = -1;   // -1: it does not
-  int tokens_until_it_gives_up = -1;  // -1: it does not
+  int masks_until_it_gives_up = -1;   // -1: it never gives up
+  int tokens_until_it_gives_up = -1;  // -1: it never gives up
   int num_calls = 0;
 };
 
-// Lets everything come, late.
+// Allows all tokens, but takes a long time to answer.
 class Slow final : public sample::TokenGrammar {
  public:
   explicit Slow(Cost& cost) : cost_(cost) {}
@@ -299,7 +300,8 @@ TEST_P(GrammarTest, EndsASequenceWhoseGrammarKeepsTheOthersWaiting) {
   }
 }
 
-// Lets everything come, and computes for a while in every call, for ten times as long in one of them.
+// Allows all tokens, and computes for a while in every call. In call `long_call` it computes ten
+// times as long.
 class Busy final : public sample::TokenGrammar {
  public:
   static constexpr std::chrono::milliseconds kEach{1};
@@ -338,7 +340,7 @@ class Busy final : public sample::TokenGrammar {
   int long_call_;
 };
 
-// A machine that is busy leaves a step time for one of the calls at least.
+// Even on a busy machine, each step has time for at least one call of a grammar.
 TEST_P(GrammarTest, TheLongestThatTheGrammarsOfAStepComputedIsThatOfOneStep) {
   load(runtime::Graphs::kAuto);
   for (const EngineOptions& way : ways()) {
@@ -363,7 +365,8 @@ TEST_P(GrammarTest, TheLongestMayBeThatOfTheLastToken) {
     int num_calls = 0;
     Engine engine(*model_, way);
     constexpr int64_t kTokens = 3;
-    constexpr int kLast = 2 * kTokens;  // of a call before and one behind each token
+    // The grammar is called once before each token and once behind it.
+    constexpr int kLast = 2 * kTokens;
     (void)engine.add({.prompt = {1},
                       .max_tokens = kTokens,
                       .grammar = std::make_shared<Busy>(num_calls, kLast)});
@@ -374,12 +377,13 @@ TEST_P(GrammarTest, TheLongestMayBeThatOfTheLastToken) {
   }
 }
 
-// Grammars of 13 ms: a step has time for two of them.
+// Each grammar takes 13 ms, so a step has time for two of them.
 TEST_P(GrammarTest, SequencesThatAStepHasNoTimeForSitItOutAndLoseNothing) {
   load(runtime::Graphs::kAuto);
   Cost quick;
   std::vector<Request> requests;
-  // The answers have so few tokens that the grammars end none where a busy machine sleeps longer than it is told.
+  // The answers have so few tokens that no grammar exceeds its time, even where a busy machine
+  // sleeps longer than asked.
   for (int32_t i = 0; i < 3; ++i) {
     Request request{.prompt = Tokens(static_cast<size_t>(3 + 20 * i), i + 1), .max_tokens = 3};
     request.sampling = {.temperature = 1, .frequency_penalty = 0.5F, .seed = i};
@@ -401,7 +405,7 @@ TEST_P(GrammarTest, SequencesThatAStepHasNoTimeForSitItOutAndLoseNothing) {
       for (const Request& request : requests)
         (void)engine.add(request);
       int most_calls = 0;
-      int most_held = 0;  // tokens of sequences with a grammar
+      int most_held = 0;  // most tokens in one step of sequences with a grammar
       while (true) {
         cost.num_calls = 0;
         int num_held = 0;
@@ -415,7 +419,7 @@ TEST_P(GrammarTest, SequencesThatAStepHasNoTimeForSitItOutAndLoseNothing) {
         most_held = std::max(most_held, num_held);
       }
       EXPECT_LE(most_held, 2);
-      // Two calls that take their time, and as many as are quick.
+      // A step has two slow calls, and at most three quick ones.
       EXPECT_LE(most_calls, 2 + 3);
       for (SequenceId id = 1; id <= 4; ++id) {
         EXPECT_EQ(tokens[id], expected.tokens[static_cast<size_t>(id - 1)]) << id;

@@ -9,22 +9,22 @@
 
 namespace encore::engine {
 
-// The time that the grammars of one step take, on the clock of each sequence as well: they take the
-// tokens of the step before, and say which may come next. A grammar is
-// asked while some time of the step is left, so a step waits for that and one call more, which has a
-// limit of its own (sample::TokenMatcher).
+// Measures and limits the time that grammars take in one step, and in all for each sequence.
+// Grammars take the tokens of the step before, and say which tokens may come next. A grammar is
+// asked while some time of the step is left, so a step waits at most for that time and one further
+// call, which has a limit of its own (sample::TokenMatcher).
 class GrammarTime {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Call it when the tokens of a step are about to be taken.
+  // Starts the time of a step. Call it when the tokens of the step before are about to be taken.
   void begin_step() {
     spent_ = {};
     computed_ = {};
   }
-  // May one more grammar be asked in this step?
+  // Returns whether one more grammar may be asked in this step.
   [[nodiscard]] bool is_left() const { return spent_ < kOfAStep; }
-  // Asks the grammar of a sequence.
+  // Calls `ask` with the grammar of a sequence, and adds the time to the step and the sequence.
   template <typename Ask>
   auto measure(RequestState& request, const Ask& ask) {
     struct Stop {
@@ -40,7 +40,8 @@ class GrammarTime {
     const Stop stop{spent_, request.mask_time};
     return ask(*request.matcher);
   }
-  // Counts all that its thread computes while it lives for the grammars of the step.
+  // Counts, while it lives, the processor time of its thread as computing for the grammars of the
+  // step.
   class Computing {
    public:
     explicit Computing(GrammarTime& time) : time_(time) {}
@@ -55,9 +56,10 @@ class GrammarTime {
     GrammarTime& time_;
     Clock::duration start_ = thread_processor_time();
   };
-  // The most that was computed for the grammars of one step.
+  // Returns the most processor time that the grammars of one step took.
   [[nodiscard]] Clock::duration longest() const { return longest_; }
-  // Did the grammar of a sequence take so long for so many tokens that the sequence ends?
+  // Returns whether the grammar of a sequence took more time than `num_generated` tokens allow. The
+  // sequence ends then.
   static bool is_over(const RequestState& request, int64_t num_generated) {
     return request.mask_time > kOnce + kEachToken * num_generated;
   }
@@ -67,8 +69,8 @@ class GrammarTime {
   static constexpr auto kOnce = std::chrono::milliseconds(250);
   static constexpr auto kEachToken = std::chrono::milliseconds(2);
 
-  Clock::duration spent_{};     // by the clock
-  Clock::duration computed_{};  // by the processor
+  Clock::duration spent_{};     // wall-clock time
+  Clock::duration computed_{};  // processor time
   Clock::duration longest_{};
 };
 

@@ -35,7 +35,7 @@ void InputWriter::add(const StepRows& rows) {
   std::fill_n(&ids_[row_ + std::ssize(rows.ids)], rows.num_drafts, -1);
   if (!token_adapters_.empty()) std::fill_n(&token_adapters_[row_], num_tokens, rows.adapter);
   if (!adapters_.empty()) {
-    const size_t each = adapters_.size() / last_rows_.size();  // rows of logits of a sequence
+    const size_t each = adapters_.size() / last_rows_.size();  // rows of logits for each sequence
     std::fill_n(&adapters_[sequence_ * each], each, rows.adapter);
   }
   const int64_t end = rows.first + num_tokens;

@@ -1,4 +1,4 @@
-// Writes the real rows of a step's inputs: the one place that knows what each of them holds
+// Writes the real rows of a step's inputs. No other file knows what each input holds
 // (model/graph.h).
 #pragma once
 
@@ -10,35 +10,38 @@
 
 namespace encore::engine {
 
-// A sequence's share of a step.
+// The rows of one sequence in a step, which an InputWriter writes.
 struct StepRows {
-  std::span<const int32_t> ids;    // new tokens; see model::last_token_of for one not known yet
-  int64_t first = 0;               // position of the first of them
-  std::span<const int32_t> pages;  // in order, for all of its tokens
-  // They are those of layers with a window, in order, where such layers have pages of their own; the first
-  // `num_unseen_pages` are not looked at.
+  std::span<const int32_t> ids;    // new tokens; model::last_token_of stands for one not known yet
+  int64_t first = 0;               // position of the first of `ids`
+  std::span<const int32_t> pages;  // pages of all of its tokens, in order
+  // The sequence's pages in layers with a window, in order, where these layers have pages of their
+  // own. The first `num_unseen_pages` entries are not read.
   std::span<const int32_t> window_pages = {};
   int64_t num_unseen_pages = 0;
   // The fields below belong to a step that samples.
   SamplingRow sampling;
   std::span<const int32_t> stop_tokens = {};  // the step input has room for kMaxStopTokens
-  int64_t max_len = 0;                        // tokens at which the sequence ends
+  // The number of tokens at which the sequence ends.
+  int64_t max_len = 0;
 
-  bool has_sent_pages = false;  // the device's page table has its pages in this row
-  int32_t adapter = -1;         // slot of its adapter; -1: none
-  int64_t num_drafts = 0;       // tokens behind those of `ids` that the device guesses
+  // Is true where the device's page table holds the pages in this row already.
+  bool has_sent_pages = false;
+  int32_t adapter = -1;    // the adapter's slot; -1: no adapter
+  int64_t num_drafts = 0;  // drafts that the device guesses behind the tokens of `ids`
 };
 
-// The stop tokens of a sequence that the step input has no room for: a step does not end at them.
+// Returns the sequence's stop tokens that the step input has no room for. A step does not end at
+// them.
 std::span<const int32_t> unsent_stops(std::span<const int32_t> stop_tokens);
 
-// Writes the inputs of one step. Lifetime: between Executor::begin() and run(); refers to the
-// executor's inputs and page table.
+// Writes the inputs of one step. Lifetime: it may live between Executor::begin() and run() only,
+// and refers to the executor's inputs and page table.
 class InputWriter {
  public:
   InputWriter(runtime::Executor& executor, int64_t page_size);
 
-  // Adds the next sequence, its rows behind those of the one before.
+  // Adds the next sequence. Its rows come behind those of the sequence added before.
   void add(const StepRows& rows);
 
  private:
@@ -54,10 +57,10 @@ class InputWriter {
   std::span<int32_t> last_rows_;
   std::span<int32_t> stop_tokens_;
   std::span<int32_t> max_lens_;
-  std::span<int32_t> sampling_;  // kSamplingWords a row
-  // Empty where the program has no room for adapters:
+  std::span<int32_t> sampling_;  // kSamplingWords words for each row
+  // The inputs below are empty where the program has no room for adapters.
   std::span<int32_t> token_adapters_;
-  std::span<int32_t> adapters_;  // and where the step does not sample
+  std::span<int32_t> adapters_;  // empty, too, where the step does not sample
   runtime::StepInputs& inputs_;
   int64_t page_size_;
   size_t sequence_ = 0;

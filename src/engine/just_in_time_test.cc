@@ -1,4 +1,4 @@
-// Launches just before the end of the step in flight, on a device that runs beside the host.
+// Tests launches just before the end of the step in flight, on a device that runs beside the host.
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -21,21 +21,21 @@ LoadOptions eager_options() {
   LoadOptions options;
   options.limits = {.max_num_tokens = 32, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
   options.kv_tokens = 512;
-  options.graphs = runtime::Graphs::kNone;  // so that the device tells of each launch
+  options.graphs = runtime::Graphs::kNone;  // so that the device reports each launch
   return options;
 }
 
 class JustInTimeTest : public ::testing::Test {
  protected:
-  // Called by the device at the end of each step, on its own thread; tests use it with the members
-  // below.
+  // The device calls it at the end of each step, on the device's own thread. Tests use it with
+  // `may_end_` and `num_ended_`.
   std::function<void()> at_end_of_step_;
   std::atomic<bool> may_end_ = false;
   std::atomic<int> num_ended_ = 0;
   testing::AsyncDevice device_{[this](std::string_view label) {
     if (label == "advance" && at_end_of_step_) at_end_of_step_();
   }};
-  // Loads a model that knows nothing of its steps yet.
+  // Loads a model that has measured none of its steps yet.
   [[nodiscard]] std::unique_ptr<LoadedModel> load() {
     return std::make_unique<LoadedModel>(device_, testing::tiny_model(testing::Tiny::kLlama),
                                          testing::with_feature(eager_options()));
@@ -56,7 +56,7 @@ TEST_F(JustInTimeTest, TheDeviceRestsOnceTheStepInFlightHasEnded) {
   EXPECT_TRUE(engine.device_rests());
 }
 
-// The step goes on once memory of the model was given back, or there was time for that.
+// The step goes on once memory of the model was given back, or there was enough time for that.
 TEST_F(JustInTimeTest, AModelThatEndsKeepsItsMemoryForTheStepInFlight) {
   std::atomic<bool> ends = false;
   std::atomic<int> before = 0;
@@ -72,7 +72,7 @@ TEST_F(JustInTimeTest, AModelThatEndsKeepsItsMemoryForTheStepInFlight) {
     (void)engine.add({.prompt = {1, 2, 3}, .max_tokens = 40});
     EXPECT_TRUE(engine.step([](const Generated&) {}));
   }
-  before = device_.num_released().load();  // what the engine had may be back
+  before = device_.num_released().load();  // the engine's memory may be given back by now
   ends = true;
   ends.notify_all();
   model_.reset();
@@ -98,13 +98,13 @@ class JustInTimeLoopTest : public JustInTimeTest {
     one.push_back({std::move(request), std::move(sink)});
     EXPECT_TRUE(std::holds_alternative<std::vector<RequestId>>(loop_->submit(std::move(one))));
   }
-  // Waits until the loop has received what was submitted before.
+  // Waits until the loop has received the requests that were submitted before.
   void wait_until_received() {
     std::promise<void> received;
     loop_->wake([&](const std::optional<Refusal>&) { received.set_value(); });
     received.get_future().wait();
   }
-  // Submits a request; the future is the time when its first token was delivered.
+  // Submits a request. The future holds the time when its first token was delivered.
   std::future<Time> submit(Request request) {
     auto first = std::make_shared<std::promise<Time>>();
     std::future<Time> at = first->get_future();
@@ -125,8 +125,8 @@ TEST_F(JustInTimeLoopTest, NoticesAStepThatEndsEarly) {
     if (num_ended_++ < kLongSteps) std::this_thread::sleep_for(kStep);
   };
   bool is_noticed = false;
-  // On a machine that is busy, the loop may come to look too late, or have launched the next step by
-  // then.
+  // On a busy machine, the loop may look too late, or may have launched the next step by then, so
+  // the test tries several times.
   for (int round = 0; round < 20 && !is_noticed; ++round) {
     num_ended_ = 0;
     start();
@@ -146,8 +146,8 @@ TEST_F(JustInTimeLoopTest, NoticesAStepThatEndsEarly) {
   EXPECT_TRUE(is_noticed);
 }
 
-// The second request comes once the first one is received, and had the loop launched a step for the
-// first at once, the second could not be in it.
+// The second request comes after the first one was received. If the loop launched a step for the
+// first at once, the second could not be in that step.
 TEST_F(JustInTimeLoopTest, RequestsThatComeWhileAStepRunsStartInTheSameStep) {
   static constexpr milliseconds kStep(40);
   at_end_of_step_ = [this] {
@@ -159,7 +159,7 @@ TEST_F(JustInTimeLoopTest, RequestsThatComeWhileAStepRunsStartInTheSameStep) {
   submit({.prompt = {1}, .max_tokens = 120}, [](const Update&) {});
   num_ended_.wait(0);
   bool start_together = false;
-  // On a machine that is busy, the second may come too late.
+  // On a busy machine, the second request may come too late, so the test tries several times.
   for (int round = 0; round < 20 && !start_together; ++round) {
     const int before = num_ended_;
     num_ended_.wait(before);
@@ -171,7 +171,7 @@ TEST_F(JustInTimeLoopTest, RequestsThatComeWhileAStepRunsStartInTheSameStep) {
   EXPECT_TRUE(start_together);
 }
 
-// The device does no second step before the sequence that the burst is for is gone.
+// The device does not end the second step of a burst before the only sequence of the burst is gone.
 class AbortedBurstTest : public JustInTimeTest {
  protected:
   AbortedBurstTest() {
@@ -212,7 +212,7 @@ TEST_F(AbortedBurstTest, EndsOnceNobodyTakesPart) {
   expect_end_of_burst();
 }
 
-// Steps behind the first end once the host wants no more of them.
+// The device ends the steps behind the first once the host wants no more of them.
 class InterruptedBurstTest : public AbortedBurstTest {
  protected:
   InterruptedBurstTest() {
@@ -229,7 +229,7 @@ class InterruptedBurstTest : public AbortedBurstTest {
     const int32_t run_until = std::atomic_ref(marks[advance_op::kRunUntil]).load();
     return static_cast<runtime::StepNumber>(run_until) == executor.output().ring().published();
   }
-  // Takes the first token of a burst, whose second step is under way.
+  // Takes the first token of a burst. The second step of the burst is then under way.
   SequenceId begin(Engine& engine) {
     const SequenceId id = std::get<SequenceId>(engine.add(request_));
     while (num_tokens_ == 0)

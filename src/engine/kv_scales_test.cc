@@ -1,4 +1,5 @@
-// Scales of K and V: they are exact in 16 bits, and keep large values from saturating in 8.
+// Tests the scales of K and V: they change no number in 16 bits, and keep large values from
+// saturating in 8 bits.
 #include <cmath>
 #include <random>
 
@@ -19,8 +20,8 @@ constexpr const char* kConfig = R"({
   "rms_norm_eps": 1e-06, "torch_dtype": "bfloat16"
 })";
 
-// A Qwen2 whose keys have biases to 900, more than e4m3 holds, and queries as small as makes
-// attention look at several tokens.
+// Writes a Qwen2 whose keys have biases up to 900, more than e4m3 holds. Its queries are so small
+// that attention looks at several tokens.
 void write_model(const TempDir& dir) {
   model::NamedShapes tensors = {{"model.embed_tokens.weight", {kVocabulary, 64}},
                                 {"model.norm.weight", {64}},
@@ -53,9 +54,10 @@ void write_model(const TempDir& dir) {
   (void)dir.write("model.safetensors", model::safetensors_f32(tensors, value));
 }
 
-// A Llama of two heads of K and V in layers of 64 columns, whose K and V are those of the plain one, but
-// for powers of two by head that its queries and its output projection take back. Its scales by head are
-// these powers, so the caches hold the same numbers.
+// Writes a Llama with layers of 64 columns and two heads of K and V. Its K and V are those of a
+// plain model times a power of two for each head. Its queries and output projection divide by these
+// powers, and its scales are these powers, so the caches hold the same numbers as those of the
+// plain model.
 void write_model_by_head(const TempDir& dir, const std::vector<float>& k_scales,
                          const std::vector<float>& v_scales) {
   constexpr int64_t kHeadSize = 16;
@@ -85,7 +87,7 @@ void write_model_by_head(const TempDir& dir, const std::vector<float>& k_scales,
     if (is("v_scale")) return v_scales.at(static_cast<size_t>(i));
     if (is("norm")) return 1;
     const float plain = normal(random) * (is("embed") ? 1.0F : 0.12F);
-    const auto of_row = static_cast<size_t>(i / 64 / kHeadSize);  // of heads of K and V
+    const auto of_row = static_cast<size_t>(i / 64 / kHeadSize);  // row's head of K and V
     if (is("k_proj")) return plain * k_scales.at(of_row);
     if (is("q_proj")) return plain / k_scales.at(of_row / 2);
     if (is("v_proj")) return plain * v_scales.at(of_row);

@@ -1,5 +1,5 @@
-// More adapters than slots: they come and go with the requests, nobody waits for the adapter of another, and
-// each request gets what it gets alone.
+// Tests more adapters than slots. Adapters come and go with the requests, no request waits for
+// another's adapter, and each request gets the tokens that it gets alone.
 #include <cstdlib>
 #include <set>
 
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A seed per adapter, so that no two are alike.
+// Writes adapters with a different seed each, so that no two are alike.
 class ManyAdapters {
  public:
   explicit ManyAdapters(int count) {
@@ -47,9 +47,9 @@ class ManyAdapters {
 
 class LoraResidencyTest : public testing::DeviceTest {};
 
-// Requests come at random, most of few adapters; prompts are few, so that pages of other adapters would be
-// found if they had one key. ENCORE_ADAPTER_REQUESTS=10000 asks for what a large server sees: 2,000
-// adapters, 64 slots.
+// Requests come at random, and most use a few of the adapters. There are few different prompts, so
+// pages of another adapter would be found if adapters shared a key. ENCORE_ADAPTER_REQUESTS=10000
+// runs the traffic of a large server: 2,000 adapters, 64 slots.
 TEST_P(LoraResidencyTest, RandomTrafficGetsWhatEachRequestGetsAlone) {
   const char* const wanted = std::getenv("ENCORE_ADAPTER_REQUESTS");
   const int num_requests = wanted != nullptr ? std::atoi(wanted) : is_thorough() ? 300 : 60;
@@ -66,7 +66,7 @@ TEST_P(LoraResidencyTest, RandomTrafficGetsWhatEachRequestGetsAlone) {
   Engine engine(*model, how);
 
   struct Asked {
-    int adapter = 0;  // of all, or -1
+    int adapter = 0;  // index among all adapters; -1: none
     int prompt = 0;
     int64_t max_tokens = 0;
   };
@@ -131,7 +131,7 @@ TEST_P(LoraResidencyTest, RandomTrafficGetsWhatEachRequestGetsAlone) {
   }
 }
 
-// Both slots are in use; who needs none, or one of those two, goes on.
+// Both slots are in use. Requests that need no adapter, or one of these two, go on.
 TEST_P(LoraResidencyTest, ARequestThatWaitsForASlotHoldsUpNobody) {
   const ManyAdapters many(4);
   const auto model = many.load(*device_, many.options(2, 4));
@@ -158,14 +158,16 @@ TEST_P(LoraResidencyTest, ARequestThatWaitsForASlotHoldsUpNobody) {
   while (engine.step(take)) {
   }
   ASSERT_EQ(ended.size(), 5U);
-  ended.resize(3);  // when the adapter comes that is waited for, nobody knows
+  // The order of the last two is open, as the time when the awaited adapter comes is not known.
+  ended.resize(3);
   EXPECT_EQ(ended, (std::vector<SequenceId>{base, fellow, first}));
   const Answer expected = answers(engine, {request_of("adapter-2", 3)})[0];
   EXPECT_TRUE(std::equal(given[waiting].tokens.begin(), given[waiting].tokens.end(),
                          expected.tokens.begin()));
 }
 
-// Requests of one adapter come without end, each before the last one ends; another's gets its turn.
+// Requests of one adapter come without end, each before the last one ends. A request of another
+// adapter still gets its turn.
 TEST_P(LoraResidencyTest, AnAdapterInDemandDoesNotKeepItsSlotForever) {
   const ManyAdapters many(2);
   const auto model = many.load(*device_, many.options(1, 2));
@@ -223,7 +225,7 @@ TEST_P(LoraResidencyTest, AReadThatFailsEndsTheRequestsOfThatAdapterOnly) {
   EXPECT_TRUE(answers(engine, {request_of("adapter-3", 2)})[0] == good);
 }
 
-// Copies in host memory are as good as files.
+// An adapter that has a copy in host memory is taken from the copy, and its files are not read.
 TEST_P(LoraResidencyTest, AnAdapterWithACopyInHostMemoryIsNotReadAgain) {
   const ManyAdapters many(3);
   const auto model = many.load(*device_, many.options(1, 3));

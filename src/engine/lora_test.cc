@@ -1,5 +1,5 @@
-// Sequences with adapters: each gets what the model with that adapter's weights merged in gives, beside
-// whomever it runs, and sequences without one get what the model gives.
+// Tests sequences with adapters. Each gets what the model with the adapter's weights merged in
+// gives, whatever runs beside it. A sequence without an adapter gets what the model gives.
 #include <array>
 #include <atomic>
 #include <thread>
@@ -41,7 +41,7 @@ class LoraTest : public testing::DeviceTest {
   LoadOptions options_ = lora_options();
 };
 
-// Requests of all adapters and of none, of different lengths.
+// Returns requests of different lengths, with each adapter and with none.
 std::vector<Request> a_mix() {
   std::vector<Request> requests;
   const char* const adapters[] = {"", "a", "b", "c", "a", ""};
@@ -62,7 +62,7 @@ TEST_P(LoraTest, AMixOfAdaptersGivesEachWhatItGetsAlone) {
   }
 }
 
-// As on the CPU, whatever the size of the step.
+// The GPU then gives the same bits at every size of a step, as the CPU does.
 TEST_P(LoraTest, AMixOfAdaptersGivesEachTheBitsThatItGetsAlone) {
   options_.compile.batch_invariant = true;
   const auto model = load();
@@ -73,7 +73,7 @@ TEST_P(LoraTest, AMixOfAdaptersGivesEachTheBitsThatItGetsAlone) {
     EXPECT_TRUE(together[i] == answers(engine, {requests[i]})[0]) << "request " << i;
 }
 
-// Drafts are looked up, or made by the model without adapters.
+// Drafts come from look-up, or from a draft model without adapters.
 TEST_P(LoraTest, DraftsChangeNoBitOfWhatAMixOfAdaptersGives) {
   options_.compile.batch_invariant = true;
   const auto without = load();
@@ -144,8 +144,8 @@ TEST_P(LoraTest, AnAdaptersScaleIsThatOfItsConfiguration) {
   }
 }
 
-// How far the log probabilities of a prompt with an adapter of all linears are from those of the model with that
-// merged in.
+// Returns how far the log probabilities of a prompt, with an adapter of all linears, are from those
+// of the model with the adapter merged in.
 double error_of_family(const Family& family, const std::function<Device&()>& device) {
   const TempDir base;
   write_model(base, family, base_tensors(family));
@@ -167,7 +167,8 @@ double error_of_family(const Family& family, const std::function<Device&()>& dev
   return error_of(answers(engine, {asked})[0], answers(reference, {expected})[0]);
 }
 
-// Rows of q and k in another order, several projections in one tensor, factors on the way.
+// The families order the rows of q and k differently, keep several projections in one tensor, or
+// multiply values by factors on the way.
 TEST_P(LoraTest, RowsOfBFollowThoseOfTheWeight) {
   for (const Family& family : {kPhi3, kGranite, kGlm4}) {
     SCOPED_TRACE(family.name);
@@ -225,7 +226,7 @@ TEST_P(LoraTest, AdaptersAddToProductsOfWeightsInFp8) {
     const auto without = answers(engine, {base})[0].logprobs;
     const auto distance = [&](const std::vector<float>& other) {
       double sum = 0;
-      for (size_t i = 0; i < 39; ++i)  // of the prompt
+      for (size_t i = 0; i < 39; ++i)  // log probabilities of the prompt
         sum += std::fabs(found[i] - other[i]);
       return sum / 39;
     };
@@ -251,7 +252,8 @@ TEST_P(LoraTest, AdaptersShareNoPagesOfThePrefixCache) {
   }
 }
 
-// Hashes that routers can compute are the same in all processes, so a load's number alone would not do.
+// Hashes that routers can compute must be the same in all processes, so the number of an adapter's
+// load does not suffice.
 TEST_P(LoraTest, APrefixIsFoundByTheDigestOfItsAdapterAndByItsLoad) {
   EngineOptions how;
   how.prefix_cache.emplace().key = "known to routers";
@@ -276,7 +278,7 @@ TEST_P(LoraTest, APrefixIsFoundByTheDigestOfItsAdapterAndByItsLoad) {
   EXPECT_EQ(answers(engine, {request})[0].num_cached, 0) << "pages of files that were replaced";
 }
 
-// A driver that allocates lets no step be launched meanwhile.
+// No step can be launched while a driver allocates memory.
 TEST_P(LoraTest, AdaptersAreLoadedBesideStepsWithoutAllocatingOnTheDevice) {
   const auto all = std::exchange(options_.adapters.adapters, {});
   options_.adapters.num_slots = 2;
@@ -287,7 +289,7 @@ TEST_P(LoraTest, AdaptersAreLoadedBesideStepsWithoutAllocatingOnTheDevice) {
   const fault::Injection injection([&](std::string_view call) {
     if (call == "allocate") ++allocations;
   });
-  for (const auto& [name, path] : all) {  // the last in a slot that another had
+  for (const auto& [name, path] : all) {  // the last one takes a slot that another had
     model->adapters()->load(name, path);
     EXPECT_EQ(answers(engine, {request_of(name, 1)})[0].problem, "");
   }
@@ -295,7 +297,8 @@ TEST_P(LoraTest, AdaptersAreLoadedBesideStepsWithoutAllocatingOnTheDevice) {
   EXPECT_EQ(allocations, 0);
 }
 
-// Slots that nobody holds are empty behind a sleep, so requests come into other steps than before.
+// Slots that no sequence holds are empty after a sleep, so requests take part in other steps than
+// before it.
 TEST_P(LoraTest, AdaptersAreThereAfterASleepThatGaveWeightsBack) {
   options_.compile.batch_invariant = true;
   const auto model = load();
@@ -339,7 +342,7 @@ TEST_P(LoraTest, AnAdapterWhoseFilesChangedInASleepEndsItsRequestsAlone) {
   EXPECT_NE(message.find("changed on disk"), std::string::npos) << message;
 }
 
-// A sequence keeps the adapter that it began with, also while its name is taken by another.
+// A sequence keeps the adapter that it began with, even while another adapter takes its name.
 TEST_P(LoraTest, AdaptersAreLoadedAndUnloadedWhileSequencesRun) {
   const auto reference = load();
   Engine apart(*reference);
@@ -362,12 +365,12 @@ TEST_P(LoraTest, AdaptersAreLoadedAndUnloadedWhileSequencesRun) {
     engine.step(take);
   EXPECT_NE(message_of(ErrorKind::kUsage, [&] { adapters.load("a", path_of(1)); }).find("already"),
             std::string::npos);
-  adapters.load("a", path_of(1), true);  // b's files
+  adapters.load("a", path_of(1), true);  // the files of b
   const auto second = std::get<SequenceId>(engine.add(request_of("a", 1, 30)));
   engine.step(take);
   engine.sleep(SleepDepth::kKvAndWeights);
   engine.wake();
-  adapters.load("c", path_of(2));  // while both slots are in use
+  adapters.load("c", path_of(2));  // both slots are in use meanwhile
   adapters.unload("c");
   adapters.unload("a");
   EXPECT_TRUE(std::holds_alternative<Rejection>(engine.add(request_of("a", 1, 30))));
@@ -387,7 +390,7 @@ TEST_P(LoraTest, AdaptersAreLoadedAndUnloadedWhileSequencesRun) {
   EXPECT_LT(error_of(answers(engine, {request_of("b", 1, 30)})[0], expected[1]), 1e-5);
 }
 
-// A request takes the pages of the adapter that it was hashed for, too.
+// A request also gets the pages of the adapter for which its prompt was hashed.
 TEST_P(LoraTest, ARequestThatWaitsKeepsTheAdapterThatItsNameHadWhenItCame) {
   options_.adapters.num_slots = 4;
   const auto model = load();
@@ -489,7 +492,7 @@ TEST_P(LoraTest, ARequestOfAnAdapterThatThereIsNotIsRejected) {
 class LoraRefusalTest : public ::testing::Test {
  protected:
   LoraRefusalTest() { write_model(dir_, kLlama, base_tensors(kLlama)); }
-  // Why the model is not loaded with the adapter.
+  // Returns the reason why the model is not loaded with the adapter.
   std::string problem(ErrorKind kind, const LoraFiles& files) {
     LoadOptions options = lora_options();
     options.adapters.adapters = {{"x", files.write(dir_, "x")}};

@@ -1,4 +1,5 @@
-// Recordings made while serving: exact sizes, the least recently used evicted.
+// Tests recordings made while serving: they have exact sizes, and the least recently used one is
+// evicted.
 #include <algorithm>
 #include <memory>
 
@@ -22,7 +23,8 @@ LoadOptions small_options(const char* decode_ladder) {
 
 class LruTest : public ::testing::Test {
  protected:
-  // The tokens of `batch` sequences, whose steps go from one size down to the next.
+  // Returns the tokens of `batch` sequences that end one after another, so that each size of step
+  // follows the next larger one.
   std::vector<int32_t> generate(
       LoadedModel& model, int batch,
       const std::shared_ptr<const sample::TokenGrammar>& grammar = nullptr) {
@@ -79,7 +81,7 @@ TEST_F(LruTest, RecordsExactSizesAsTheyComeAndKeepsTheNumberAskedFor) {
   EXPECT_EQ(padding_of_uniform_steps(), 0);
 }
 
-// Lets everything come.
+// Allows all tokens.
 class Anything final : public sample::TokenGrammar {
  public:
   [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
@@ -107,7 +109,7 @@ TEST_F(LruTest, TheHalvesThatTokenMasksNeedGoWithTheirRecording) {
     EXPECT_LE(num_recorded(model, kFromLogits), 2);
     std::vector<int32_t> plain = generate(model, batch);
     EXPECT_EQ(num_recorded(model), 2);
-    // The order of a step's sequences may differ, so tokens are compared without it.
+    // The order of a step's sequences may differ, so tokens are compared in sorted order.
     std::ranges::sort(tokens);
     std::ranges::sort(plain);
     EXPECT_EQ(tokens, plain);

@@ -1,4 +1,5 @@
-// One loop, however far the device runs ahead of the host: no step in flight, one, or a burst.
+// Tests that the loop gives the same answers however far the device runs ahead of the host: with no
+// step in flight, with one, and in bursts.
 #include <map>
 #include <random>
 
@@ -39,8 +40,8 @@ class OverlapTest : public testing::DeviceTest {
                                            testing::with_feature(options));
   }
 
-  // Seven sequences that come one by one, more than run at once: long prompts, lone tokens, stop
-  // tokens that some of them meet, samplers with a seed.
+  // Runs seven sequences that come one by one, more than fit a step at once. They have long
+  // prompts, single tokens, stop tokens that some of them generate, and samplers with seeds.
   Story tell(const EngineOptions& how, const std::vector<int32_t>& stops = {}) {
     Engine engine(*model_, how);
     Story story;
@@ -102,7 +103,7 @@ TEST_P(OverlapTest, AStepIsLaunchedAtOnceWhereNoRequestCanJoinIt) {
     return engine.launch_time();
   };
   EXPECT_GT(launch_time(3, {.overlap = true}), kAtOnce);
-  EXPECT_EQ(launch_time(4, {.overlap = true}), kAtOnce);  // a step has no more rows
+  EXPECT_EQ(launch_time(4, {.overlap = true}), kAtOnce);  // a step has no row for a further request
   EXPECT_EQ(launch_time(3, {.overlap = false}), kAtOnce);
 }
 
@@ -126,7 +127,7 @@ TEST_P(OverlapTest, ASequenceThatLosesItsPagesGetsTheSameTokensLater) {
   EXPECT_EQ(num_preemptions, 0);
   LoadOptions few = bursting_options();
   few.page_size = 16;
-  few.kv_tokens = 96;  // one and a half times what a sequence takes
+  few.kv_tokens = 96;  // one and a half times the tokens of a sequence
   load(few);
   for (const EngineOptions& way : {EngineOptions{.overlap = false}, EngineOptions{.overlap = true},
                                    EngineOptions{.overlap = true, .burst_steps = 16}}) {
@@ -135,7 +136,8 @@ TEST_P(OverlapTest, ASequenceThatLosesItsPagesGetsTheSameTokensLater) {
   }
 }
 
-// A step of one token each looks like the one before it, but its token of the prompt is the host's.
+// A step of one token each looks as if it continued the one before. Here only the host knows the
+// token, as it is of a prompt.
 TEST_P(OverlapTest, APromptThatRunsATokenAStepIsNotTakenForOneThatGenerates) {
   LoadOptions narrow = bursting_options();
   narrow.limits.max_num_tokens = 4;
@@ -177,7 +179,7 @@ TEST_P(OverlapTest, AStopTokenEndsASequenceThatHasRunFurther) {
     EXPECT_EQ(story.tokens, alone.tokens);
     EXPECT_EQ(story.finishes, alone.finishes);
   }
-  // These are more stop tokens than the device is told of.
+  // These are more stop tokens than the device gets.
   stops.resize(kMaxStopTokens, 0);
   stops.insert(stops.begin(), {1, 2, 3});
   EXPECT_EQ(tell({.overlap = true, .burst_steps = 16}, stops).tokens,
@@ -191,7 +193,7 @@ TEST_P(OverlapTest, StepsAfterTheFirstDecodeCopyNoInputs) {
   const auto keep = [&](const Generated& generated) { tokens.push_back(generated.token); };
   for (int i = 0; i < 4; ++i)
     engine.step(keep);
-  // The host's twin is no longer read: what stands in it does not matter.
+  // The device no longer reads the host's twin of the inputs, so its content does not matter.
   for (const auto name : {"ids", "positions", "kv_lens"}) {
     for (int32_t& value : model_->executor().loaded().inputs.host<int32_t>(name))
       value = 77;
@@ -330,8 +332,8 @@ TEST_P(OverlapTest, ABurstIsNoLongerThanTheTokensThatTheHostCanRead) {
   EXPECT_EQ(run({.overlap = true, .burst_steps = 4096}), run({.overlap = false}));
 }
 
-// Counts the tokens that one sequence gets between the moment when another is added and the first token of that
-// other.
+// The test counts the tokens that one sequence gets from the moment when another is added until the
+// other's first token.
 TEST_P(OverlapTest, ANewcomerInterruptsABurst) {
   load(long_bursts());
   Engine engine(*model_, {.overlap = true, .burst_steps = 64});

@@ -1,4 +1,5 @@
-// Sequences that start with pages which others computed get the tokens that they would have got.
+// Tests that sequences that start with pages of other sequences get the same tokens as without
+// them.
 #include <map>
 #include <random>
 
@@ -50,7 +51,7 @@ int64_t num_computed(const Engine& engine) {
 class PrefixCacheTest : public testing::DeviceTest {
  protected:
   using Tokens = std::map<SequenceId, std::vector<int32_t>>;
-  using Turn = std::pair<int, int>;  // of which chat, and which of it
+  using Turn = std::pair<int, int>;  // number of a chat, and of a turn in that chat
   using Chats = std::map<Turn, std::vector<int32_t>>;
 
   void SetUp() override {
@@ -78,8 +79,9 @@ class PrefixCacheTest : public testing::DeviceTest {
     return tokens[id];
   }
 
-  // Five chats of three turns at the same time. Each prompt is one of two beginnings, or all that
-  // the chat's turn before had, and some tokens. Some turns end with a stop token.
+  // Runs five chats of three turns at the same time. A prompt consists of one of two beginnings, or
+  // of all tokens of the chat's turn before, and of some more tokens. Some turns end with a stop
+  // token.
   Chats chat(const EngineOptions& how, int64_t least_tokens = 9) {
     Engine engine(*model_, how);
     std::mt19937 random(5);
@@ -172,7 +174,7 @@ TEST_P(PrefixCacheTest, ASecondTurnComputesWhatIsNewAlone) {
   (void)engine.add({.prompt = joined(prompt, {1, 2, 3}), .max_tokens = 1});
   while (engine.step([&](const Generated& generated) { num_cached = generated.num_cached; })) {
   }
-  // 69 tokens were computed: the last that was generated is not.
+  // 69 tokens were computed, as the last generated token is not.
   EXPECT_EQ(num_cached, 64);
   EXPECT_EQ(num_computed(engine) - before, 73 - 64);
 }
@@ -197,7 +199,7 @@ TEST_P(PrefixCacheTest, TenantsWithDifferentSaltsShareNothing) {
   EXPECT_EQ(engine.prefix_cache()->stats().hit_tokens, 3 * kPageSize);
 }
 
-// After sleep, K and V of pages that no sequence used are gone.
+// A sleep drops K and V of the pages that no sequence uses.
 TEST_P(PrefixCacheTest, SleepKeepsPagesInUseAndForgetsTheOthers) {
   std::mt19937 random(6);
   const std::vector<int32_t> used = random_tokens(random, 60);

@@ -11,7 +11,7 @@ namespace {
 
 using sched::PromptBudget;
 
-// A device that takes so long for a step of that many tokens.
+// Returns the milliseconds that a simulated device takes for a step of that many tokens.
 double step_ms(int64_t tokens) {
   return 5 + static_cast<double>(tokens) * 0.1;
 }
@@ -45,7 +45,7 @@ TEST(PromptBudget, LearnsNothingFromShortPromptsThatAreFast) {
   for (int step = 0; step < 30; ++step)
     budget.measured(10, step_ms(10));
   EXPECT_EQ(budget.tokens(), learned);
-  budget.measured(10, 200);  // slow all the same
+  budget.measured(10, 200);  // slow although it has few tokens
   EXPECT_LT(budget.tokens(), learned);
 }
 
@@ -61,8 +61,8 @@ TEST(PromptBudget, IsNotRuinedByOneOddStep) {
   EXPECT_NEAR(static_cast<double>(budget.tokens()), static_cast<double>(learned), 12);
 }
 
-// The number of steps that have a chunk of the least size, while a prompt of 300 tokens comes to an
-// engine that generates.
+// Returns the number of steps with the smallest chunk of a prompt, while an engine that generates
+// computes a prompt of 300 tokens.
 int64_t num_least_chunks(bool overlap, double target_ms) {
   const auto device = create_cpu_device({.num_threads = 1});
   LoadOptions options;
@@ -83,11 +83,12 @@ int64_t num_least_chunks(bool overlap, double target_ms) {
     tokens.push_back(engine.last_plan().num_tokens());
   }
   EXPECT_EQ(*std::max_element(tokens.begin(), tokens.end()), 64);
-  // A sixteenth of 64 beside one that generates, less one, which is a size of the ladder.
+  // The smallest chunk has 64 / 16 = 4 tokens beside the one of the generating sequence. It is cut
+  // by one token, so that the step has 4 tokens, a size of the ladder.
   return std::count(tokens.begin(), tokens.end(), 4);
 }
 
-constexpr double kNeverMs = 0.01;  // no step is as short
+constexpr double kNeverMs = 0.01;  // no step is as short as this
 constexpr double kAlwaysMs = 1e9;
 
 TEST(PromptBudget, CutsPromptsOfAnEngineBesideThoseWhoGenerate) {
@@ -95,7 +96,7 @@ TEST(PromptBudget, CutsPromptsOfAnEngineBesideThoseWhoGenerate) {
   EXPECT_EQ(num_least_chunks(false, kAlwaysMs), 0);
 }
 
-// This device has run a step when its launch returns.
+// On this device a step has run when its launch returns.
 TEST(PromptBudget, LearnsNothingFromAStepThatHadEndedWhenTheNextWasLaunched) {
   EXPECT_EQ(num_least_chunks(true, kNeverMs), 0);
 }

@@ -1,5 +1,5 @@
-// Log probabilities of prompts: those of the model, however a prompt is cut, computed again, or
-// beside whom it runs.
+// Tests log probabilities of prompts. They are those of the model, however a prompt is cut or
+// computed again, and whatever runs beside it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -43,7 +43,7 @@ LoadOptions scoring_options() {
   return options;
 }
 
-// The bits of the entries that are asked for in each row.
+// Returns the bits of the entries of each row that the request asked for.
 std::vector<uint32_t> bits(const Scores& scores) {
   std::vector<uint32_t> bits;
   for (const LogprobRow& row : scores) {
@@ -77,7 +77,8 @@ class PromptLogprobsTest : public testing::DeviceTest {
     return {{.overlap = false}, {.overlap = true}, {.overlap = true, .burst_steps = 16}};
   }
 
-  // Scores by prompt, all at once; the tokens generated go to tokens_.
+  // Runs all requests at once. Returns the scores of each prompt; the generated tokens go to
+  // `tokens_`.
   std::vector<Scores> score(Engine& engine, const std::vector<Request>& requests) {
     std::map<SequenceId, std::pair<Scores, Tokens>> given;
     for (const Request& request : requests)
@@ -105,14 +106,14 @@ class PromptLogprobsTest : public testing::DeviceTest {
   static Request asking(const Tokens& prompt, int64_t max_tokens = 4) {
     return {.prompt = prompt, .max_tokens = max_tokens, .num_prompt_logprobs = kNumLikely};
   }
-  // The logits behind each token of a prompt, as steps that sample there have them.
+  // Returns the logits behind each token of a prompt, as a step that samples there computes them.
   std::vector<std::vector<double>> all_logits(const Tokens& prompt) {
     std::vector<std::vector<double>> rows;
     std::vector<float> logits(static_cast<size_t>(model_->config().vocab_size));
     for (size_t count = 1; count <= prompt.size(); ++count) {
       Engine engine(*model_, {.overlap = false});
       Request request{.prompt = {prompt.begin(), prompt.begin() + count}, .max_tokens = 1};
-      request.sampling.num_logprobs = 0;  // so ranks have all logits
+      request.sampling.num_logprobs = 0;  // so that ranks gather all logits
       (void)engine.add(std::move(request));
       while (engine.step([](const Generated&) {})) {
       }
@@ -122,7 +123,8 @@ class PromptLogprobsTest : public testing::DeviceTest {
     }
     return rows;
   }
-  // On a CPU a row has the same bits whatever else its step has; on a GPU nearly so.
+  // Expects equal scores. On a CPU a row has the same bits whatever else its step has; on a GPU the
+  // bits differ slightly.
   void expect_alike(const Scores& scores, const Scores& expected) {
     ASSERT_EQ(scores.size(), expected.size());
     if (device_->kind() == DeviceKind::kCpu) {
@@ -136,7 +138,7 @@ class PromptLogprobsTest : public testing::DeviceTest {
   std::unique_ptr<LoadedModel> model_;
   std::vector<Tokens> tokens_;
 };
-// Lets everything come.
+// Allows all tokens.
 class Unbound final : public sample::TokenGrammar {
  public:
   [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
@@ -214,8 +216,8 @@ TEST_P(PromptLogprobsTest, TheWaysToRunAStepAgreeBitForBit) {
   }
 }
 
-// The program that scores prompts finds the model's weights as passes have merged them: a token has
-// the same log probability as part of a prompt that it had when it was generated.
+// The program that scores prompts uses the model's weights as passes have merged them. A token has
+// the same log probability as a part of a prompt as when it was generated.
 TEST_P(PromptLogprobsTest, AreThoseOfGeneratedTokensWhateverPassesAreLeftOut) {
   const Tokens prompt = random_prompt(4, 90);
   for (const char* pass : {"fuse_linear_prologue", "merge_linears", "all"}) {
@@ -238,7 +240,7 @@ TEST_P(PromptLogprobsTest, AreThoseOfGeneratedTokensWhateverPassesAreLeftOut) {
   }
 }
 
-// The long prompts are cut, the pages are short, and one prompt does not ask.
+// Steps cut the long prompts, pages are short, and one request does not ask for log probabilities.
 TEST_P(PromptLogprobsTest, APromptHasTheSameOnesWhoeverRunsBesideIt) {
   std::vector<Request> requests;
   std::vector<Scores> alone;
@@ -263,7 +265,8 @@ TEST_P(PromptLogprobsTest, APromptHasTheSameOnesWhoeverRunsBesideIt) {
   }
 }
 
-// Another keeps all pages of the prompt meanwhile, which the rest must not be taken from.
+// A second request keeps all pages of the prompt meanwhile. The rest of the scored prompt must not
+// be taken from them.
 TEST_P(PromptLogprobsTest, OneThatLosesItsPlaceMidwayGetsTheOthersLater) {
   LoadOptions two = scoring_options();
   two.limits.max_num_tokens = 32;
@@ -308,14 +311,14 @@ TEST_P(PromptLogprobsTest, AskingComputesThePromptWhateverIsCachedAndChangesNoTo
   EXPECT_EQ(engine.prefix_cache()->stats().hit_tokens, before);
   EXPECT_TRUE(score(engine, {plain}).front().empty());
   EXPECT_EQ(engine.prefix_cache()->stats().hit_tokens, before + 96);
-  // One that asks does not wait for a page that it would not use.
+  // A request for log probabilities does not wait for a page that it would not use.
   EXPECT_EQ(score(engine, {plain, asking(prompt)}).back().size(), 99U);
 }
 
 TEST_P(PromptLogprobsTest, ARequestThatDoesNotAskCostsNoReplay) {
-  // Replays beside those of the steps.
+  // Returns the number of replays that are not those of steps.
   const auto num_replays_beside = [&](const Request& request) {
-    int64_t replays = 0;  // by this thread: other ranks have their own
+    int64_t replays = 0;  // replays by this thread; other ranks have threads of their own
     const auto own = std::this_thread::get_id();
     const fault::Injection injection([&](std::string_view call) {
       if (call == "replay" && std::this_thread::get_id() == own) ++replays;

@@ -1,6 +1,6 @@
-// Random schedules with a model: requests of every kind come, go early, and run beside each other in
-// every way that the engine has. Each gets the tokens and log probabilities that it gets alone, in eager
-// steps that wait for each other, and no page is lost.
+// Runs random schedules with a model. Requests of every kind come, go early, and run beside each
+// other in every way that the engine has. Each request gets the tokens and log probabilities that
+// it gets alone in eager steps without overlap, and no page is lost.
 #include <cstdlib>
 #include <map>
 #include <random>
@@ -21,10 +21,10 @@ constexpr int32_t kNumTop = 2;
 // The answer to a request.
 struct Answer {
   Tokens tokens;
-  std::vector<float> logprobs;  // of its tokens, and of its prompt's
+  std::vector<float> logprobs;  // log probabilities of its tokens and of its prompt's
   std::optional<Finish> finish;
 
-  // Is it what the other begins with?
+  // Returns whether this answer is the beginning of the other.
   [[nodiscard]] bool begins(const Answer& other) const {
     return tokens.size() <= other.tokens.size() && logprobs.size() <= other.logprobs.size() &&
            std::equal(tokens.begin(), tokens.end(), other.tokens.begin()) &&
@@ -57,7 +57,7 @@ class Dice {
   std::mt19937_64 random_;
 };
 
-// Request `number` of all that schedules choose from. Many begin alike.
+// Returns request `number` of those that schedules choose from. Many requests begin alike.
 Request request_of(int64_t number) {
   Dice dice(static_cast<uint64_t>(number));
   Request request{.prompt = Dice(static_cast<uint64_t>(number % 3)).tokens(dice.between(0, 50)),
@@ -77,7 +77,7 @@ Request request_of(int64_t number) {
 }
 constexpr int64_t kNumRequests = 80;
 
-// As of sched/random_schedules_test.cc: ENCORE_SCHEDULES=10000 runs ten times as many.
+// As in sched/random_schedules_test.cc, ENCORE_SCHEDULES=10000 runs ten times as many schedules.
 int64_t num_schedules() {
   const char* const wanted = std::getenv("ENCORE_SCHEDULES");
   return wanted == nullptr ? 1000 : std::atoll(wanted);
@@ -116,15 +116,16 @@ class RandomEngineTest : public testing::DeviceTest {
     LoadOptions options;
     options.limits = {.max_num_tokens = 24, .max_batch_size = 4, .max_q = 1, .max_seq_len = 128};
     options.scores_prompts = true;
-    options.kv_tokens = 112;  // little more than one of the longest
+    options.kv_tokens = 112;  // a little more than the longest request needs
     options.page_size = 16;
     options.dtype = DType::kF32;  // so that a sequence's tokens do not depend on its bucket
     options.compile.batch_invariant = is_on_gpu();
     return options;
   }
 
-  // On a CPU device that has done its work when it was asked to, where this one is a CPU alone; ranks add up in an order
-  // of their own.
+  // Answers each request alone. Where the test's device is a single CPU, it uses a CPU device whose
+  // work is done when a launch returns. Otherwise it uses a device of the test's kind, as ranks add
+  // up in another order.
   void answer_alone(const model::ModelSource& source, LoadOptions options) {
     options.graphs = runtime::Graphs::kNone;
     const bool is_alone = !is_on_gpu() && device_->peers().empty();
@@ -139,7 +140,7 @@ class RandomEngineTest : public testing::DeviceTest {
     }
   }
 
-  // One schedule, on one of the models. Its seed decides everything.
+  // Runs one schedule on one of the models. The seed decides everything.
   void run(LoadedModel& model, uint64_t seed, int aborts_in_percent) {
     Dice dice(seed);
     EngineOptions how{.overlap = dice.chance(50), .burst_steps = dice.chance(50) ? 16 : 1};
@@ -196,7 +197,8 @@ class RandomEngineTest : public testing::DeviceTest {
     if (engine.prefix_cache() != nullptr) hit_tokens_ += engine.prefix_cache()->stats().hit_tokens;
   }
 
-  // Runs a model with drafts, each of whose schedules has `least` drafts that are right on average.
+  // Runs schedules on a model with drafts, and expects at least `least` right drafts per schedule
+  // on average.
   void expect_alike_with_drafts(LoadedModel& model, int64_t least) {
     const int64_t count = num_schedules() * 3 / 100;
     for (int64_t seed = 0; seed < count; ++seed) {
@@ -212,16 +214,17 @@ class RandomEngineTest : public testing::DeviceTest {
   }
 
   std::unique_ptr<LoadedModel> model_;
-  std::unique_ptr<LoadedModel> drafting_model_;  // the same with drafts
-  std::unique_ptr<LoadedModel> two_models_;      // the same with a draft model
-  LoadOptions choosing_options_;     // of one whose steps choose how many drafts they have
-  std::map<int64_t, Answer> alone_;  // by the request's number
+  std::unique_ptr<LoadedModel> drafting_model_;  // same model with look-up drafts
+  std::unique_ptr<LoadedModel> two_models_;      // same model with a draft model
+  // The options of a model whose steps choose how many drafts they have.
+  LoadOptions choosing_options_;
+  std::map<int64_t, Answer> alone_;  // answers by the request's number
   int64_t num_aborts_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t hit_tokens_ = 0;
   int64_t num_accepted_ = 0;
-  int64_t num_mixed_drafting_ = 0;  // rows beside prompts that had drafts
-  std::set<int> uniform_qs_;        // tokens of a sequence in uniform steps that ran
+  int64_t num_mixed_drafting_ = 0;  // rows of mixed steps that had drafts
+  std::set<int> uniform_qs_;        // tokens per sequence of the uniform steps that ran
 };
 INSTANTIATE_TEST_SUITE_P(Devices, RandomEngineTest,
                          ::testing::Values("Cpu", "CpuShuffled", "CpuAsync", "Cuda"),
@@ -239,7 +242,7 @@ TEST_P(RandomEngineTest, EachRequestGetsWhatItGetsAlone) {
   EXPECT_GT(hit_tokens_, 10 * count);
 }
 
-// Alone, and without drafts.
+// The requests that run alone have no drafts.
 TEST_P(RandomEngineTest, WithDraftsEachRequestGetsWhatItGetsAloneWithoutAny) {
   expect_alike_with_drafts(*drafting_model_, 1);
 }
@@ -248,7 +251,8 @@ TEST_P(RandomEngineTest, WithADraftModelEachRequestGetsWhatItGetsAloneWithoutAny
   expect_alike_with_drafts(*two_models_, 10);
 }
 
-// The choice goes by the time that steps take, so how schedules go on does, too; texts do not.
+// Steps choose by the times that they measure, so schedules go on differently from run to run;
+// texts do not differ.
 TEST_P(RandomEngineTest, WhereStepsChooseTheirDraftsEachRequestGetsWhatItGetsAloneWithoutAny) {
   LoadedModel model(device_for_another(), *choosing_options_.draft, choosing_options_);
   for (int64_t seed = 0; seed < num_schedules() * 3 / 100; ++seed) {
@@ -259,7 +263,7 @@ TEST_P(RandomEngineTest, WhereStepsChooseTheirDraftsEachRequestGetsWhatItGetsAlo
   EXPECT_EQ(uniform_qs_, (std::set<int>{1, 2, 3, 5}));
 }
 
-// Alone, all layers have the same pages.
+// In the model of the requests that run alone, all layers have the same pages.
 TEST_P(RandomEngineTest, WithPagesOfAWindowEachRequestGetsWhatItGetsWithoutThem) {
   const model::ModelSource source = source_of({{.window = 20}, {}, {.window = 18}});
   LoadOptions options = base_options();

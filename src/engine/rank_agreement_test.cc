@@ -1,4 +1,5 @@
-// Ranks compute the same bits and choose the same tokens, and where one does not, or stops, all of them end.
+// Tests that ranks compute the same bits and choose the same tokens. Where one rank chooses
+// otherwise or stops, all ranks end.
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -12,8 +13,9 @@
 namespace encore::engine::lora {
 namespace {
 
-// Has the device choose another token for one row of logits of one step, as a rank does whose choice is not tied to
-// those of the others. Launches with fewer rows, as of a draft model, do not count.
+// Makes the device choose another token for one row of logits in one step, as a rank would whose
+// choice is not tied to the other ranks' choices. Launches with fewer rows, such as those of a
+// draft model, do not count.
 class AnotherToken {
  public:
   AnotherToken(Device& device, int64_t row, int step) {
@@ -39,7 +41,7 @@ class AnotherToken {
   AnotherToken(const AnotherToken&) = delete;
   AnotherToken& operator=(const AnotherToken&) = delete;
 
-  // While the model is loaded nothing is done.
+  // Is false while the model is loaded. The token is changed only while it is true.
   static inline std::atomic<bool> is_armed = false;
 
  private:
@@ -48,8 +50,8 @@ class AnotherToken {
   static inline Kernel usual_;
 };
 
-// Hashes the logits of each row that the devices of some ranks sample and of which log probabilities are asked for: each
-// rank has all of them.
+// Hashes the logits of each row that the devices of several ranks sample and whose log
+// probabilities a request asks for. For such a row each rank has all logits.
 class SampledLogits {
  public:
   using Hashes = std::vector<size_t>;
@@ -66,7 +68,7 @@ class SampledLogits {
 
   [[nodiscard]] static const Hashes& of(const Device& device) { return hashes_.at(&device); }
 
-  // While the model is loaded nothing is done.
+  // Is false while the model is loaded. Logits are hashed only while it is true.
   static inline std::atomic<bool> is_armed = false;
 
  private:
@@ -97,14 +99,15 @@ class SampledLogits {
     };
     device.kernels().add_first(kernel);
   }
-  // A rank's thread touches the entry of its device alone.
+  // The thread of a rank touches the entry of its own device only.
   static inline std::map<const Device*, Hashes> hashes_;
   static inline Kernel usual_;
 };
 
 class TensorParallelTokens : public RankModelTest {
  protected:
-  // Runs a request with rank 1 choosing otherwise, and returns what it ends with.
+  // Runs a request while rank 1 chooses another token. Returns the message with which the request
+  // ends.
   [[nodiscard]] std::string run_apart(int64_t row, int64_t burst_steps) const {
     const auto device = ranks_of_cpu(2);
     const AnotherToken plant(*device->peers()[0], row, 5);
@@ -130,7 +133,8 @@ TEST_F(TensorParallelTokens, ThatDifferEndAllRanksWithTheStepAndTheSequence) {
   }
 }
 
-// The draft model is the model itself: all of its guesses are right, but for the one that rank 1 refuses.
+// The draft model is the model itself, so all of its drafts are right, except the one that rank 1
+// refuses.
 TEST_F(TensorParallelTokens, ThatAreNotAsManyOnAllRanksEndAllOfThem) {
   options_.scores_prompts = false;
   options_.draft = source();
@@ -144,7 +148,8 @@ TEST_F(TensorParallelTokens, ThatAreNotAsManyOnAllRanksEndAllOfThem) {
       << message;
 }
 
-// Each token of the first half of the vocabulary has a twin in the second one, which is the other rank's.
+// Each token of the first half of the vocabulary, which rank 0 has, has a twin with equal logits in
+// the other rank's half.
 TEST_F(TensorParallelTokens, AreChosenAlikeWhereLogitsOfTwoRanksAreEqual) {
   std::vector<TypedTensor> tensors = base_tensors(kLlama);
   for (TypedTensor& tensor : tensors) {
@@ -181,7 +186,7 @@ TEST_F(TensorParallelTokens, AreChosenAlikeWhereLogitsOfTwoRanksAreEqual) {
 
 class TensorParallelBits : public RankModelTest {};
 
-// ENCORE_RANK_RUNS says how many runs.
+// ENCORE_RANK_RUNS sets the number of runs.
 TEST_F(TensorParallelBits, AreEqualOnAllRanksAndInAllRuns) {
   const char* const wanted = std::getenv("ENCORE_RANK_RUNS");
   const int num_runs = wanted != nullptr ? std::stoi(wanted) : 3;
@@ -220,7 +225,8 @@ TEST_F(TensorParallelBits, AreEqualOnAllRanksAndInAllRuns) {
 
 class TensorParallelStops : public RankModelTest {};
 
-// In a burst the other rank comes to the next step and waits there; behind a step alone it has nothing to do.
+// In a burst the other rank comes to the next step and waits there. After a single step it has
+// nothing to do.
 TEST_F(TensorParallelStops, OfTheThreadThatEndsRequestsAreToldOfByAnother) {
   options_.scores_prompts = false;
   for (const int64_t burst_steps : {1, 16}) {
@@ -275,7 +281,7 @@ TEST_F(TensorParallelStops, OfTheThreadThatHasToldOfItselfAreToldOfByNoOther) {
   EXPECT_FALSE(is_told);
 }
 
-// The other rank looks eight times within the limit whether rank 0 is behind.
+// The other rank checks eight times within the limit whether rank 0 is behind.
 TEST_F(TensorParallelStops, AreNotThoseOfRanksThatHaveNothingToDo) {
   const auto device = ranks_of_cpu(2, std::chrono::milliseconds(4000));
   const auto model = load(*device, options_);

@@ -1,4 +1,5 @@
-// Several ranks with bursts, with adapters and with a draft model: each gives what it gives on one rank.
+// Tests several ranks together with bursts, with adapters and with a draft model. Each combination
+// gives what one rank gives.
 #include <array>
 #include <atomic>
 #include <functional>
@@ -17,7 +18,8 @@ namespace {
 
 class TensorParallelBursts : public RankModelTest {
  protected:
-  // Sequences of different lengths: more than there are places, and some that a stop token may end.
+  // Returns sequences of different lengths. They are more than a step has places, and a stop token
+  // may end some of them.
   [[nodiscard]] static std::vector<Request> requests(const std::vector<int32_t>& stops = {}) {
     std::vector<Request> all;
     for (int i = 0; i < 9; ++i) {
@@ -63,7 +65,8 @@ TEST_F(TensorParallelBursts, GiveTheTokensOfSingleStepsInFewerReplays) {
   }
 }
 
-// The host moves its mark between the word that the ranks agree on and the end of the step.
+// The host moves its mark for the end of a burst after the ranks have agreed on a mark for the
+// step, and before that step ends.
 TEST_F(TensorParallelBursts, EndAtOneStepOnAllRanksWheneverTheHostEndsThem) {
   options_.scores_prompts = false;
   const auto run = [&](int num_ranks, int interval) {
@@ -221,7 +224,8 @@ TEST_F(TensorParallelAdapters, GiveEachRequestWhatItGetsOnOneRank) {
   }
 }
 
-// These families keep projections merged and in an order of their own, and multiply what a layer adds by a factor.
+// These families merge projections and order them in their own way, and multiply the output of a
+// layer by a factor.
 TEST_F(TensorParallelAdapters, FollowTheRowsAndFactorsOfOtherFamilies) {
   for (const Family& family : {kPhi3, kGranite, kGlm4}) {
     SCOPED_TRACE(family.name);
@@ -286,8 +290,8 @@ TEST_F(TensorParallelAdapters, EndOnlyTheirOwnRequestsWhereOneRankCannotLoadThem
     adapters.load("c", dir_.path() / "c");
     std::vector<Answer> given;
     {
-      // "c" is the first that comes to a slot: the others are there. A load copies one weight after the other,
-      // those of rank 0 first.
+      // "c" is the first adapter that needs a slot, as the others have theirs. A load copies one
+      // weight after the other, and rank 0's weights first.
       const ir::Graph& graph = model->program().graph;
       const auto weights = graph.values_of_kind(ir::ValueKind::kWeight);
       const auto num_slotted = std::ranges::count_if(
@@ -311,7 +315,8 @@ TEST_F(TensorParallelAdapters, EndOnlyTheirOwnRequestsWhereOneRankCannotLoadThem
 
 class TensorParallelDraftModel : public RankModelTest {};
 
-// The model itself, which is right wherever a text goes on, and one of other numbers.
+// One draft model is the model itself, which is right wherever a text goes on. The other has
+// different weights.
 TEST_F(TensorParallelDraftModel, ChangesNoTokenAndIsRightAsOftenAsOnOneRank) {
   std::vector<Request> requests;
   for (int i = 0; i < 8; ++i) {
@@ -335,7 +340,7 @@ TEST_F(TensorParallelDraftModel, ChangesNoTokenAndIsRightAsOftenAsOnOneRank) {
   const std::vector<Answer> expected = run(1, nullptr);
   model::ModelSource other{source().config, std::nullopt};
   other.config.hidden_size = 48;
-  other.config.num_heads = 3;  // no number that ranks divide
+  other.config.num_heads = 3;  // no number of ranks divides it
   other.config.num_kv_heads = 1;
   options_.limits.num_drafts = 3;
   for (const bool is_right : {true, false}) {

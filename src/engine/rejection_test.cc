@@ -1,4 +1,5 @@
-// Drafts that are accepted by rejection sampling: texts are as likely as those without drafts.
+// Tests drafts that are accepted by rejection sampling. Texts must be as likely as texts without
+// drafts.
 #include <map>
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@ using model::Acceptance;
 
 constexpr int64_t kFewWords = 24;
 constexpr int64_t kDraftsEach = 3;
-constexpr int64_t kRows = 32;  // of a step
+constexpr int64_t kRows = 32;  // rows of a step
 
 struct DrawnText {
   std::vector<int32_t> tokens;
@@ -25,7 +26,7 @@ struct DrawnText {
 
 class RejectionTest : public testing::DeviceTest {
  protected:
-  // Who guesses.
+  // Says where drafts come from.
   enum class Guesses { kNobody, kLookup, kDraftModel };
 
   static model::ModelSource words_of(size_t num_layers) {
@@ -73,11 +74,12 @@ class RejectionTest : public testing::DeviceTest {
     return answers;
   }
 
-  // Are texts of requests like that as likely with drafts, of each kind, as without?
+  // Expects the texts of requests with these parameters to be as likely with drafts of each kind as
+  // without drafts.
   void expect_as_likely(const sample::SamplingParams& sampling,
                         const std::vector<TokenBias>& biases);
 
-  int64_t num_accepted_ = 0;  // of the last answers
+  int64_t num_accepted_ = 0;  // accepted drafts of the last answers
 };
 INSTANTIATE_TEST_SUITE_P(Devices, RejectionTest, ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
                          [](const auto& info) { return std::string(info.param); });
@@ -86,7 +88,7 @@ TEST_P(RejectionTest, TextsAreAsLikelyAsThoseWithoutDrafts) {
   expect_as_likely({.temperature = 0.8F, .top_p = 0.95F}, {});
 }
 
-// The choice of a token depends on those in front of it in the same step.
+// The choice of a token depends on the tokens in front of it in the same step.
 TEST_P(RejectionTest, TextsWithPenaltiesAndBiasesAreAsLikelyAsThoseWithoutDrafts) {
   expect_as_likely({.temperature = 0.8F, .repetition_penalty = 1.2F, .frequency_penalty = 0.5F},
                    {{3, 1.5F}, {7, -2}});
@@ -124,7 +126,8 @@ void RejectionTest::expect_as_likely(const sample::SamplingParams& sampling,
   }
 }
 
-// At temperature 0 and with one token kept nothing is drawn, with penalties and biases either.
+// At temperature 0, and where only one token is kept, nothing is drawn, even with penalties and
+// biases.
 TEST_P(RejectionTest, RequestsThatDrawNothingOrTakeNoDraftsGetToTheBitWhatTheyGetWithout) {
   std::vector<Request> requests;
   for (int64_t number = 0; number < 48; ++number) {
@@ -158,7 +161,7 @@ TEST_P(RejectionTest, RequestsThatDrawNothingOrTakeNoDraftsGetToTheBitWhatTheyGe
   EXPECT_GT(num_accepted, 5);
 }
 
-// Whatever is drawn: texts end where they are to end, and tokens are among those that may come.
+// Whatever is drawn, texts end where they must, and consist of allowed tokens only.
 TEST_P(RejectionTest, TextsKeepToWhatTheirRequestsAsk) {
   std::vector<Request> requests;
   for (int64_t number = 0; number < 64; ++number) {

@@ -1,4 +1,5 @@
-// The state of a request in the engine, beside its tokens and pages, which are the scheduler's (sched/sequence.h).
+// Holds the engine's state of a request. The scheduler holds its tokens and pages
+// (sched/sequence.h).
 #pragma once
 
 #include <chrono>
@@ -14,11 +15,11 @@
 
 namespace encore::engine {
 
-// The log probabilities of a prompt, as far as they are collected.
+// The log probabilities of a prompt that are collected so far.
 struct PromptScores {
-  int32_t num_top = 0;                // likeliest tokens to name beside each token but the first
-  int64_t num_scored = 0;             // tokens whose followers have theirs collected
-  std::vector<LogprobRow> collected;  // and not handed on
+  int32_t num_top = 0;     // number of likeliest tokens to report at each token but the first
+  int64_t num_scored = 0;  // tokens whose next token's log probability is collected
+  std::vector<LogprobRow> collected;  // rows that were not handed on yet
 };
 
 // The number of a sequence's pages in each group of layers.
@@ -29,11 +30,13 @@ struct SentPages {
   friend bool operator==(const SentPages&, const SentPages&) = default;
 };
 
-// The rows of page tables and of token state that earlier steps left on the device for a sequence.
+// The rows of the device's page tables and token state that earlier steps left for a sequence.
 struct DeviceRows {
-  int64_t num_preemptions = 0;         // of the sequence by then: one more, and nothing here holds
-  SentPages sent;                      // that the device's page tables have in the sequence's row
-  std::optional<int32_t> token_state;  // the row of what is kept to adjust the sequence's logits
+  // The sequence's number of preemptions when these fields were set. They are void once it is
+  // larger.
+  int64_t num_preemptions = 0;
+  SentPages sent;  // pages that the device's page tables hold in the sequence's row
+  std::optional<int32_t> token_state;  // row of the device state that adjusts the sequence's logits
 };
 
 struct RequestState {
@@ -41,20 +44,20 @@ struct RequestState {
   sample::SamplingParams sampling;
   std::vector<TokenBias> token_bias;
   std::vector<int32_t> stop_tokens;
-  int64_t min_length = 0;  // tokens before which none of those ends the sequence
+  int64_t min_length = 0;  // tokens before which no stop token ends the sequence
   // The grammar's state after the collected tokens. Null without a grammar.
   std::unique_ptr<sample::TokenMatcher> matcher;
-  std::chrono::steady_clock::duration mask_time{};  // that its grammar took in all
-  std::optional<PromptScores> scores;               // where the request asks for them
-  std::shared_ptr<const loader::Adapter> adapter;   // null: none
-  // It, from when it is asked for until the sequence ends or loses its pages. Shared with the steps in
-  // flight.
+  std::chrono::steady_clock::duration mask_time{};  // time that the grammar took in all
+  std::optional<PromptScores> scores;               // absent unless the request asks for them
+  std::shared_ptr<const loader::Adapter> adapter;   // null: no adapter
+  // The adapter in its slot, from when the sequence asks for it until the sequence ends or loses
+  // its pages. It is shared with the steps in flight.
   std::shared_ptr<const loader::ResidentAdapter> resident = nullptr;
   DeviceRows device;
 
-  // The slot of the adapter; -1: none. REQUIRES: the sequence runs.
+  // Returns the slot of the adapter, or -1 without an adapter. REQUIRES: the sequence runs.
   [[nodiscard]] int32_t slot() const { return resident ? resident->slot() : -1; }
-  // Must the token behind `position` be scored by the step that computes that position?
+  // Returns whether the step that computes `position` must score the token behind it.
   [[nodiscard]] bool is_to_be_scored(int64_t position) const {
     return scores && position >= scores->num_scored && position + 1 < prompt_length;
   }

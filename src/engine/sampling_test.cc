@@ -1,4 +1,5 @@
-// Tests the parameters by which requests choose tokens, however far the device runs ahead.
+// Tests the parameters by which requests choose tokens, however far the device runs ahead of the
+// host.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,7 +16,7 @@ using testing::Tiny;
 
 using Tokens = std::vector<int32_t>;
 
-// More than any logit of the model.
+// A bias that is larger than any logit of the model.
 constexpr float kMuch = 1e4F;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
@@ -36,7 +37,7 @@ class SamplingTest : public testing::DeviceTest {
   static std::vector<EngineOptions> ways() {
     return {{.overlap = false}, {.overlap = true}, {.overlap = true, .burst_steps = 16}};
   }
-  // The tokens of each request, all at once.
+  // Runs all requests at once, and returns the tokens of each.
   std::vector<Tokens> generate(const std::vector<Request>& requests, const EngineOptions& way) {
     Engine engine(*model_, way);
     std::map<SequenceId, Tokens> tokens;
@@ -83,7 +84,8 @@ TEST_P(SamplingTest, ABiasMakesATokenCertainOrImpossible) {
   }
 }
 
-// Both tokens lose 2 each time that they come, so neither gets far ahead, whatever their logits.
+// Each time that one of the two tokens comes, it loses 2, so neither gets far ahead, whatever their
+// logits are.
 TEST_P(SamplingTest, AFrequencyPenaltyCountsEveryTokenThatTheDeviceSampled) {
   const Request request{.prompt = {5, 5, 9},
                         .max_tokens = 100,
@@ -101,7 +103,8 @@ TEST_P(SamplingTest, AFrequencyPenaltyCountsEveryTokenThatTheDeviceSampled) {
 }
 
 TEST_P(SamplingTest, APresencePenaltyIsTakenOnceAndNotForThePrompt) {
-  // The penalty is less than what 6 is ahead by: taken once for each time, 8 would win in the end.
+  // Token 6 leads token 8 by more than one penalty. If the penalty were taken for each occurrence,
+  // 8 would win in the end.
   const Request request{.prompt = {6, 8},
                         .max_tokens = 40,
                         .sampling = {.presence_penalty = 2},
@@ -114,7 +117,8 @@ TEST_P(SamplingTest, ARepetitionPenaltyHoldsForThePromptToo) {
   const std::vector<TokenBias> bias = {{6, kMuch * 2}, {8, kMuch * 1.5F}};
   const SamplingParams penalty{.repetition_penalty = 2};
   for (const EngineOptions& way : ways()) {
-    // 6 is in the prompt, so it has half its logit; so has 8 once it was generated.
+    // Token 6 is in the prompt, so its logit is halved. That of token 8 is halved once it was
+    // generated.
     const Request request{.prompt = {6}, .max_tokens = 3, .sampling = penalty, .token_bias = bias};
     EXPECT_EQ(generate(request, way), (Tokens{8, 6, 6}));
     const Request other{.prompt = {3}, .max_tokens = 3, .sampling = penalty, .token_bias = bias};
@@ -137,7 +141,8 @@ TEST_P(SamplingTest, NoStopTokenComesBeforeTheLeastNumberOfTokens) {
   }
 }
 
-// The requests have neither a bias nor a penalty, so the least number alone has the logits changed.
+// The requests have neither a bias nor a penalty, so only the least number of tokens makes the
+// device change logits.
 TEST_P(SamplingTest, ALikelyStopTokenComesOnlyBehindTheLeastNumberOfTokens) {
   const Tokens plain = generate({.prompt = {1, 2}, .max_tokens = 20});
   for (const EngineOptions& way : ways()) {
@@ -156,7 +161,8 @@ TEST_P(SamplingTest, ALikelyStopTokenComesOnlyBehindTheLeastNumberOfTokens) {
   }
 }
 
-// Says where the stop token lies among the others that never come, and what else is asked for.
+// The place of the stop token among other stop tokens that never come, and the further parameters
+// of the request.
 struct HeldStop {
   size_t place;
   size_t num_stops;
@@ -180,7 +186,7 @@ TEST_P(SamplingTest, EveryStopTokenIsHeldBackWhateverItsPlaceAmongTheOthers) {
     if (has_bias) request.token_bias = {{5, kNever}, {6, 0.5F}};
     if (has_penalty) request.sampling.presence_penalty = 0.25F;
     const Tokens plain = generate(request, {.overlap = false});
-    // The answer begins with tokens before one that comes for the first time.
+    // The answer begins with `num_before` tokens in front of one that comes for the first time.
     size_t num_before = 3;
     const auto is_new = [&] {
       const auto end = plain.begin() + static_cast<std::ptrdiff_t>(num_before);
@@ -214,7 +220,7 @@ TEST_P(SamplingTest, EveryStopTokenIsHeldBackWhateverItsPlaceAmongTheOthers) {
   }
 }
 
-// Four sequences run, more than the pages allow, next to others that ask for nothing.
+// Four sequences run, more than the pages allow, beside sequences that have no penalties.
 TEST_P(SamplingTest, EachSequenceKeepsItsOwnCountsThroughPreemption) {
   std::vector<Request> requests;
   for (int32_t i = 0; i < 9; ++i) {
@@ -237,8 +243,9 @@ TEST_P(SamplingTest, EachSequenceKeepsItsOwnCountsThroughPreemption) {
   }
 }
 
-// Two sequences need all pages before the first of them ends, so the third loses its own. One that
-// came later and goes first then takes its row, while the third waits for the second to end.
+// Two sequences need all pages before the first of them ends, so the third one loses its pages. A
+// sequence that came later but goes first then takes the third one's row, while the third waits for
+// the second to end.
 TEST_P(SamplingTest, ASequenceThatLostItsPagesFindsItsRowTakenAndKeepsItsCounts) {
   const Request first{.prompt = Tokens(30, 1), .max_tokens = 80};
   const Request second{.prompt = Tokens(30, 2), .max_tokens = 97};

@@ -8,7 +8,7 @@
 namespace encore::engine {
 namespace {
 
-// Step counts are copied from a table, so they are published a few times a second only.
+// Step counts are copied from a table, so they are published only a few times a second.
 constexpr auto kBetweenStepCounts = std::chrono::milliseconds(250);
 
 const Refusal kStoppedRefusal = {RefusalKind::kStopped, "the engine was stopped"};
@@ -67,7 +67,7 @@ void ServingLoop::run() {
       if (ends_all) end_all({EndReason::kAborted, ""});
       deliver(sleeps);
       if (state != State::kOpen && live_.empty() && (sleeps || !is_busy)) return;
-      // Messages have come before the next step is due, and more may come.
+      // Messages came before the next step is due, and more may come.
       const bool is_early =
           !engine_.device_rests() && HostTimes::Clock::now() < engine_.launch_time();
       if (is_busy && !sleeps && is_early && state == State::kOpen) continue;
@@ -90,7 +90,7 @@ ServingLoop::State ServingLoop::wait_for_work(bool is_busy) {
   std::unique_lock lock(mutex_);
   const auto has_come = [&] { return !inbox_.empty() || state_ != State::kOpen; };
   if (is_busy) {
-    // The step in flight may end early, and nothing wakes the host then.
+    // The step in flight may end early, and its end does not wake the host.
     const auto look = HostTimes::Clock::now() + runtime::StepWaiter::kBetweenLooks;
     wakes_.wait_until(lock, std::min(look, engine_.launch_time()), has_come);
   } else {
@@ -105,7 +105,7 @@ void ServingLoop::receive_all() {
     std::visit([&](auto& content) { receive(content); }, received_.front());
 }
 
-// The sink stays with the message until nothing can fail.
+// The sink stays in the message until nothing can fail any more.
 void ServingLoop::receive(Submitted& submitted) {
   counts_.prompt_tokens += std::ssize(submitted.submission.request.prompt);
   auto live = std::make_unique<Live>();
@@ -300,7 +300,8 @@ GeneratorStatistics ServingLoop::statistics() const {
   const std::lock_guard lock(mutex_);
   GeneratorStatistics statistics = published_;
   if (const kv::PrefixCache* cache = engine_.prefix_cache())
-    statistics.prefix_cache.hashed_pages = cache->num_hashed();  // by who submits, too
+    // Threads that submit requests hash pages, too.
+    statistics.prefix_cache.hashed_pages = cache->num_hashed();
   return statistics;
 }
 
@@ -364,7 +365,7 @@ void ServingLoop::post(SleepOrWake change) {
     return;
   }
   const std::optional<Refusal> refused = refusal();
-  lock.unlock();  // before a stranger is called
+  lock.unlock();  // unlocked before foreign code is called
   change.done(refused);
 }
 

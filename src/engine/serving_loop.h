@@ -17,12 +17,13 @@ namespace encore::engine {
 
 struct ServingOptions {
   EngineOptions engine;
-  // Requests that may live beyond those that fit a step; what comes above that is refused.
+  // The number of requests that may wait beyond those that fit a step. Further requests are
+  // refused.
   int64_t max_queue = 1024;
 };
 
-// The engine and its inbox. One thread calls run() and is the engine's thread from then on: that
-// which loaded the model. It sleeps while there is nothing to do.
+// Holds an engine and its inbox. The thread that loaded the model calls run(), and is the engine's
+// thread from then on. It sleeps while there is nothing to do.
 // Threads: as Generator; sinks may call everything but run(). Lifetime: refers to the model.
 class ServingLoop final : public Generator {
  public:
@@ -49,13 +50,13 @@ class ServingLoop final : public Generator {
   struct Submitted {
     RequestId id = 0;
     Submission submission;
-    kv::PageChain chain;  // of its prompt
+    kv::PageChain chain;  // hashes of the prompt's pages
   };
   struct Aborted {
     RequestId id = 0;
   };
   struct SleepOrWake {
-    std::optional<SleepDepth> depth;  // nothing: wake
+    std::optional<SleepDepth> depth;  // absent: wake
     Done done;
   };
   using Message = std::variant<Submitted, Aborted, SleepOrWake>;
@@ -63,10 +64,11 @@ class ServingLoop final : public Generator {
   // of a cache line.
   struct alignas(64) Live {
     Sink sink;
-    boost::container::small_vector<int32_t, 2> tokens = {};  // since the last call of the sink
+    boost::container::small_vector<int32_t, 2> tokens =
+        {};  // tokens since the last call of the sink
     bool is_touched = false;
     int64_t num_cached = 0;
-    int64_t num_drafted = 0;  // of the tokens
+    int64_t num_drafted = 0;  // number of `tokens` that were drafts
     std::optional<std::chrono::steady_clock::time_point> admitted = {};
     std::vector<LogprobRow> logprobs = {};
     std::vector<LogprobRow> prompt_logprobs = {};
@@ -75,34 +77,35 @@ class ServingLoop final : public Generator {
     SequenceId sequence = 0;
   };
 
-  // Waits until something comes, or the engine is busy and has a step to launch or to look at; takes the inbox.
+  // Waits until a message comes, or until a busy engine has a step to launch or to look at. Takes
+  // the inbox.
   State wait_for_work(bool is_busy);
-  // Acts on everything that was taken from the inbox.
-  // Errors: those of receive(). The message at fault and those behind it stay in `received_`.
+  // Acts on all messages taken from the inbox.
+  // Errors: as receive(). The message at fault and those behind it stay in `received_`.
   void receive_all();
   void receive(Submitted& submitted);
   void receive(const Aborted& aborted);
-  // Errors: a failure of the device or the host that the loop cannot go on with, after `done` has
-  // it.
+  // Puts the model to sleep or wakes it, and calls `done`. Errors: a failure of the device or the
+  // host that the loop cannot survive, thrown after `done` was called with it.
   void receive(SleepOrWake& change);
-  // Calls `done`, once.
+  // Calls the message's `done`, at most once.
   static void answer(SleepOrWake& change, const std::optional<Refusal>& failure);
   void post(SleepOrWake change);
-  // Changes the adapters, and returns the reason where that fails.
+  // Changes the adapters. Returns the reason where that fails.
   std::optional<Refusal> change_adapters(const std::function<void(loader::Adapters&)>& change);
-  // Engine::page_chain() of each; copies of a prompt in a row are hashed once.
+  // Returns Engine::page_chain() of each submission. Copies of one prompt in a row are hashed once.
   [[nodiscard]] std::vector<kv::PageChain> page_chains(
       const std::vector<Submission>& submissions) const;
-  // Returns what closed() returns. REQUIRES: the mutex is held.
+  // Returns the refusal that closed() returns. REQUIRES: the mutex is held.
   [[nodiscard]] std::optional<Refusal> refusal() const;
-  // Marks a request as one that deliver() calls the sink of.
+  // Marks a request, so that deliver() calls its sink.
   void touch(Live& live);
-  // Calls the sinks of the requests that got something, once statistics() shows it.
+  // Publishes the statistics, then calls the sinks of the marked requests.
   void deliver(bool is_idle);
-  // Ends every live request with this ending, and every request whose message is not acted on; the
-  // model neither sleeps nor wakes.
+  // Ends every live request with this ending, and every request whose message is not acted on yet.
+  // Messages that ask for sleep or wake are answered with a failure.
   void end_all(const Ending& ending);
-  // Publishes the statistics, with `num_ended` more requests ended.
+  // Publishes the statistics. `num_ended`: requests that ended since the last time.
   void publish_statistics(int64_t num_ended, bool is_idle);
 
   Engine engine_;
@@ -112,7 +115,7 @@ class ServingLoop final : public Generator {
   boost::unordered_flat_map<SequenceId, std::unique_ptr<Live>> live_;
   std::unordered_map<RequestId, SequenceId> sequences_;
   std::vector<Live*> touched_;
-  std::deque<Message> received_;  // taken from the inbox, and not acted on
+  std::deque<Message> received_;  // messages taken from the inbox and not acted on yet
   GeneratorStatistics counts_;
   std::chrono::steady_clock::time_point steps_counted_at_;
 
@@ -121,9 +124,9 @@ class ServingLoop final : public Generator {
   std::condition_variable wakes_;
   State state_ = State::kOpen;
   bool is_asleep_ = false;
-  std::string failure_;  // of the device
+  std::string failure_;  // message of the device's failure
   RequestId next_id_ = 1;
-  int64_t num_live_ = 0;  // taken and without an ending
+  int64_t num_live_ = 0;  // requests taken that have no ending yet
   std::deque<Message> inbox_;
   GeneratorStatistics published_;
 };

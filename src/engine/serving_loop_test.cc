@@ -21,9 +21,9 @@ LoadOptions load_options() {
   return options;
 }
 
-// Everything that the sink of one request has seen. The sink writes it on the loop's thread, and
-// the test reads it once it has waited for the ending. The two share it, as either may be the last
-// to need it.
+// Holds everything that the sink of one request has seen. The sink writes it on the loop's thread.
+// The test reads it after it has waited for the ending. Test and sink share it, as either may be
+// the last to need it.
 class Heard {
  public:
   [[nodiscard]] Sink sink() const {
@@ -65,7 +65,8 @@ class ServingLoopTest : public ::testing::Test {
     make();
     run();
   }
-  // Makes a loop that does nothing before run(): what is submitted until then lies in its inbox.
+  // Makes a loop that does nothing before run(). Requests that are submitted until then lie in its
+  // inbox.
   void make(int64_t max_queue = 1000) {
     loop_.emplace(model_, ServingOptions{.max_queue = max_queue});
   }
@@ -94,7 +95,8 @@ class ServingLoopTest : public ::testing::Test {
   RequestId submitted(Request request, const Heard& heard) {
     return submitted(std::move(request), heard.sink());
   }
-  // Acts on the loop's thread at a request's first update: the loop does nothing meanwhile.
+  // Returns a sink that calls `act` on the loop's thread at the request's first update. The loop
+  // does nothing meanwhile.
   static Sink at_first_update(const Heard& heard, std::function<void()> act) {
     return
         [sink = heard.sink(), act = std::move(act), is_first = true](const Update& update) mutable {
@@ -102,7 +104,7 @@ class ServingLoopTest : public ::testing::Test {
           if (std::exchange(is_first, false)) act();
         };
   }
-  // Has the model fall asleep at the request's first token, before the next is generated.
+  // Makes the model fall asleep at the request's first token, before the next one is generated.
   RequestId sleep_in(Request request, SleepDepth depth, Heard& heard) {
     std::promise<std::optional<Refusal>> slept;
     const RequestId id =
@@ -112,7 +114,7 @@ class ServingLoopTest : public ::testing::Test {
     EXPECT_FALSE(slept.get_future().get());
     return id;
   }
-  // Returns why the loop could not sleep; nothing if it did.
+  // Returns the reason why the loop could not sleep, or nothing if it slept.
   std::optional<Refusal> sleep(SleepDepth depth) {
     return told([&](Done done) { loop_->sleep(depth, std::move(done)); });
   }
@@ -138,7 +140,7 @@ class ServingLoopTest : public ::testing::Test {
                      testing::with_feature(load_options())};
   std::optional<ServingLoop> loop_;
   std::thread thread_;
-  std::string failure_;  // what run() threw
+  std::string failure_;  // message that run() threw
 };
 
 TEST_F(ServingLoopTest, TheUpdatesOfAStepHaveOneTime) {
@@ -306,7 +308,7 @@ TEST_F(ServingLoopTest, ADeviceErrorEndsEveryRequestWithItsMessage) {
   EXPECT_NE(std::get<Refusal>(refused).why.find("fell off the bus"), std::string::npos);
 }
 
-// The device fails while the messages lie in the inbox, which nobody has looked into.
+// The device fails while the messages lie unread in the inbox.
 TEST_F(ServingLoopTest, ADeviceErrorAnswersThoseWhoseMessagesNobodyHasRead) {
   start();
   Heard first;
@@ -332,7 +334,8 @@ TEST_F(ServingLoopTest, ADeviceErrorAnswersThoseWhoseMessagesNobodyHasRead) {
   EXPECT_EQ(statistics.ended.at(static_cast<size_t>(EndReason::kError)), 2);
 }
 
-// Fails as the device or the host may when the model is asked to sleep or to wake.
+// Fails in the way that the device or the host may fail when the model is asked to sleep or to
+// wake.
 void fail_as(bool is_of_the_device) {
   if (is_of_the_device) fail(ErrorKind::kDevice, "injected: the GPU fell off the bus");
   throw std::bad_alloc();
@@ -342,7 +345,7 @@ TEST_F(ServingLoopTest, EverybodyWhoseMessageIsBehindASleepOrWakeThatFailsIsAnsw
   for (const bool fails_in_wake : {false, true}) {
     for (const bool is_of_the_device : {true, false}) {
       SCOPED_TRACE(fmt::format("in wake {}, of the device {}", fails_in_wake, is_of_the_device));
-      // All messages come before run(), so it takes them at once.
+      // All messages come before run(), so the loop takes them at once.
       loop_.emplace(model_, ServingOptions{});
       Heard heard[3];
       std::vector<std::optional<Refusal>> answers;
@@ -388,7 +391,7 @@ TEST_F(ServingLoopTest, APromptIsHashedOnceByWhoSubmitsItWhateverItsCopies) {
   Heard heard[6];
   submit_copies(std::span(heard).first(4),
                 {.prompt = std::vector<int32_t>(70, 3), .max_tokens = 2});
-  EXPECT_EQ(num_hashed(), num_pages);  // and the loop has not begun
+  EXPECT_EQ(num_hashed(), num_pages);  // the loop has not begun yet
   submit_copies(std::span(heard).subspan(4),
                 {.prompt = std::vector<int32_t>(70, 4), .max_tokens = 2, .cache_salt = "salt"});
   EXPECT_EQ(num_hashed(), 2 * num_pages);
@@ -454,7 +457,7 @@ TEST_F(ServingLoopTest, RequestsThatSleepGoOnAsIfNothingHadBeen) {
   for (const SleepDepth depth : {SleepDepth::kKv, SleepDepth::kKvAndWeights}) {
     Heard heard;
     sleep_in(request, depth, heard);
-    EXPECT_FALSE(sleep(depth));  // again: nothing
+    EXPECT_FALSE(sleep(depth));  // a second call does nothing
     EXPECT_FALSE(heard.has_ended());
     Heard late;
     EXPECT_EQ(std::get<Refusal>(submit(request, late.sink())).kind, RefusalKind::kAsleep);

@@ -1,5 +1,5 @@
-// A model that sleeps between steps computes what one computes that does not, from the same
-// recordings.
+// Tests that a model that sleeps between steps computes the same as one that does not, from the
+// same recordings.
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -39,13 +39,13 @@ LoadOptions sleepy_options(Graphs graphs = Graphs::kAuto) {
   return options;
 }
 
-// Calls of each kind that devices were asked for while it lives.
+// Counts the calls of each kind that devices receive while this object lives.
 class Calls {
  public:
   [[nodiscard]] int of(const std::string& call) const { return count(all_, call); }
-  // Counts the calls of this thread alone: other ranks have theirs.
+  // Returns the number of calls by this thread. Other ranks have threads of their own.
   [[nodiscard]] int of_this_thread(const std::string& call) const { return count(own_, call); }
-  // Allocations of device memory and of pinned memory, and mappings.
+  // Returns the number of allocations of device memory and pinned memory, and of mappings.
   [[nodiscard]] int memory() const { return of("allocate") + of("reserve") + of("map"); }
 
  private:
@@ -81,7 +81,7 @@ class FailingCall {
   }};
 };
 
-// 32 sequences of different lengths that decode on, and all that comes out of them.
+// Runs 32 sequences of different lengths that decode on, and keeps all that they give.
 class Decode {
  public:
   explicit Decode(LoadedModel& model, int64_t max_tokens = 32)
@@ -93,12 +93,13 @@ class Decode {
       for (int32_t& token : prompt)
         token = static_cast<int32_t>(random() % vocab);
       Request request{.prompt = std::move(prompt), .max_tokens = max_tokens};
-      request.sampling.num_logprobs = 0;  // so ranks have all logits
+      request.sampling.num_logprobs = 0;  // so that ranks gather all logits
       EXPECT_TRUE(std::holds_alternative<SequenceId>(engine_.add(std::move(request))));
     }
   }
 
-  // One step, kept with its logits: tokens of small random models depend little on what they saw.
+  // Runs one step and keeps its logits, too, since the tokens of small random models depend little
+  // on earlier tokens.
   bool step() {
     if (!engine_.step([&](const Generated& generated) { tokens_.push_back(generated.token); }))
       return false;
@@ -125,7 +126,7 @@ class Decode {
   LoadedModel& model_;
   Engine engine_;
   std::vector<int32_t> tokens_;
-  std::vector<uint32_t> logits_;  // bits
+  std::vector<uint32_t> logits_;  // bits of the logits
 };
 
 class SleepTest : public testing::DeviceTest {};
@@ -214,7 +215,7 @@ TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
   Engine& engine = sleeper.engine();
   for (int i = 0; i < 5; ++i)
     sleeper.step();
-  engine.wake();  // is awake
+  engine.wake();  // already awake
   engine.sleep(SleepDepth::kKv);
   EXPECT_TRUE(model.asleep());
   EXPECT_GT(model.saved_bytes(), 0);
@@ -223,11 +224,11 @@ TEST_P(SleepTest, ASleepingModelRefusesStepsAndKeepsItsSequences) {
   const std::string message = message_of(ErrorKind::kUsage, [&] { sleeper.step(); });
   EXPECT_NE(message.find("wake it first"), std::string::npos) << message;
   const int64_t saved = model.saved_bytes();
-  engine.sleep(SleepDepth::kKv);            // again: nothing
-  engine.sleep(SleepDepth::kKvAndWeights);  // deeper
+  engine.sleep(SleepDepth::kKv);            // a second call does nothing
+  engine.sleep(SleepDepth::kKvAndWeights);  // a deeper sleep
   engine.sleep(SleepDepth::kKv);
   EXPECT_EQ(model.saved_bytes(), saved);
-  // One that comes and goes while the model sleeps leaves no trace.
+  // A sequence that comes and goes while the model sleeps leaves no trace.
   engine.abort(std::get<SequenceId>(engine.add({.prompt = {1, 2, 3}, .max_tokens = 8})));
   engine.wake();
   EXPECT_FALSE(model.asleep());

@@ -1,4 +1,5 @@
-// Users of other engines reported these faults of speculation; each test has the input that shows one.
+// Tests faults of speculation that users of other engines reported. Each test has the input that
+// shows one fault.
 #include <map>
 
 #include <gtest/gtest.h>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kTokensKnown = 24;
 
-// The steps of a model that has drafts or none.
+// The number of drafts of a model's steps, and the source of the drafts.
 struct Drafting {
   int64_t num_drafts = 0;
   bool has_model = false;
@@ -19,7 +20,7 @@ struct Drafting {
   int64_t max_seq_len = 128;
 };
 
-// A token that a request got.
+// A token that a request got, and what came with it.
 struct Got {
   int32_t token = 0;
   std::optional<LogprobRow> logprobs;
@@ -60,7 +61,7 @@ class SpeculationReports : public testing::DeviceTest {
     return std::make_unique<LoadedModel>(device_for_another(), words(1), options);
   }
 
-  // Everything that requests get, in the order in which they were added.
+  // Returns everything that requests get, in the order in which they were added.
   static std::vector<std::vector<Got>> answers(Engine& engine,
                                                const std::vector<Request>& requests) {
     std::map<SequenceId, size_t> numbers;
@@ -94,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, SpeculationReports,
                          ::testing::Values("Cpu", "CpuShuffled", "Cuda"),
                          [](const auto& info) { return std::string(info.param); });
 
-// vLLM 42744: a bias was not applied where drafts were checked.
+// In vLLM 42744, a bias was not applied where drafts were checked.
 TEST_P(SpeculationReports, ABiasHoldsAgainstWhatTheDraftsAre) {
   Request request{.prompt = prompt_of(20), .max_tokens = 16};
   const auto plain = load({});
@@ -106,14 +107,14 @@ TEST_P(SpeculationReports, ABiasHoldsAgainstWhatTheDraftsAre) {
   for (const Drafting& drafting : all_with(4)) {
     const auto model = load(drafting);
     Engine engine(*model, {});
-    // The request gets the same beside one that takes drafts.
+    // The request gets the same tokens beside a request that takes drafts.
     const Request beside{.prompt = prompt_of(12, 3), .max_tokens = 16};
     EXPECT_EQ(tokens(answers(engine, {request, beside})[0]), expected);
     EXPECT_GT(engine.draft_counts().tokens, 0);
   }
 }
 
-// vLLM 32591: drafts of a sequence reached past its longest length.
+// In vLLM 32591, the drafts of a sequence reached past its longest length.
 TEST_P(SpeculationReports, ASequenceEndsAtTheLongestLengthWhereverItsDraftsReach) {
   const Request request{.prompt = prompt_of(27), .max_tokens = 5};
   const auto plain = load({.max_seq_len = 32});
@@ -130,7 +131,8 @@ TEST_P(SpeculationReports, ASequenceEndsAtTheLongestLengthWhereverItsDraftsReach
   }
 }
 
-// vLLM 42592: log-probabilities had the shape of all drafts where rows had accepted different numbers.
+// In vLLM 42592, log probabilities had the shape of all drafts where rows had accepted different
+// numbers of drafts.
 TEST_P(SpeculationReports, EachTokenOfTwoAnswersHasItsFiveLogProbabilities) {
   std::vector<Request> both;
   for (const int64_t seed : {1, 2}) {
@@ -165,8 +167,8 @@ TEST_P(SpeculationReports, EachTokenOfTwoAnswersHasItsFiveLogProbabilities) {
   }
 }
 
-// vLLM 51771, 50438 and 39690: what a draft model keeps of a shared beginning depended on the token behind it, so that
-// it was not found again, or was another text's.
+// In vLLM 51771, 50438 and 39690, a draft model's KV of a shared beginning depended on the token
+// behind it. The beginning was then not found again, or another text's KV was found.
 TEST_P(SpeculationReports, AFoundBeginningServesBothTokensThatMayFollowIt) {
   std::vector<Request> requests;
   for (const int32_t next : {3, 11}) {
@@ -189,8 +191,8 @@ TEST_P(SpeculationReports, AFoundBeginningServesBothTokensThatMayFollowIt) {
   }
 }
 
-// SGLang 31071, TensorRT-LLM 12024: of equal logits, which lie on different ranks here, each rank took another, and then
-// ranks accepted different counts.
+// In SGLang 31071 and TensorRT-LLM 12024, ranks broke ties of equal logits differently, and then
+// accepted different numbers of drafts. In this test the equal logits lie on different ranks.
 TEST(SpeculationOfRanks, AcceptsAlikeWhereTheTwoLargestLogitsAreEqual) {
   const testing::WordsCheckpoint twins(true);
   constexpr int32_t kFirstTwins = testing::WordsCheckpoint::kWords / 2;

@@ -1,5 +1,6 @@
-// Drafts: a step guesses some tokens behind the next one of each sequence and checks them all at once.
-// Whatever it guesses, requests get the tokens, log probabilities and ends that they get without.
+// Tests drafts: a step guesses some tokens behind the next one of each sequence, and checks all of
+// them at once. Whatever it guesses, requests get the same tokens, log probabilities and ends as
+// without drafts.
 #include <cstdlib>
 #include <map>
 #include <random>
@@ -40,7 +41,7 @@ class RequestDice {
   std::mt19937_64 random_;
 };
 
-// Every sampling parameter, in every tenth request or more.
+// Returns request `number`. Each sampling parameter is set in at least every tenth request.
 Request any_request(int64_t number) {
   RequestDice dice(number);
   Request request{.prompt = dice.tokens(dice.between(1, 40)), .max_tokens = dice.between(1, 24)};
@@ -63,7 +64,7 @@ Request any_request(int64_t number) {
   return request;
 }
 
-// All that a request got, to the bit.
+// Holds all that a request got. Log probabilities are compared bit for bit.
 struct Given {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
@@ -86,7 +87,8 @@ model::ModelSource words_model(size_t num_layers) {
   return source;
 }
 
-// Requests for each number of drafts, of eight: ENCORE_DRAFTED_REQUESTS=10000 has so many in all.
+// Returns the number of requests for each of the eight numbers of drafts.
+// ENCORE_DRAFTED_REQUESTS=10000 runs that many requests in all.
 int64_t requests_each() {
   if (const char* wanted = std::getenv("ENCORE_DRAFTED_REQUESTS"))
     return std::atoll(wanted) / kMostDrafts;
@@ -95,10 +97,12 @@ int64_t requests_each() {
 
 class SpeculationTest : public testing::DeviceTest {
  protected:
-  // Texts are equal to the bit on a CPU, and on a GPU where rows do not depend on the size of their step.
+  // Texts are equal to the bit on a CPU. On a GPU they are where rows do not depend on the size of
+  // their step.
   [[nodiscard]] bool is_on_gpu() const { return device_->kind() == DeviceKind::kCuda; }
 
-  // `num_draft_layers`: of a draft model; without any, drafts are looked up.
+  // `num_draft_layers`: layers of a draft model. 0: there is no draft model, and drafts are looked
+  // up.
   std::unique_ptr<LoadedModel> load(int64_t num_drafts, size_t num_draft_layers = 0,
                                     int64_t max_seq_len = 96, int64_t num_adapters = 0,
                                     int64_t draft_vocabulary = kWords) {
@@ -123,7 +127,8 @@ class SpeculationTest : public testing::DeviceTest {
     return std::make_unique<LoadedModel>(device_for_another(), source, options);
   }
 
-  // Requests take the adapters of the model by turns, and none.
+  // Returns the answers to the requests [first, last). Requests use no adapter and each of the
+  // model's adapters by turns.
   static std::map<int64_t, Given> answers(LoadedModel& model, int64_t first, int64_t last,
                                           const EngineOptions& how) {
     Engine engine(model, how);
@@ -150,7 +155,8 @@ class SpeculationTest : public testing::DeviceTest {
     return given;
   }
 
-  // All drafts of the model by itself are right, but for those behind the end of a text.
+  // Expects a model that is its own draft model to make right drafts only, except drafts behind the
+  // end of a text.
   void expect_right_drafts(const std::vector<int64_t>& fewer_drafts) {
     const WordsCheckpoint words;
     LoadOptions options;
@@ -177,11 +183,12 @@ class SpeculationTest : public testing::DeviceTest {
       }
     };
     generate(0, 6);
-    generate(6, 12);  // which find 3 pages
+    generate(6, 12);  // each of these finds 3 pages
     EXPECT_GE(engine.prefix_cache()->stats().hit_tokens, 6 * 48);
     const DraftCounts& drafts = engine.draft_counts();
-    EXPECT_GE(drafts.num_accepted(), drafts.tokens - 12 * 3);  // the last step of each text
-    // Where there are several, each is tried in four steps at least.
+    // The bound allows wrong drafts in the last step of each text.
+    EXPECT_GE(drafts.num_accepted(), drafts.tokens - 12 * 3);
+    // Where a step may have several numbers of drafts, each number is tried in at least four steps.
     EXPECT_GT(drafts.tokens, fewer_drafts.empty() ? 12 * 12 : 12 * 3);
   }
 
@@ -203,7 +210,7 @@ class SpeculationTest : public testing::DeviceTest {
     EXPECT_GT(num_drafted, each * kMostDrafts / 2);
   }
 
-  // The replays and steps of one run of a test, and how many tokens each sequence had in its
+  // The number of replays and steps of one run of a test, and the tokens per sequence of its
   // uniform steps.
   int64_t num_replays_ = 0;
   int64_t num_steps_ = 0;
@@ -242,7 +249,7 @@ TEST_P(SpeculationTest, ADraftModelChangesNoBitOfWhatRequestsGet) {
   expect_as_without_drafts(2);
 }
 
-// It guesses none of the last tokens, and reads those as padding.
+// The draft model does not guess the last tokens of the vocabulary, and reads them as padding.
 TEST_P(SpeculationTest, ADraftModelMayKnowTheFirstTokensAlone) {
   constexpr int64_t kEach = 12;
   const auto plain = load(0);
@@ -251,10 +258,10 @@ TEST_P(SpeculationTest, ADraftModelMayKnowTheFirstTokensAlone) {
   EXPECT_EQ(answers(*model, 0, kEach, {}), expected);
 }
 
-// A draft model that is the model guesses what the model chooses, by the same noise: it is right but where
-// a text ends in front of a draft. It has read all of every prompt, in chunks or found in the prefix cache,
-// and every token that was generated.
-// So are those of steps that have now as many drafts and now fewer, or none.
+// A draft model that is the model itself guesses what the model chooses, with the same noise. It is
+// wrong only where a text ends in front of a draft. It must have read every prompt, in chunks or
+// found in the prefix cache, and every generated token.
+// The same holds where steps have fewer drafts from time to time, or none.
 TEST_P(SpeculationTest, ADraftModelThatIsTheModelIsRightWhereverATextGoesOn) {
   for (const std::vector<int64_t>& fewer : {std::vector<int64_t>{}, std::vector<int64_t>{1, 2}}) {
     SCOPED_TRACE(fewer.size());
@@ -262,8 +269,9 @@ TEST_P(SpeculationTest, ADraftModelThatIsTheModelIsRightWhereverATextGoesOn) {
   }
 }
 
-// Sequences guess on while prompts of others are read, in chunks of the same steps. The draft model is the model,
-// so its guesses are right, which shows that it has read those prompts, too, once they are done.
+// Sequences have drafts while prompts of others are read in chunks in the same steps. The draft
+// model is the model itself, so its drafts are right. That shows that it has read those prompts,
+// too, once they are done.
 TEST_P(SpeculationTest, SequencesThatGenerateGuessBesideThePromptsOfOthers) {
   const WordsCheckpoint words;
   LoadOptions options;
@@ -296,10 +304,12 @@ TEST_P(SpeculationTest, SequencesThatGenerateGuessBesideThePromptsOfOthers) {
   const DraftCounts& drafts = engine.draft_counts();
   EXPECT_GE(drafts.mixed_rows, 2 * 6) << "prompts of 220 tokens take seven steps or more";
   EXPECT_EQ(drafts.mixed_drafting_rows, drafts.mixed_rows);
-  EXPECT_GE(drafts.num_accepted(), drafts.tokens - 4 * 3);  // the last step of each text
+  // The bound allows wrong drafts in the last step of each text.
+  EXPECT_GE(drafts.num_accepted(), drafts.tokens - 4 * 3);
 }
 
-// A row of such a step whose sequence takes no drafts has one token, and one place.
+// In a mixed step, the row of a sequence that takes no drafts has one token, and no places for
+// drafts.
 TEST_P(SpeculationTest, SequencesThatTakeNoDraftsHaveOneTokenOfAMixedStep) {
   const auto model = load(3);
   Engine engine(*model, {});
@@ -335,7 +345,8 @@ TEST_P(SpeculationTest, AMixedStepInWhichNobodyGuessesHasARecordingWithoutDrafts
   (void)engine.add({.prompt = RequestDice(4).tokens(70), .max_tokens = 2});
   while (step()) {
   }
-  std::map<int, int64_t> steps;  // mixed ones, by the drafts that they have room for
+  // The number of mixed steps, by the number of drafts that they have room for.
+  std::map<int, int64_t> steps;
   for (const StepCount& count : engine.step_counts()) {
     if (!count.key.is_uniform()) steps[count.key.drafts] += count.steps;
   }
@@ -344,7 +355,8 @@ TEST_P(SpeculationTest, AMixedStepInWhichNobodyGuessesHasARecordingWithoutDrafts
   EXPECT_EQ(steps.size(), 2U);
 }
 
-// All of a burst is one launch. The draft model is the model, so steps of a burst begin as far as they can.
+// A whole burst is one launch. The draft model is the model itself, so each step of a burst begins
+// as far ahead as drafts allow.
 TEST_P(SpeculationTest, BurstsHaveDraftsAndChangeTheirNumberInBetween) {
   const WordsCheckpoint words;
   for (const std::vector<int64_t>& fewer : {std::vector<int64_t>{}, std::vector<int64_t>{1, 2}}) {
@@ -383,7 +395,8 @@ TEST_P(SpeculationTest, BurstsHaveDraftsAndChangeTheirNumberInBetween) {
         num_steps_ += count.steps;
         if (count.key.q) uniform_qs_.insert(*count.key.q);
       }
-      // Where steps choose, they go by time, but each number is tried.
+      // Where steps choose their numbers of drafts, they choose by measured times, but each number
+      // is tried.
       EXPECT_GT(engine.draft_counts().num_accepted(), fewer.empty() ? 100 : 10);
       EXPECT_EQ(engine.page_pool().num_free(), engine.page_pool().num_pages());
       return texts;
@@ -401,7 +414,7 @@ TEST_P(SpeculationTest, BurstsHaveDraftsAndChangeTheirNumberInBetween) {
   }
 }
 
-// Rows of drafts have the adapter of their sequence, in the last layer, too.
+// Rows of drafts use the adapter of their sequence, in the last layer, too.
 TEST_P(SpeculationTest, RequestsOfAdaptersGetToTheBitWhatTheyGetWithoutDrafts) {
   constexpr int64_t kSeqLen = 96;
   constexpr int64_t kAdapters = 3;

@@ -1,4 +1,4 @@
-// Counts steps by the way they were run, and their cost to the host.
+// Counts steps by the way they were run, and measures what they cost the host.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@
 
 namespace encore::engine {
 
-// Rows of steps with drafts, as far as these were collected.
+// Counts of rows of collected steps that had drafts.
 struct DraftCounts {
-  int64_t rows = 0;                 // that take drafts
-  int64_t rows_without = 0;         // that do not (SamplingRow::takes_drafts)
-  int64_t tokens = 0;               // drafted, for those that do
-  int64_t mixed_rows = 0;           // of mixed steps, whose sequences generate
-  int64_t mixed_drafting_rows = 0;  // of those, that had drafts
-  // accepted[i] counts the rows whose draft number i was right.
+  int64_t rows = 0;                 // rows that take drafts
+  int64_t rows_without = 0;         // rows that take none (SamplingRow::takes_drafts)
+  int64_t tokens = 0;               // drafts of the rows that take drafts
+  int64_t mixed_rows = 0;           // rows of mixed steps whose sequences generate
+  int64_t mixed_drafting_rows = 0;  // the ones of `mixed_rows` that had drafts
+  // accepted[i] counts the rows whose draft i was right.
   std::vector<int64_t> accepted = {};
 
   void add(int64_t num_tokens, int64_t num_accepted) {
@@ -41,20 +41,21 @@ struct DraftCounts {
   }
 };
 
-// Steps that were run alike.
+// Counts the steps of one mode, key and reason.
 struct StepCount {
   runtime::Mode mode = runtime::Mode::kEager;
-  StepKey key;  // as launched; rounded up to powers of two where there are too many sizes
+  // The key as launched. Sizes are rounded up to powers of two where there are too many of them.
+  StepKey key;
   runtime::Reason reason = runtime::Reason::kNone;
   int64_t steps = 0;
-  int64_t tokens = 0;   // without padding
-  int64_t padding = 0;  // tokens
+  int64_t tokens = 0;   // tokens without padding
+  int64_t padding = 0;  // tokens of padding
 };
 
 class StepCounts {
  public:
-  // Sizes that are counted one by one: steps above the ladders come in any. Others of about the same
-  // size are counted together.
+  // The number of sizes that are counted separately. Further sizes, which only steps above the
+  // ladders have, are rounded to powers of two and counted together.
   static constexpr size_t kMaxSizes = 1024;
 
   void add(const runtime::Choice& choice) {
@@ -87,20 +88,20 @@ class StepCounts {
   std::map<std::tuple<runtime::Mode, StepKey, runtime::Reason>, StepCount> counts_;
 };
 
-// The kinds of work that the host does for steps, without waiting.
+// The kinds of work that the host does for steps. None of them waits.
 enum class HostWork : uint8_t {
-  kPlan,     // chooses what runs
+  kPlan,     // chooses the rows of the step
   kPack,     // grants bursts their pages, and writes inputs
-  kLaunch,   // until the device has all of it
+  kLaunch,   // launches the step; ends when the device has all of it
   kMask,     // asks grammars which tokens may come
   kCollect,  // reads tokens, and ends sequences
-  kDeliver,  // hands tokens to those who asked for them
+  kDeliver,  // hands tokens to their requests
 };
 // Names of the kinds of work, in the order of HostWork.
 inline constexpr std::array<std::string_view, 6> kHostWorkNames = {"plan", "pack",    "launch",
                                                                    "mask", "collect", "deliver"};
 
-// The host's time by kind of work, and how much of it the device waited for.
+// Holds the host's time by kind of work, and how long the device waited for the host.
 struct HostTimes {
   using Clock = std::chrono::steady_clock;
 
@@ -112,14 +113,14 @@ struct HostTimes {
   }
 
   std::array<Clock::duration, kHostWorkNames.size()> by_work = {};
-  // The time without a step on the device while there was work: from the end of a step's wait to
-  // the next launch.
+  // The time during which the device had no step although there was work. It runs from the end of
+  // the wait for a step to the next launch.
   Clock::duration gap = {};
-  // The number of steps that were to be launched ahead of the end of the one before them, and came
-  // behind it.
+  // The number of steps that should have been launched before the end of the step in front, but
+  // were launched after it.
   int64_t num_late_steps = 0;
-  // The most time of the processor that the grammars of one step took. Other programs of the machine
-  // add nothing to it.
+  // The most processor time that the grammars of one step took. Other programs of the machine add
+  // nothing to it.
   Clock::duration longest_grammars = {};
 };
 

@@ -1,4 +1,5 @@
-// A model on several ranks gives what it gives on one, and ends with one clear error when a rank does.
+// Tests that a model on several ranks gives what it gives on one rank, and that it ends with one
+// clear error when a rank does.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -24,11 +25,11 @@ using Tokens = std::vector<int32_t>;
 
 constexpr int64_t kVocabulary = 96;
 
-// The models that are split over ranks: Llama with biases, Qwen2, Qwen3 (norms per head, tied embeddings), Qwen3 with
-// a layer of experts, and OLMo 2 (norms over all heads).
+// The models that are split over ranks: Llama with biases, Qwen2, Qwen3 (norms per head, tied
+// embeddings), Qwen3 with a layer of experts, and OLMo 2 (norms over all heads).
 enum class Ranked { kLlama, kQwen2, kQwen3, kExperts, kOlmo2 };
 
-// A checkpoint of two layers in f32: D = 64, H = 4, K = 2, C = 16, F = 96.
+// Writes a checkpoint of two layers in f32, with D = 64, H = 4, K = 2, C = 16 and F = 96.
 struct RankedCheckpoint {
   explicit RankedCheckpoint(Ranked kind) {
     const bool has_experts = kind == Ranked::kExperts;
@@ -127,7 +128,7 @@ LoadOptions ranked_options(runtime::Graphs graphs) {
   return options;
 }
 
-// Every other token, beginning with an even one.
+// A grammar that allows even and odd tokens by turns, beginning with an even one.
 class EveryOther final : public sample::TokenGrammar {
  public:
   [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {
@@ -152,8 +153,9 @@ class EveryOther final : public sample::TokenGrammar {
   };
 };
 
-// More requests than places, so that they come and go: greedy ones, sampled ones, penalties, biases, a
-// grammar, log probabilities of what is generated and of a prompt.
+// Returns more requests than a step has places, so that they come and go. They are greedy or
+// sampled, and have penalties, biases, a grammar, or log probabilities of generated tokens and of a
+// prompt.
 std::vector<Request> mixed_requests() {
   std::vector<Request> requests;
   std::mt19937 random(3);
@@ -179,10 +181,11 @@ std::vector<Request> mixed_requests() {
 
 struct Generation {
   std::map<SequenceId, Tokens> tokens;
-  std::map<SequenceId, std::vector<float>> logprobs;  // of prompts and of what is generated
+  // Log probabilities of prompts and of generated tokens.
+  std::map<SequenceId, std::vector<float>> logprobs;
 };
 
-// `between` is called between two steps.
+// Runs the requests to their ends. `between` is called between two steps.
 Generation generate_all(
     LoadedModel& model, EngineOptions options = {},
     const std::function<void(Engine& engine)>& between = [](Engine&) {}) {
@@ -229,7 +232,8 @@ INSTANTIATE_TEST_SUITE_P(Models, TensorParallel,
                          ::testing::Values(Ranked::kLlama, Ranked::kQwen2, Ranked::kQwen3,
                                            Ranked::kExperts, Ranked::kOlmo2));
 
-// A model with random weights that two and three ranks divide, with 48 and 32 tokens each.
+// Returns a model with random weights that two and three ranks divide, with 48 and 32 tokens of the
+// vocabulary each.
 model::ModelSource divisible_model() {
   model::ModelSource source = testing::tiny_model(Tiny::kLlama);
   source.config.num_heads = 6;
@@ -241,14 +245,15 @@ model::ModelSource divisible_model() {
   return source;
 }
 
-// Every way to choose a token: those that merge candidates of the ranks, and those that need all logits.
+// Returns requests with every way to choose a token: ways that merge candidates of the ranks, and
+// ways that need all logits.
 std::vector<Request> choosing_requests() {
   const SamplingParams params[] = {
       {},
       {.temperature = 0.8F},
       {.temperature = 1.3F, .top_k = 5},
       {.temperature = 1, .top_k = 1},
-      {.temperature = 1, .top_k = 40},  // more than a rank of three has
+      {.temperature = 1, .top_k = 40},  // more candidates than each of three ranks has
       {.temperature = 1, .top_k = 64},
       {.temperature = 1, .top_k = 80},
       {.temperature = 1, .top_p = 0.8F},
@@ -296,7 +301,7 @@ TEST(TensorParallelSampling, MergesCandidatesToTheTokensOfOneRank) {
 }
 
 TEST(TensorParallelSampling, NeedsPartsOfWholeBlocksOfNoise) {
-  // Two ranks have 46 tokens each: their logits are gathered, as those of every row are.
+  // Each of two ranks has 46 tokens of the vocabulary, so all logits of every row are gathered.
   const auto choose = [](int ranks) {
     model::ModelSource source = divisible_model();
     source.config.vocab_size = 92;
@@ -313,7 +318,7 @@ TEST(TensorParallelSampling, NeedsPartsOfWholeBlocksOfNoise) {
   EXPECT_EQ(choose(2), choose(1));
 }
 
-// Rejection sampling decides by whole distributions.
+// Rejection sampling compares whole distributions, so it needs all logits of a row.
 TEST(TensorParallelSampling, GathersAllLogitsWhereDraftsAreRejected) {
   LoadOptions options = ranked_options(runtime::Graphs::kAuto);
   options.limits.num_drafts = 3;
@@ -442,7 +447,8 @@ TEST(TensorParallelRecordings, ExchangeThroughBuffersThatDifferFromTheirNeighbou
   const RankedCheckpoint checkpoint(Ranked::kLlama);
   const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
   LoadedModel model(*device, checkpoint.source(), ranked_options(runtime::Graphs::kAuto));
-  // The embedding, two in each layer, the logits, the largest of them, the candidates.
+  // The exchanges are that of the embedding, two in each layer, that of the logits, that of the
+  // largest logit, and that of the candidates.
   std::vector<int> buffers;
   runtime::Tables& tables = model.executor().loaded().tables;
   for (int segment = 0; segment < tables.num_segments(); ++segment) {
@@ -487,7 +493,8 @@ TEST(TensorParallelRefusals, NameTheRemedyForTwoModelsOnOneDevice) {
   const Generation expected = generate_all(*model);
   const std::string message = message_of(ErrorKind::kUsage, [&] { (void)load(*device); });
   EXPECT_NE(message.find("create a device of its own for this one"), std::string::npos) << message;
-  // The first one goes on, beside one on a device of its own, and behind it the device is free.
+  // The first model goes on, while another runs on its own device. After that model has ended, its
+  // device is free for the next.
   const auto other = create_cpu_device({.num_threads = 2, .num_ranks = 2});
   EXPECT_EQ(generate_all(*load(*other)).tokens, expected.tokens);
   EXPECT_EQ(generate_all(*model).tokens, expected.tokens);
@@ -505,24 +512,25 @@ TEST(TensorParallelRefusals, SayWhichFileARankCouldNotRead) {
   EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
 }
 
-// A launch that one rank fails at, or never comes back from until the others have noticed.
+// A launch to disturb: one rank fails at it, or does not return from it until the others have
+// noticed.
 struct Plant {
   bool stops = false;
-  bool of_first = false;  // rank 0, which runs on the test's thread
+  bool of_first = false;  // the rank is rank 0, on the test's thread
   int launch = 0;
 };
 
 using Clock = std::chrono::steady_clock;
 
-// Lets requests run on a server's loop until the plant's launch: what their endings say. `took`: how long after that
-// the last one ends.
+// Runs requests on a server's loop until the plant's launch, and returns the message of their
+// endings. `took`: the time from that launch to the last ending.
 std::string run_into(const Plant& plant, std::unique_ptr<Device> device,
                      Clock::duration* took = nullptr) {
   const std::thread::id first = std::this_thread::get_id();
   std::mutex mutex;
   std::optional<std::thread::id> victim;
   int launches = 0;
-  std::atomic<bool> is_armed = false;  // once the model is loaded
+  std::atomic<bool> is_armed = false;  // set once the model is loaded
   std::atomic<Clock::time_point> planted{};
   const fault::Injection injection([&](std::string_view call) {
     if (call != "launch" || !is_armed) return;
@@ -571,14 +579,16 @@ std::string run_into(const Plant& plant, std::unique_ptr<Device> device,
   return message;
 }
 
-// Ranks that stop are given up soon, and no others: those are not waited for so long.
+// Returns a device whose ranks have a short timeout if the plant stops a rank, and a very long one
+// otherwise.
 std::unique_ptr<Device> ranks_of_cpu(int num_ranks, const Plant& plant) {
   const auto timeout = std::chrono::milliseconds(plant.stops ? 1000 : 600000);
   return create_cpu_device({.num_threads = 2, .num_ranks = num_ranks, .rank_timeout = timeout});
 }
 
-// As many device errors, and launches that stop, as ENCORE_RANK_FAULTS says, and then each has to end all requests
-// within the deadline and a second more; without it, fewer, and whenever they end.
+// ENCORE_RANK_FAULTS sets the number of device errors and of launches that stop. Each fault must
+// then end all requests within its deadline and one more second. Without the variable there are
+// fewer faults, and their time is not checked.
 TEST(TensorParallelFailure, EndsEveryRequestWhereverARankFailsOrStops) {
   const char* const wanted = std::getenv("ENCORE_RANK_FAULTS");
   const int num_errors = wanted != nullptr ? std::stoi(wanted) : 20;
@@ -599,7 +609,7 @@ TEST(TensorParallelFailure, EndsEveryRequestWhereverARankFailsOrStops) {
     }
     EXPECT_NE(message.find(plant.stops ? "done nothing for 1 s" : "injected"), std::string::npos)
         << message;
-    // A rank is named, and where the others were: the op and its layer.
+    // The message names a rank, and the place where the others were: an op and its layer.
     if (plant.of_first && !plant.stops) continue;
     EXPECT_NE(message.find(plant.of_first ? "rank 0 of" : "rank "), std::string::npos) << message;
     EXPECT_TRUE(message.find("op 'all_") != std::string::npos ||
@@ -625,13 +635,13 @@ TEST(TensorParallelFailure, StopsTheStartWhereARankHasNoMemoryForItsPages) {
     const LoadedModel model(*device, checkpoint.source(), ranked_options(runtime::Graphs::kNone));
   };
   load();
-  failing_map = num_maps.exchange(0);  // the last
+  failing_map = num_maps.exchange(0);  // the last mapping fails
   const std::string message = message_of(ErrorKind::kMemory, load);
   EXPECT_NE(message.find("rank 1 of 2 failed"), std::string::npos) << message;
   EXPECT_NE(message.find("the others were at the end of loading"), std::string::npos) << message;
 }
 
-// Two GPUs, or null with a reason.
+// Returns two GPUs as ranks, or null and the reason why there are none.
 std::unique_ptr<Device> two_gpus(std::string& reason, std::chrono::milliseconds wait_timeout) {
   try {
     return create_cuda_ranks({.first = std::nullopt, .num_ranks = 2, .wait_timeout = wait_timeout});

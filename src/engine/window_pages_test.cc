@@ -1,5 +1,5 @@
-// Layers with a window that have pages of their own: requests get what they get where all layers have the
-// same pages, with every feature that pages have to do with.
+// Tests layers with a window that have pages of their own, with every feature that depends on
+// pages. Requests get the same as where all layers share pages.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -19,7 +19,7 @@ constexpr int64_t kLongest = 192;
 
 class WindowPagesEngineTest : public testing::DeviceTest {
  protected:
-  // The first and the last layer have windows, which differ.
+  // Returns a model whose first and last layers have windows of different sizes.
   static model::ModelSource source() {
     model::ModelSource source = testing::tiny_model(testing::Tiny::kQwen3);
     source.config.layers = {{.window = kWindow}, {}, {.window = kWindow - 3}};
@@ -35,7 +35,8 @@ class WindowPagesEngineTest : public testing::DeviceTest {
     return testing::with_feature(options);
   }
 
-  // Returns the texts of requests of which some begin alike, one of them after the others have ended.
+  // Returns the texts of requests. Some begin alike, and one of these comes after the others have
+  // ended.
   static Texts texts(LoadedModel& model, const EngineOptions& how, int64_t* hit_tokens = nullptr) {
     Engine engine(model, how);
     Texts texts;
@@ -70,7 +71,8 @@ class WindowPagesEngineTest : public testing::DeviceTest {
     return texts;
   }
 
-  // Expects the texts with options to be the same where layers with a window have pages of their own.
+  // Expects the same texts with these options whether or not layers with a window have pages of
+  // their own.
   void expect_alike(LoadOptions options) {
     options.window_pages = false;
     LoadedModel one_group(device_for_another(), source(), options);
@@ -132,7 +134,7 @@ TEST_P(WindowPagesEngineTest, ChangeNoTokenWithADraftModelWhoseWindowsAreLonger)
   expect_alike(some);
 }
 
-// Drafts that are wrong change no token, so the tokens that were guessed are counted.
+// Wrong drafts change no token, so the test counts the right drafts.
 TEST_P(WindowPagesEngineTest, LetADraftModelGuessWhatItGuessesWithoutThem) {
   LoadOptions some = options();
   some.limits.num_drafts = 3;
@@ -175,7 +177,7 @@ TEST_P(WindowPagesEngineTest, ChangeNoTokenWhereEveryLayerHasAWindow) {
   EXPECT_EQ(texts(two_groups, {}), expected);
 }
 
-// A step goes to sleep in the midst of texts: pages of both groups are kept on the host.
+// The model goes to sleep in the midst of texts. The pages of both groups are kept on the host.
 TEST_P(WindowPagesEngineTest, AreKeptInSleep) {
   LoadOptions some = options();
   some.window_pages = true;

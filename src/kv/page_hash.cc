@@ -13,7 +13,7 @@ static_assert(std::endian::native == std::endian::little);
 constexpr uint8_t kRootTag = 0;
 constexpr uint8_t kPageTag = 1;
 
-// BLAKE2b of what is added.
+// Computes the BLAKE2b hash of the bytes that are added.
 class Hash {
  public:
   explicit Hash(std::span<const uint8_t> key) {

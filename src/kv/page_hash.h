@@ -1,4 +1,4 @@
-// A full page of KV is identified by 128 bits, a hash of every token up to the page's end.
+// Identifies a full page of KV by a hash of 128 bits over all tokens up to the page's end.
 #pragma once
 
 #include <array>
@@ -26,12 +26,14 @@ struct PageHash {
 // The key is BLAKE2b-256 of the text that was given, without a key. Numbers are little-endian.
 class PageHasher {
  public:
-  // Draws a random key where none is given.
+  // Derives the hash key from `key`, or draws a random one where none is given.
   explicit PageHasher(const std::optional<std::string>& key = {});
 
-  // The hash before the first page. Sequences with different parts share no page.
+  // Returns the hash in front of the first page of a sequence. Sequences whose parts differ share
+  // no page.
   [[nodiscard]] PageHash root(std::initializer_list<std::string_view> parts) const;
-  // The hash of a page that holds `tokens` and follows the page, or root, with the hash `before`.
+  // Returns the hash of a page that holds `tokens` and follows the page, or the root, with the hash
+  // `before`.
   [[nodiscard]] PageHash page(const PageHash& before, std::span<const int32_t> tokens) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace encore::kv {
 namespace {
 
-// The hash in hexadecimal, in the order of its bytes.
+// Returns the hash in hexadecimal, in the order of its bytes.
 std::string hex(const PageHash& hash) {
   std::array<uint8_t, sizeof(hash)> bytes{};
   std::memcpy(bytes.data(), hash.words.data(), bytes.size());
@@ -21,7 +21,8 @@ std::string hex(const PageHash& hash) {
   return text;
 }
 
-// Computed with Python's hashlib from the formula in page_hash.h, as a router would.
+// The expected hashes were computed with Python's hashlib from the formula in page_hash.h, as a
+// router would.
 TEST(PageHasher, GivesRoutersWithTheKeyTheSameHashes) {
   const PageHasher hasher("routers");
   const PageHash root = hasher.root({"model", "bf16", ""});
@@ -51,7 +52,8 @@ TEST(PageHasher, HasARandomKeyWhereNoneIsGiven) {
   EXPECT_NE(root, PageHasher().root({}));
 }
 
-// A tenant chooses its salt, and must not reach another's pages by one that spells their hash.
+// A tenant chooses its salt, and must not reach another tenant's pages by a salt that spells their
+// hash.
 TEST(PageHasher, NoSaltMakesARootThatIsAPage) {
   const PageHasher hasher("known");
   const PageHash before = hasher.root({"m"});

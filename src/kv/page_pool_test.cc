@@ -72,7 +72,7 @@ TEST(PagePool, KeepsContentUntilNoEmptyPageIsLeft) {
   EXPECT_EQ(pool.num_free(), 4);
   EXPECT_EQ(pool.allocate(1), std::vector<Page>{3});
   EXPECT_TRUE(evicted.empty());
-  // The last page of a sequence goes first, as the others mean something without it.
+  // The last page of a sequence is evicted first, as the pages before it are of use without it.
   EXPECT_EQ(pool.allocate(2)->size(), 2U);
   EXPECT_EQ(evicted, (std::vector<Page>{pages[2], pages[1]}));
   EXPECT_EQ(pool.num_idle(), 1);

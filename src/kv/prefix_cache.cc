@@ -76,7 +76,7 @@ void PrefixCache::store(PageChain& chain, std::span<const int32_t> tokens,
 void PrefixCache::store_pages(const PageChain& chain, std::span<const int32_t> tokens,
                               std::span<const Page> pages, int64_t first, int64_t end) {
   ENCORE_CHECK(end <= std::ssize(chain.hashes) && end <= std::ssize(pages));
-  // `first` is that of a run of pages that are new.
+  // `first` is the first page of the current run of new pages.
   for (int64_t i = first; i < end; ++i) {
     const auto [stored, is_new] = pages_.try_emplace(chain.hashes[i], pages[i]);
     if (is_new) {

@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kPageSize = 4;
 using Pages = std::vector<Page>;
 
-// `count` tokens from `first` on.
+// Returns the `count` tokens `first`, `first` + 1 and so on.
 std::vector<int32_t> tokens_from(int32_t first, int32_t count) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < count; ++i)
@@ -18,7 +18,8 @@ std::vector<int32_t> tokens_from(int32_t first, int32_t count) {
 
 class PrefixCacheTest : public ::testing::Test {
  protected:
-  // A sequence of those tokens, whose full pages are computed and stored.
+  // Allocates the pages of a sequence of these tokens, and stores the full ones as if they were
+  // computed.
   Pages compute(const std::vector<int32_t>& tokens, const std::string& salt = "") {
     PageChain chain = cache_.chain("bf16", salt);
     const Pages pages = *pool_.allocate(pool_.pages_for(std::ssize(tokens)));
@@ -67,7 +68,7 @@ TEST_F(PrefixCacheTest, KeepsUnreferencedPagesUntilThePoolNeedsThem) {
   EXPECT_EQ(pool_.num_free(), 8);
   EXPECT_EQ(find(tokens_from(0, 12)), pages);
   const Pages others = *pool_.allocate(6);
-  // The leaf goes before its parent.
+  // The last page of the sequence is evicted before the page in front of it.
   EXPECT_EQ(find(tokens_from(0, 12)), (Pages{pages[0], pages[1]}));
   EXPECT_EQ(cache_.num_stored(), 2);
   pool_.share(pages[0]);
@@ -92,7 +93,7 @@ TEST_F(PrefixCacheTest, PrefersAPageInUseToAnIdleOneWithTheSameContent) {
   EXPECT_EQ(find(tokens_from(0, 8)), second);
   EXPECT_EQ(pool_.num_idle(), 0);
   EXPECT_EQ(cache_.num_stored(), 2);
-  ASSERT_EQ(events_.size(), 2U);  // the first page is told once
+  ASSERT_EQ(events_.size(), 2U);  // the first page is reported once
   EXPECT_EQ(events_[1].tokens, tokens_from(4, 4));
 }
 

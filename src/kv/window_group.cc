@@ -11,12 +11,12 @@ int64_t WindowRule::first_place(int64_t position) const {
   return std::max<int64_t>(0, position - window + 1) / page_size;
 }
 
-// The next position is two tokens behind those launched at least, as a token may be chosen again, and
-// steps with drafts have pages for three times as many tokens.
+// A sequence's next position may be up to two tokens behind the launched tokens, as a token may be
+// chosen again. Steps with drafts get pages for three times their number of drafts.
 int64_t WindowRule::pages_each() const {
   constexpr int64_t kBehind = 2;
   const int64_t tokens = window + kBehind + 1 + 3 * num_drafts;
-  // A span of tokens may begin and end within a page, and so may those that are filled.
+  // Both the window's tokens and the tokens that a step fills may begin and end within a page.
   return div_up(tokens, page_size) + 2 + kMostAhead;
 }
 
@@ -64,7 +64,8 @@ void WindowGroup::release(WindowPages& held) {
 
 int64_t WindowGroup::num_startable(const PageChain& chain, int64_t num_pages) const {
   if (cache_ == nullptr) return 0;
-  // A page that is missing is seen from behind each of those pages that come after it.
+  // A sequence that started anywhere behind a missing page would see that page, so it can start in
+  // front of the missing page at most.
   for (int64_t place = num_pages; place > rule_.first_place(num_pages * rule_.page_size);) {
     if (!cache_->find_page(chain.hashes[static_cast<size_t>(--place)])) num_pages = place;
   }

@@ -10,7 +10,7 @@ namespace {
 using PlacedPages = std::vector<Page>;
 constexpr int64_t kWindowPageSize = 4;
 
-// Tokens see 6, themselves among them: two pages, or three.
+// A token sees 6 tokens, including itself, which lie in two or three pages.
 class WindowGroupTest : public ::testing::Test {
  protected:
   PageChain chain_of(int64_t num_tokens) {
@@ -31,7 +31,7 @@ class WindowGroupTest : public ::testing::Test {
 TEST_F(WindowGroupTest, GivesBackThePagesThatNoLaterTokenSees) {
   ASSERT_TRUE(group_.grow(held_, 20));
   EXPECT_EQ(held_.pages, (PlacedPages{0, 1, 2, 3, 4}));
-  group_.leave_behind(held_, 8);  // it sees tokens from 3 on
+  group_.leave_behind(held_, 8);  // token 8 sees tokens from 3 on
   EXPECT_EQ(group_.pool().num_empty(), 7);
   group_.leave_behind(held_, 9);
   EXPECT_EQ(held_.pages, (PlacedPages{kNoPage, 1, 2, 3, 4}));
@@ -61,7 +61,7 @@ TEST_F(WindowGroupTest, StartsBehindThePagesThatTheNextTokenSees) {
   group_.store(held_, chain, 6);
   EXPECT_EQ(group_.num_startable(chain, 6), 6);
   WindowPages second;
-  group_.start(second, chain, 4);  // its next token, 16, sees from 11 on
+  group_.start(second, chain, 4);  // its next token, 16, sees tokens from 11 on
   EXPECT_EQ(second.pages, (PlacedPages{kNoPage, kNoPage, 2, 3}));
   EXPECT_EQ(group_.pool().num_references(2), 2);
   group_.release(held_);
@@ -69,13 +69,15 @@ TEST_F(WindowGroupTest, StartsBehindThePagesThatTheNextTokenSees) {
   EXPECT_EQ(group_.pool().num_idle(), 6);
 }
 
-// Page 3 is gone, so a sequence cannot start where its next token sees it: behind 4 or 5 pages.
+// Page 3 is gone. A sequence behind 4 or 5 pages would see it with its next token, and so cannot
+// start there.
 TEST_F(WindowGroupTest, StartsWhereNoPageThatIsSeenIsMissing) {
   const PageChain chain = chain_of(24);
   ASSERT_TRUE(group_.grow(held_, 12));
   group_.store(held_, chain, 3);
   ASSERT_TRUE(group_.grow(held_, 24));
-  group_.leave_behind(held_, 21);  // sees from 16 on: pages 0 to 3 go, and 3 was not stored
+  // Token 21 sees tokens from 16 on, so pages 0 to 3 go, and page 3 was not stored.
+  group_.leave_behind(held_, 21);
   group_.store(held_, chain, 6);
   EXPECT_EQ(group_.num_startable(chain, 6), 6);
   EXPECT_EQ(group_.num_startable(chain, 5), 3);
@@ -104,7 +106,8 @@ TEST(WindowRule, SaysHowManyPagesAreEnough) {
   EXPECT_EQ(rule.first_place(1023 + 32), 1);
   EXPECT_EQ(rule.pages_a_step(), 64);
   EXPECT_EQ(rule.pages_each(), 33 + 2 + 8);
-  // As large a share as of the others, enough for one sequence, and no more than those.
+  // The group gets the same share of its wanted pages as the whole pages got, but enough for one
+  // sequence, and at most as many as there are whole pages.
   EXPECT_EQ(rule.pages_beside(64 * 1024, 64 * 1024, 64), 64 * 43 + 64);
   EXPECT_EQ(rule.pages_beside(32 * 1024, 64 * 1024, 64), 32 * 43 + 32);
   EXPECT_EQ(rule.pages_beside(1024, 64 * 1024, 64), 43 + 64);

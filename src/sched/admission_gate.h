@@ -1,18 +1,20 @@
-// Lets sequences start that need more than a row of a step and pages: an adapter must lie in a slot.
+// Decides whether a sequence may start that needs more than a row of a step and pages: its adapter
+// must lie in a slot.
 #pragma once
 
 namespace encore::sched {
 
 struct Sequence;
 
-// Threads: the scheduler's.
+// Is asked by the scheduler before it admits a sequence. Threads: the scheduler's.
 class AdmissionGate {
  public:
   virtual ~AdmissionGate() = default;
-  // May the sequence start? Asked in the order of the queue, whenever there is room for one; the sequences
-  // behind one that may not pass it.
+  // Returns whether the sequence may start. The scheduler asks in the order of the queue whenever
+  // it has room for a sequence. A sequence that may not start lets those behind it in the queue
+  // pass.
   virtual bool admits(const Sequence& sequence) = 0;
-  // The sequence lost its pages, and is asked for again.
+  // Says that the sequence lost its pages. The scheduler will call admits() for it again.
   virtual void preempted(const Sequence& sequence) = 0;
 };
 

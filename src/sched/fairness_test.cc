@@ -1,5 +1,5 @@
-// Random schedules with room for everybody and more prompts than steps get to: who waits, and for how
-// long.
+// Runs random schedules with room for all sequences, and with more prompts than steps have room
+// for. Checks which sequences wait, and for how long.
 #include <cstdlib>
 #include <map>
 #include <random>
@@ -14,7 +14,7 @@ namespace {
 
 using testing::run_step;
 
-// One random schedule. Its seed decides everything.
+// Runs one random schedule. Its seed decides everything.
 class CrowdedSchedule {
  public:
   explicit CrowdedSchedule(uint64_t seed) : random_(seed) {}
@@ -40,8 +40,8 @@ class CrowdedSchedule {
  private:
   static constexpr int64_t kStep = 100;
   static constexpr int64_t kBatch = 30;
-  // A prompt of this length fits every step's share: half of 40 tokens of prompts, or of those
-  // beside a full batch.
+  // A prompt of this length fits the share of every step: half of the 40 prompt tokens of a step
+  // with a target, or half of the prompt tokens beside a full batch.
   static constexpr int64_t kShort = 20;
 
   int64_t between(int64_t first, int64_t last) {
@@ -55,8 +55,9 @@ class CrowdedSchedule {
                     .max_length = prompt + between(1, 8)});
   }
 
-  // A short prompt is computed by the third step since it has a place. The first long one goes on in
-  // each, but where steps have just got less room than short ones were admitted for.
+  // Checks that a short prompt is computed by the third step after its admission, and that the
+  // first long prompt goes on in each step. The long one may miss steps that have just got less
+  // room than short prompts were admitted for.
   void check_first_tokens(const Plan& plan) {
     bool is_first_long = true;
     std::map<SequenceId, int> num_steps;
@@ -84,13 +85,15 @@ class CrowdedSchedule {
   kv::PagePool pool_{4000, 16};
   Scheduler scheduler_{pool_, {.max_num_tokens = kStep, .max_batch_size = kBatch}};
   SequenceId next_id_ = 0;
-  std::map<SequenceId, int> num_steps_;  // with a place, of prompts that are not computed yet
-  int num_missed_ = 0;                   // steps in a row that the first long one had no part in
+  // The number of steps since a short prompt's admission, for each that is not computed yet.
+  std::map<SequenceId, int> num_steps_;
+  // The number of consecutive steps in which the first long prompt had no part.
+  int num_missed_ = 0;
   int64_t num_short_ = 0;
   int64_t num_long_ = 0;
 };
 
-// As of random_schedules_test.cc: ENCORE_SCHEDULES=10000 runs ten times as many.
+// As in random_schedules_test.cc, ENCORE_SCHEDULES=10000 runs ten times as many schedules.
 TEST(Fairness, AShortPromptHasItsFirstTokenWithinThreeStepsOfGettingAPlace) {
   const char* const wanted = std::getenv("ENCORE_SCHEDULES");
   const int64_t count = wanted == nullptr ? 1000 : std::atoll(wanted);

@@ -5,7 +5,7 @@
 namespace encore::sched {
 namespace {
 
-// The first `room` tokens of a plan.
+// Returns a plan of the first `room` tokens of `plan`.
 Plan first_tokens(Plan plan, int64_t room) {
   for (ScheduledTokens& row : plan.rows) {
     row.count = std::min(row.count, std::max<int64_t>(0, room - row.drafts));
@@ -15,9 +15,9 @@ Plan first_tokens(Plan plan, int64_t room) {
   return plan;
 }
 
-// How many tokens to leave out at the end, so that a step of `size` tokens lands on a bucket: none
-// where padding it to the next bucket costs less, where nothing would remain of the last row, or
-// above the last bucket, where nothing is padded.
+// Returns how many tokens to leave out at the end of a step of `size` tokens, so that the rest
+// fills a bucket exactly. It returns 0 where padding to the next bucket costs fewer tokens, where
+// nothing would remain of the last row, or above the last bucket, where steps are not padded.
 int64_t tokens_above_bucket(int64_t size, int64_t last_row, const std::vector<int64_t>& buckets) {
   const auto next = std::lower_bound(buckets.begin(), buckets.end(), size);
   if (next == buckets.begin() || next == buckets.end() || *next == size) return 0;

@@ -41,7 +41,8 @@ TEST(Plan, ContinuesAStepWhoseRowsAreTheSameAndTakeTheTokensThatItSampled) {
   EXPECT_FALSE((Plan{.rows = {{1, 6, 1}, {2, 10, 1}}}.continues(before)));
   EXPECT_FALSE((Plan{.rows = {{1, 6, 1}, {2, 9, 1}}, .has_given_tokens = true}.continues(before)));
   EXPECT_FALSE((Plan{.rows = {{1, 6, 1, 2}, {2, 9, 1, 2}}}.continues(before)));
-  // The rest of a prompt is no token that was sampled.
+  // A step that computes the rest of a prompt does not continue the step before, as its tokens were
+  // not sampled.
   EXPECT_FALSE((Plan{.rows = {{1, 8, 3}}}.continues({.rows = {{1, 5, 3}}})));
 }
 
@@ -69,7 +70,7 @@ TEST(CutToFit, LandsOnABucketWhereThatCutsLessThanItSaves) {
   EXPECT_EQ(tokens(127), 127);  // one token of padding
   EXPECT_EQ(tokens(200), 128);
   EXPECT_EQ(tokens(390), 390);
-  EXPECT_EQ(tokens(450), 401);  // all there is: a prompt that fits is not cut
+  EXPECT_EQ(tokens(450), 401);  // all tokens: a prompt that fits is not cut
 }
 
 TEST(CutToFit, CutsNoRowButTheLastAndLeavesATokenOfIt) {
@@ -77,7 +78,7 @@ TEST(CutToFit, CutsNoRowButTheLastAndLeavesATokenOfIt) {
       .max_num_tokens = 70, .max_batch_size = 4, .token_buckets = {1, 64, 128, 512}};
   EXPECT_EQ(cut_to_fit({{{1, 5, 1}, {2, 0, 64}, {3, 0, 60}}}, limits, {}).rows,
             (Rows{{1, 5, 1}, {2, 0, 64}, {3, 0, 5}}));
-  // Above the last bucket nothing is padded.
+  // Steps above the last bucket are not padded.
   limits.token_buckets = {64};
   EXPECT_EQ(cut_to_fit({{{2, 0, 400}}}, limits, {}).num_tokens(), 70);
 }

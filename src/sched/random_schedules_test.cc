@@ -1,6 +1,6 @@
-// Scheduler, pages and prefix cache together, in random schedules on a device of plain memory:
-// arrivals, lengths, shared prefixes, priorities, aborts, stop tokens, preemptions, sleep, and a host
-// that collects a step late, with up to two in flight.
+// Runs scheduler, pages and prefix cache together in random schedules on a device in plain memory.
+// Schedules vary arrivals, lengths, shared prefixes, priorities, aborts, stop tokens, preemptions
+// and sleep, and the host may collect a step late, with up to two in flight.
 #include <cstdlib>
 #include <random>
 #include <set>
@@ -25,11 +25,11 @@ struct Totals {
   int64_t hit_tokens = 0;
   int64_t evicted = 0;
   int64_t steps = 0;
-  int64_t drafted = 0;        // tokens that were guessed right
-  int64_t drafted_mixed = 0;  // of those, in mixed steps
+  int64_t drafted = 0;        // drafts that were right
+  int64_t drafted_mixed = 0;  // right drafts of mixed steps
 };
 
-// Keeps the hashes that a cache holds by its events.
+// Rebuilds, from a cache's events, the set of hashes that the cache holds.
 class Mirror {
  public:
   explicit Mirror(const std::string& key) : hasher_(key) {}
@@ -61,10 +61,11 @@ struct FakeStep : LaunchedStep {
   std::chrono::steady_clock::time_point launched_at;
 };
 
-// Do layers with a window have pages of their own?
+// Says whether layers with a window have pages of their own (kTwo) or share those of all layers
+// (kOne).
 enum class Groups : uint8_t { kOne, kTwo };
 
-// One random schedule. Its seed decides everything.
+// Runs one random schedule. Its seed decides everything.
 class Schedule : private StepDevice<FakeStep> {
  public:
   Schedule(uint64_t seed, int aborts_in_percent, Groups groups = Groups::kOne)
@@ -81,7 +82,8 @@ class Schedule : private StepDevice<FakeStep> {
       if (next_id_ > 0 && chance(aborts_in_percent_)) abort(between(0, next_id_ - 1));
       if (chance(2)) sleep();
     }
-    // No sequence starves: a sequence alone takes a step a token at most, and is preempted by none.
+    // No sequence starves: a sequence alone takes at most a step for each token, and nothing
+    // preempts it.
     int64_t steps_left = 100 * next_id_ + 100;
     while (!has_failed() && (!scheduler_.idle() || !loop_.in_flight().empty())) {
       step();
@@ -118,7 +120,8 @@ class Schedule : private StepDevice<FakeStep> {
                                         mirror_.apply(event);
                                       }});
   }
-  // From very few pages, which are enough for one sequence, to as many as all tokens would take.
+  // Returns a group with a random number of pages, from just enough for one sequence to as many as
+  // all tokens would take.
   std::unique_ptr<kv::WindowGroup> random_window() {
     if (groups_ == Groups::kOne) return nullptr;
     const kv::WindowRule rule{.window = between(1, 30),
@@ -203,7 +206,8 @@ class Schedule : private StepDevice<FakeStep> {
   [[nodiscard]] std::chrono::steady_clock::time_point now() const override { return now_; }
   [[nodiscard]] bool overlaps() const override { return overlaps_; }
 
-  // A sequence has the row that it had in the step before, if there are as many.
+  // Checks that a sequence has the row that it had in the step before, if the plan has a row of
+  // that number.
   void check_rows(const Plan& plan) {
     for (int64_t i = 0; i < std::ssize(plan.rows); ++i) {
       for (const Sequence* sequence : scheduler_.running()) {
@@ -216,7 +220,7 @@ class Schedule : private StepDevice<FakeStep> {
     }
   }
 
-  // Grants pages as for a burst: for many tokens, as long as there are any.
+  // Grants pages as for a burst: for many tokens, as long as pages are free.
   void grant_ahead(Plan& plan) {
     scheduler_.for_each(plan, [&](const ScheduledTokens& row, Sequence& sequence) {
       const size_t before = sequence.pages.size();
@@ -249,7 +253,7 @@ class Schedule : private StepDevice<FakeStep> {
     return true;
   }
 
-  // It got the tokens that it gets when it runs alone.
+  // Checks that the sequence got the tokens that it gets when it runs alone.
   void check_text(const Sequence& sequence) {
     const std::vector<int32_t>& prompt = prompts_[sequence.id];
     Chain chain = 0;
@@ -281,8 +285,8 @@ class Schedule : private StepDevice<FakeStep> {
            std::equal(a.tokens.begin(), a.tokens.begin() + pool_.page_size(), b.tokens.begin());
   }
 
-  // Sequences that lost their pages come after all that run. Sequences that wait come after all
-  // that were admitted, unless they wait for pages of one that runs.
+  // Checks that sequences that lost their pages come after all running ones. Sequences that wait
+  // must come after all admitted ones, unless they wait for pages of a running one.
   void check_order(const std::set<SequenceId>& ran) {
     for (const Sequence* sequence : scheduler_.running()) {
       const bool is_new = !ran.contains(sequence->id);
@@ -298,7 +302,7 @@ class Schedule : private StepDevice<FakeStep> {
     }
   }
 
-  // Is it a shorter prompt of the same priority?
+  // Returns whether `sequence` has a shorter prompt of the same priority.
   static bool passes(const Sequence& sequence, const Sequence& other) {
     return sequence.priority == other.priority && sequence.num_to_compute < other.num_to_compute;
   }
@@ -311,7 +315,7 @@ class Schedule : private StepDevice<FakeStep> {
     if (is_mixed) {
       ASSERT_LE(plan.num_tokens(), limits_.max_mixed_tokens.value_or(most));
     }
-    std::map<SequenceId, int64_t> seen;  // its tokens
+    std::map<SequenceId, int64_t> seen;  // tokens of each sequence's row
     for (const ScheduledTokens& row : plan.rows) {
       const Sequence& sequence = *scheduler_.find(row.sequence);
       ASSERT_TRUE(runs(sequence));
@@ -319,15 +323,15 @@ class Schedule : private StepDevice<FakeStep> {
       ASSERT_EQ(row.first, sequence.launched);
       ASSERT_GT(row.count, 0);
       ASSERT_LE(row.count, sequence.num_ready());
-      // The step before, this one and the next may all turn out as long as they can.
+      // The step before, this step and the next step may all get as long as their drafts allow.
       ASSERT_GE(scheduler_.granted_end(sequence),
                 std::min(row.end() + 1 + 3 * row.drafts, sequence.max_length - 1 + row.drafts));
       ASSERT_TRUE(row.drafts == 0 || (row.count == 1 && row.end() >= sequence.known()));
       ASSERT_TRUE(row.drafts == 0 || sequence.takes_drafts || !is_mixed);
       ASSERT_TRUE(row.drafts == 0 || row.drafts == plan.num_drafts());
     }
-    // No sequence that generates is left out, and no prompt gets less than all while one behind it gets some,
-    // unless that one is shorter, or every row is one token.
+    // No sequence that generates is left out. No prompt is cut while a prompt behind it gets
+    // tokens, unless the one behind is shorter, or every row has one token.
     for (const Sequence* sequence : scheduler_.running()) {
       const int64_t ready = sequence->num_ready();
       const int64_t got = seen.contains(sequence->id) ? seen[sequence->id] : 0;
@@ -341,8 +345,8 @@ class Schedule : private StepDevice<FakeStep> {
     }
   }
 
-  // A prompt that fits its share of each step is computed by the third with it, unless others of a
-  // higher priority come first.
+  // Checks that a running prompt that fits its share of each step is computed within three steps,
+  // unless sequences of a higher priority come first.
   void check_first_tokens(const Plan& plan) {
     int64_t generating = 0;
     for (const ScheduledTokens& row : plan.rows)
@@ -364,8 +368,8 @@ class Schedule : private StepDevice<FakeStep> {
     prompt_steps_ = std::move(num_steps);
   }
 
-  // Every page is empty, idle and in the cache, or in use by just those who refer to it; those who
-  // share a page have the same tokens up to its end.
+  // Checks that every page is empty, or idle and cached, or in use by exactly the sequences that
+  // refer to it. Sequences that share a page must have the same tokens up to its end.
   void check_pages() {
     std::map<kv::Page, std::vector<std::pair<const Sequence*, size_t>>> users;
     for (const Sequence* sequence : scheduler_.running()) {
@@ -398,8 +402,8 @@ class Schedule : private StepDevice<FakeStep> {
     ASSERT_EQ(cache_->num_stored(), mirror_.size());
   }
 
-  // Does check_pages() for layers with a window: a sequence has the pages that its next tokens see, and
-  // not many more.
+  // Checks the pages of layers with a window as check_pages() does. A sequence must have the pages
+  // that its next tokens see, and not many more.
   void check_window_pages() {
     const kv::PagePool& pool = window_->pool();
     const kv::WindowRule& rule = window_->rule();
@@ -449,25 +453,27 @@ class Schedule : private StepDevice<FakeStep> {
   kv::PagePool pool_{between(4, 40), between(1, 3) * 4};
   Mirror mirror_{"k"};
   std::unique_ptr<kv::PrefixCache> cache_ = random_cache();
-  int64_t drafts_now_ = 0;  // of steps, where their number changes
+  int64_t drafts_now_ = 0;  // drafts of a step, where their number changes
   SchedulerLimits limits_ = random_limits();
   std::unique_ptr<kv::WindowGroup> window_ = random_window();
   Scheduler scheduler_{pool_, limits_, cache_.get(), nullptr, window_.get()};
   FakeDevice device_{pool_.num_pages(), pool_.page_size(), window_.get()};
   StepLoop<FakeStep> loop_{scheduler_, *this, chance(50) ? std::optional(20.0) : std::nullopt};
   std::chrono::steady_clock::time_point now_;
-  bool overlaps_ = false;     // the step that is launched next
-  std::set<SequenceId> ran_;  // by the time of the next plan
+  bool overlaps_ = false;  // whether the next launch may overlap
+  // The sequences that ran before the present plan was made.
+  std::set<SequenceId> ran_;
   std::array<std::vector<int32_t>, 3> beginnings_;
-  std::vector<std::vector<int32_t>> texts_;  // of those who ended
+  std::vector<std::vector<int32_t>> texts_;  // texts of ended sequences
   std::map<SequenceId, std::vector<int32_t>> prompts_;
-  std::map<SequenceId, int> prompt_steps_;  // that took tokens of prompts that are not done
+  // The number of steps that took prompt tokens, for each prompt that is not computed yet.
+  std::map<SequenceId, int> prompt_steps_;
   SequenceId next_id_ = 0;
   int64_t num_ended_ = 0;
   Totals totals_;
 };
 
-// ENCORE_SCHEDULES=10000 runs more of them.
+// ENCORE_SCHEDULES=10000 runs ten times as many schedules.
 int64_t num_schedules() {
   const char* const wanted = std::getenv("ENCORE_SCHEDULES");
   return wanted == nullptr ? 1000 : std::atoll(wanted);
@@ -492,7 +498,8 @@ TEST(RandomSchedules, EveryRowReadsItsOwnTokensAndNoPageIsLost) {
   EXPECT_GT(totals.drafted_mixed, count);
 }
 
-// A hit is right where every row reads what its own sequence wrote, in the layers of both groups.
+// A prefix is found correctly if every row reads what its own sequence wrote, in the layers of both
+// groups.
 TEST(RandomSchedules, LayersWithAWindowReadTheirOwnTokensAndLoseNoPage) {
   Totals totals;
   const int64_t count = num_schedules();

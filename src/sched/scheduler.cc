@@ -9,8 +9,8 @@ namespace {
 
 constexpr SequenceId kNobody = -1;
 
-// Pages that a sequence gets ahead of its need at most, since a step that brings no new pages needs
-// no new inputs: of the free ones, half of what all that run could have.
+// The most pages that a sequence gets ahead of its need. A step that brings no new pages needs no
+// new inputs. All running sequences together get at most half of the free pages ahead.
 constexpr int64_t kMostPagesAhead = 8;
 static_assert(kMostPagesAhead <= kv::WindowRule::kMostAhead);
 int64_t pages_ahead(int64_t num_free, int64_t num_running) {
@@ -44,7 +44,8 @@ Sequence& Scheduler::add(Sequence sequence) {
   return *place->second;
 }
 
-// Admits sequences in their order. Sequences that wait for a prefix or an adapter let others pass.
+// Admits sequences in their order. A sequence that waits for a prefix or an adapter lets others
+// pass.
 bool Scheduler::admit(std::optional<int64_t> max_prompt_tokens) {
   bool has_admitted = false;
   for (auto next = queue_.begin(); next != queue_.end();) {
@@ -54,7 +55,7 @@ bool Scheduler::admit(std::optional<int64_t> max_prompt_tokens) {
       ++next;
       continue;
     }
-    // The cache is not searched while the page that the sequence waits for is not there.
+    // The cache is not searched while the page that the sequence waits for is still being computed.
     if (sequence.awaited_page && is_underway(sequence, *sequence.awaited_page)) {
       ++next;
       continue;
@@ -75,13 +76,13 @@ bool Scheduler::admit(std::optional<int64_t> max_prompt_tokens) {
   return has_admitted;
 }
 
-// A short prompt whose turn does not come yet leaves its place and its pages to others.
+// A short prompt whose turn has not come leaves its place and its pages to others.
 bool Scheduler::is_next(const Sequence& sequence, std::optional<int64_t> max_prompt_tokens) const {
   const PromptRoom room =
       prompt_room(num_generating(max_prompt_tokens), limits_, max_prompt_tokens);
   if (sequence.num_to_compute <= limits_.max_q || room.tokens <= 0 || !is_short(sequence, room))
     return true;
-  int64_t short_tokens = 0;  // that come first, of the same priority or a higher one
+  int64_t short_tokens = 0;  // tokens of short prompts with the same or a higher priority
   int64_t long_tokens = 0;
   for (const Sequence* other : running_) {
     const int64_t ready = other->num_ready();
@@ -103,13 +104,13 @@ int64_t Scheduler::num_generating(std::optional<int64_t> max_prompt_tokens) cons
   return tokens;
 }
 
-// Tokens that a sequence needs pages for when it starts.
+// Returns the position up to which a sequence needs pages when it starts.
 int64_t Scheduler::first_pages_end(const Sequence& sequence) {
   return std::min(sequence.known() + 1, sequence.max_length - 1);
 }
 
-// A page for each sequence that runs stays free, so that the newcomer does not drive out another,
-// or itself, at once.
+// One page for each running sequence stays free, so that the new sequence does not at once preempt
+// another, or get preempted itself.
 bool Scheduler::has_room(const Sequence& sequence, const std::vector<kv::Page>& cached) const {
   if (running_.empty()) return true;
   const auto num_idle =
@@ -120,12 +121,14 @@ bool Scheduler::has_room(const Sequence& sequence, const std::vector<kv::Page>& 
          has_window_room(sequence);
 }
 
-// Prompts get these pages by and by, so what they will need counts, not what is free now.
+// Prompts get window pages step by step, so the pages that they will need count, not those that are
+// free now.
 bool Scheduler::has_window_room(const Sequence& sequence) const {
   if (window_ == nullptr) return true;
   const kv::WindowRule& rule = window_->rule();
   int64_t needed = 0;
-  int64_t of_prompts = 0;  // beside those, at most
+  // The most pages that prompts need besides those of `needed`.
+  int64_t of_prompts = 0;
   const auto add = [&](const Sequence& some) {
     const int64_t whole = pool_.pages_for(first_pages_end(some)) + 1;
     const int64_t each = std::min(whole, rule.pages_each());
@@ -270,14 +273,15 @@ void Scheduler::give_drafts(Plan& plan, int64_t drafts) {
     row.drafts = guesses_in_mixed_step(*row.place) ? drafts : 0;
 }
 
-// The first sequence that runs is never preempted: alone, it fits the pool. With drafts, the step in
-// front and this one may both turn out longer than they count, and the next has drafts of its own.
+// The first running sequence is never preempted, as it fits the pool alone. With drafts, the step
+// in front and this step may both give more tokens than they count, and the next step has drafts of
+// its own.
 void Scheduler::grant_pages(Plan& plan) {
   const auto is_preempted = [](const Sequence& sequence) { return sequence.pages.empty(); };
   const int64_t num_before = num_preemptions_;
   for (const ScheduledTokens& row : plan.rows) {
     Sequence& sequence = *row.place;
-    // The last token needs no page, but drafts behind the one before it do.
+    // The last token needs no page, but the drafts behind the token before it do.
     const int64_t last = sequence.max_length - 1 + row.drafts;
     const int64_t needed = std::min(row.end() + 1 + 3 * row.drafts, last);
     while (!is_preempted(sequence) && needed > granted_end(sequence)) {

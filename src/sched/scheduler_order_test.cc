@@ -1,4 +1,5 @@
-// The order in which sequences are scheduled, and which of them start with pages of others.
+// Tests the order in which sequences are scheduled, and which of them start with pages of other
+// sequences.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -127,7 +128,7 @@ TEST_F(SchedulerOrderTest, WaitsForOneThatIsAboutToComputeItsPrefixAndLetsOthers
   plan = scheduler_.plan();
   EXPECT_EQ(plan.rows, (Rows{{3, 3, 1}, {1, 13, 8}}));
   run_step(scheduler_, plan);
-  // The prefix that the second sequence shares with the first is computed now.
+  // The prefix that the second sequence shares with the first is computed by now.
   EXPECT_EQ(scheduler_.plan().rows, (Rows{{1, 21, 1}, {3, 4, 1}, {2, 16, 2}}));
 }
 
@@ -139,7 +140,7 @@ TEST_F(SchedulerOrderTest, ThoseWhoWaitForAPrefixHoldNoPlace) {
   EXPECT_EQ(scheduler.plan().rows, (Rows{{4, 0, 3}, {1, 0, 13}}));
 }
 
-// Counts the sequences that it is asked for.
+// Counts how many times it is asked whether a sequence may start.
 class CountingGate final : public AdmissionGate {
  public:
   bool admits(const Sequence& /*sequence*/) override {
@@ -206,13 +207,14 @@ TEST_F(SchedulerOrderTest, StoresThePagesOfOneThatGivesUpItsPlace) {
   EXPECT_EQ(cache_.num_stored(), 1);
 }
 
-// A step was launched for the token behind a stop token; the device does not compute it.
+// A step was launched for the token behind a stop token, but the device does not compute that
+// token.
 TEST_F(SchedulerOrderTest, StoresNoPageThatAStopTokenCuts) {
   scheduler_.add(sequence(1, tokens(3, 1)));
   const Plan first = scheduler_.plan();
   scheduler_.commit(first);
   scheduler_.commit(scheduler_.plan());
-  EXPECT_TRUE(scheduler_.find(1)->collect(first.rows[0], 50));  // and 50 is a stop token
+  EXPECT_TRUE(scheduler_.find(1)->collect(first.rows[0], 50));  // 50 is a stop token
   EXPECT_EQ(scheduler_.find(1)->launched, 4);
   scheduler_.remove(1);
   EXPECT_EQ(cache_.num_stored(), 0);

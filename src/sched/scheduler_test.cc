@@ -105,7 +105,7 @@ TEST(Scheduler, GivesALongPromptItsShareWhateverComes) {
   }
 }
 
-// Two that shared the steps would both be done when the second one is now.
+// If the two long prompts shared the steps, both would end when the second one ends now.
 TEST(Scheduler, LetsLongPromptsComeOneAfterAnotherAndShortOnesPassThemAll) {
   kv::PagePool pool(100, 16);
   Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 8});
@@ -124,7 +124,7 @@ TEST(Scheduler, LetsLongPromptsComeOneAfterAnotherAndShortOnesPassThemAll) {
   EXPECT_EQ(next_rows(), (Rows{{1, 24, 1}, {2, 1, 9}}));
 }
 
-// Prompts that would have to wait for the step behind the next leave their places to others.
+// Prompts that would wait beyond the next step leave their places to others.
 TEST(Scheduler, AdmitsAsManyShortPromptsAsAStepGetsTo) {
   kv::PagePool pool(100, 16);
   Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 8});
@@ -176,10 +176,10 @@ TEST(Scheduler, NamesThePagesThatHoldWhatIsComputed) {
   kv::PagePool pool(8, 16);
   Scheduler scheduler(pool, {.max_num_tokens = 32, .max_batch_size = 4});
   scheduler.add(sequence_of(1, 16, 64));
-  scheduler.add(sequence_of(2, 40, 48));  // in chunks
+  scheduler.add(sequence_of(2, 40, 48));  // runs in chunks
   EXPECT_TRUE(scheduler.pages_in_use()[0].empty());
   run_step(scheduler, scheduler.plan());
-  // All 16 tokens of the first fill a page; 16 of the second do too.
+  // Each of the two sequences has one full page of 16 tokens.
   const auto page = [&](SequenceId id, size_t i) { return scheduler.find(id)->pages[i]; };
   EXPECT_EQ(scheduler.pages_in_use()[0], (std::vector<kv::Page>{page(1, 0), page(2, 0)}));
   run_step(scheduler, scheduler.plan());
@@ -228,14 +228,14 @@ TEST(Scheduler, GrantsPagesAsSequencesGrowAndSaysSo) {
     const size_t num_before = scheduler.find(1)->pages.size();
     plan = scheduler.plan();
     EXPECT_EQ(plan.rows, (Rows{{1, first, 1}}));
-    // The pages of the token behind the one that the step computes are there, too.
+    // The pages of the token behind the last computed one are there, too.
     EXPECT_GE(std::ssize(scheduler.find(1)->pages) * 4, std::min<int64_t>(first + 2, 19));
     EXPECT_EQ(plan.has_new_pages, scheduler.find(1)->pages.size() > num_before) << first;
     num_grants += plan.has_new_pages ? 1 : 0;
     run_step(scheduler, plan);
   }
-  EXPECT_EQ(scheduler.find(1)->pages.size(), 5U);  // 19 tokens: the last needs none
-  EXPECT_EQ(num_grants, 2);  // three pages at once while more are free, then the last
+  EXPECT_EQ(scheduler.find(1)->pages.size(), 5U);  // pages of 19 tokens; the last token needs none
+  EXPECT_EQ(num_grants, 2);  // three pages at once while more are free, then the last one
 }
 
 TEST(Scheduler, TakesThePagesOfTheYoungestWhenNoneIsLeftAndRunsItAgainLater) {
@@ -260,13 +260,13 @@ TEST(Scheduler, TakesThePagesOfTheYoungestWhenNoneIsLeftAndRunsItAgainLater) {
   EXPECT_EQ(rows.back(), 1U);  // it has the pool for itself
   scheduler.remove(1);
   const int64_t known = scheduler.find(2)->known();
-  EXPECT_GT(known, 3);  // what it had generated is kept
+  EXPECT_GT(known, 3);  // tokens that it had generated are kept
   EXPECT_EQ(scheduler.plan().rows, (Rows{{2, 0, known}}));
   EXPECT_EQ(scheduler.find(2)->admitted, admitted) << "when it first had its turn";
 }
 
-// Random requests, aborts, and a host that collects up to one step late: everybody ends, pages are
-// never lost or given twice, and the limits hold.
+// Runs random requests and aborts, with a host that collects up to one step late. Every sequence
+// ends, no page is lost or given twice, and the limits hold.
 TEST(Scheduler, KeepsItsPromisesInRandomTraces) {
   std::mt19937 random(7);
   for (const int64_t num_pages : {9, 12, 40}) {

@@ -38,7 +38,7 @@ TEST(Sequence, KeepsTheTokenThatWasInFlightWhenItWasPreempted) {
   sequence.launch({1, 0, 3});
   sequence.preempt();
   EXPECT_EQ(sequence.num_ready(), 3);
-  sequence.launch({1, 0, 3});  // again, before the first step was collected
+  sequence.launch({1, 0, 3});  // launched again before the first step was collected
   EXPECT_TRUE(sequence.collect({1, 0, 3}, 40));
   EXPECT_FALSE(sequence.collect({1, 0, 3}, 40));  // the second step's token is known by then
   EXPECT_EQ(sequence.known(), 4);

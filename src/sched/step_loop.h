@@ -1,5 +1,5 @@
-// The loop: it plans a step, launches it, and collects the tokens of one that was launched before. When each of
-// these is done is decided here; how it is done is the matter of a StepDevice.
+// The loop that plans a step, launches it, and collects the tokens of a step launched before. The
+// loop decides when each of these is done, and a StepDevice does it.
 #pragma once
 
 #include <algorithm>
@@ -15,56 +15,61 @@
 
 namespace encore::sched {
 
-// A launch whose steps have not been collected, or not all, as far as the loop must know it. A device
-// derives its own form from it, which has a `launched_at` of the device's clock besides.
+// The data that the loop keeps of a launch whose steps are not all collected. A device derives its
+// own type from it, which must have a member `launched_at`, a time of the device's clock.
 struct LaunchedStep {
-  Plan plan;                   // of its first step
-  bool is_burst = false;       // it repeats the step, and nothing is launched behind it
-  bool is_masked = false;      // it chooses tokens that grammars have a say in
-  bool is_end_missed = false;  // it had ended by the time the next one was launched
+  Plan plan;                   // plan of its first step
+  bool is_burst = false;       // the launch repeats the step, and no other launch follows it
+  bool is_masked = false;      // grammars limit the tokens that the step chooses
+  bool is_end_missed = false;  // the step had ended before the next one was launched
 };
 
-// Runs the steps of a StepLoop: the executor of an engine does, the cost of a simulation, and the fake device of
-// tests.
+// Runs the steps of a StepLoop. The engine implements it with an executor, a simulation with a cost
+// model, and tests with a fake device.
 template <class Step>
 class StepDevice {
  public:
   virtual ~StepDevice() = default;
 
-  // Launches `step.plan`, to whose sequences it may grant more pages, and fills the rest of `step`.
-  // `continues`: the rows are those of the launch before it, each with the token that it samples there.
+  // Launches `step.plan` and fills the rest of `step`. It may grant more pages to the plan's
+  // sequences. `continues`: the rows are those of the launch before, each with the token that it
+  // samples there.
   virtual void launch(Step& step, bool continues) = 0;
-  // Waits for the oldest launch, and gives sequences what it sampled, by StepLoop::published() and
-  // collect_row(). Is all of it collected?
+  // Waits for the oldest launch, and gives its sampled tokens to the sequences by
+  // StepLoop::published() and collect_row(). Returns whether all steps of the launch are collected.
   virtual bool collect(Step& oldest) = 0;
-  // The time of the host.
+  // Returns the time of the host.
   [[nodiscard]] virtual decltype(Step::launched_at) now() const = 0;
-  // May the host launch a step before it has the tokens of the one before it?
+  // Returns whether the host may launch a step before it has the tokens of the step before.
   [[nodiscard]] virtual bool overlaps() const = 0;
 
-  // Are the inputs of steps as the last launch left them, so that a plan which continues it needs none?
+  // Returns whether the inputs of steps are still as the last launch left them, so that a plan that
+  // continues that launch needs no new inputs.
   [[nodiscard]] virtual bool can_continue(const Plan& /*plan*/) const { return true; }
-  // Launches the rest of a masked step. The tokens of all steps before it are collected.
+  // Launches the rest of a masked step. REQUIRES: the tokens of all steps before it are collected.
   virtual void finish(Step& /*step*/) {}
 };
 
-// Launches a step ahead of the tokens of the one before it where the device overlaps with the host. A step
-// whose rows have drafts is collected before the next is launched, unless that one continues it: only then does the
-// host know how far those rows are.
+// Runs the steps of a scheduler on a device. Where the device overlaps with the host, the loop
+// launches a step before it collects the step in front. A step whose rows have drafts is collected
+// before the next launch, unless that launch continues it, since the host does not know where its
+// rows end before then.
 // Threads: one. Lifetime: refers to scheduler and device.
 template <class Step>
 class StepLoop {
  public:
   using Time = decltype(Step::launched_at);
 
-  // `target_step_ms`: of steps in which prompts run beside sequences that generate (PromptBudget).
+  // `target_step_ms`: the target time of steps in which prompts run beside sequences that generate
+  // (PromptBudget).
   StepLoop(Scheduler& scheduler, StepDevice<Step>& device, std::optional<double> target_step_ms)
       : scheduler_(scheduler), device_(device) {
     if (target_step_ms) budget_.emplace(*target_step_ms, scheduler.limits().max_num_tokens);
   }
 
-  // Launches the next step and collects the one that is due, if any: with overlap, that of the call before;
-  // of a burst, its steps since the last look. False where nothing is in flight behind the launch.
+  // Launches the next step and collects the step that is due: with overlap, the one launched by the
+  // call before. Of a burst, it collects the steps since the last look. Returns false where nothing
+  // was launched and nothing is in flight.
   bool step() {
     const bool launched = launch();
     if (in_flight_.empty()) return false;
@@ -79,7 +84,8 @@ class StepLoop {
     }
     return true;
   }
-  // Collects the oldest launch, or the steps of a burst since the last look. Is all of it collected?
+  // Collects the oldest launch, or the steps of a burst since the last look. Returns whether all
+  // steps of that launch are collected.
   // REQUIRES: a step is in flight.
   bool collect() {
     const bool is_done = device_.collect(in_flight_.front());
@@ -87,26 +93,27 @@ class StepLoop {
     return is_done;
   }
 
-  // The step whose end the next launch had better wait for, almost, so that requests which come until then take part.
-  // Null where it had better not wait.
+  // Returns the step in flight for which the next launch should wait until just before its end, so
+  // that requests that come until then take part. Null where the next launch should not wait.
   [[nodiscard]] const Step* awaited() const {
     const bool waits = device_.overlaps() && scheduler_.has_room() && in_flight_.size() == 1 &&
                        !in_flight_.front().is_burst;
     return waits ? &in_flight_.front() : nullptr;
   }
-  // The launches that are not collected, oldest first; a burst comes last.
+  // Returns the launches that are not wholly collected, oldest first. A burst comes last.
   [[nodiscard]] const std::deque<Step>& in_flight() const { return in_flight_; }
-  // REQUIRES: a step is in flight.
+  // Returns the last launch in flight. REQUIRES: a step is in flight.
   [[nodiscard]] Step& last() { return in_flight_.back(); }
-  // Tokens of prompts in the next step, at most. Absent: as many as fit.
+  // Returns the most prompt tokens that the next step may have. Absent: as many as fit.
   [[nodiscard]] std::optional<int64_t> max_prompt_tokens() const {
     return budget_ ? std::optional(budget_->tokens()) : std::nullopt;
   }
 
-  // For devices.
+  // The functions below are called by devices.
 
-  // The tokens of a single step are there by now. Returns how long it took: the device begins a step when the one before
-  // it ends, or when it is launched. That is not known where its end was missed. Units: milliseconds
+  // Notes that the host has the tokens of a single step by now. Returns how long the step took,
+  // from the end of the step before it or from its launch, whichever is later. The result is not
+  // exact where the step's end was missed (LaunchedStep::is_end_missed). Units: milliseconds
   double published(const Step& step) {
     const Time now = device_.now();
     const std::chrono::duration<double, std::milli> took =
@@ -116,20 +123,21 @@ class StepLoop {
       budget_->measured(step.plan, scheduler_.limits().max_q, took.count());
     return took.count();
   }
-  // `row` of the oldest launch sampled these tokens: one, and one more for each draft that was right, so later rows of
-  // the sequence begin behind them. Are those the next tokens of the sequence?
+  // Notes that `row` of the oldest launch sampled these tokens: one, and one more for each draft
+  // that was right. Later rows of the sequence move behind them. Returns whether these are the next
+  // tokens of the sequence.
   bool collect_row(const ScheduledTokens& row, Sequence& sequence,
                    std::span<const int32_t> sampled) {
     if (const int64_t num_right = std::ssize(sampled) - 1; num_right > 0) {
-      // A burst's further steps begin farther, too.
+      // The steps of a burst that are not collected yet begin farther, too.
       for (size_t i = in_flight_.front().is_burst ? 0 : 1; i < in_flight_.size(); ++i)
         in_flight_[i].plan.move_on(row.sequence, num_right);
       launched_.move_on(row.sequence, num_right);
     }
     return sequence.collect(row, sampled);
   }
-  // The token that steps in flight choose for a sequence does not count: a later step computes the
-  // position before it once more, and chooses.
+  // Makes a later step compute the sequence's last known position once more and choose the token
+  // behind it. The token that steps in flight choose for the sequence does not count.
   void sample_again(Sequence& sequence) {
     sequence.sample_again();
     for (Step& step : in_flight_) {
@@ -137,14 +145,14 @@ class StepLoop {
         row.sequence = row.sequence == sequence.id ? 0 : row.sequence;
     }
   }
-  // The last launch was a burst of so many steps.
+  // Notes that the last launch was a burst of `num_steps` steps.
   void end_burst(int64_t num_steps) {
     for (ScheduledTokens& row : launched_.rows)
       row.first += num_steps - 1;
   }
 
  private:
-  // False where there is nothing to launch, or a burst must end first.
+  // Launches the next step. Returns false where there is none, or where a burst must end first.
   bool launch() {
     if (!in_flight_.empty() && last().is_burst) return false;
     Step step;
@@ -171,8 +179,9 @@ class StepLoop {
     }
   }
 
-  // Are the rows of `plan` those of the last launch, each with the token that it sampled last, and
-  // as many drafts?
+  // Returns whether the rows of `plan` are those of the last launch, each with the token that it
+  // sampled last and with as many drafts, and the device's inputs are still as that launch left
+  // them.
   [[nodiscard]] bool continues(const Plan& plan) const {
     return plan.continues(launched_) && device_.can_continue(plan);
   }
@@ -181,8 +190,8 @@ class StepLoop {
   StepDevice<Step>& device_;
   std::optional<PromptBudget> budget_;
   std::deque<Step> in_flight_;
-  Plan launched_;        // the last
-  Time published_at_{};  // the last step, as far as it was measured
+  Plan launched_;        // plan of the last launch
+  Time published_at_{};  // when the last step was seen to be published
 };
 
 }  // namespace encore::sched

@@ -1,4 +1,5 @@
-// Layers with a window that have pages of their own: how many a sequence holds, and which prefixes count.
+// Tests the scheduler with layers with a window that have pages of their own: how many pages a
+// sequence holds, and which prefixes are found.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@ namespace {
 
 using testing::run_step;
 
-// Units: tokens. Tokens see 6, themselves among them.
+// The page size. Units: tokens. A token sees 6 tokens, including itself.
 constexpr int64_t kPage = 4;
 
 class WindowPagesTest : public ::testing::Test {
@@ -36,7 +37,8 @@ class WindowPagesTest : public ::testing::Test {
 
 TEST_F(WindowPagesTest, APromptGetsThePagesOfEachStepAndLeavesThoseBehindItsWindow) {
   scheduler_.add(sequence(1, 40, 60));
-  run_step(scheduler_, scheduler_.plan());  // tokens 0 to 15; the next, 16, sees from 11 on
+  // The step computes tokens 0 to 15. The next token, 16, sees tokens from 11 on.
+  run_step(scheduler_, scheduler_.plan());
   EXPECT_GE(of(1).pages.size(), 10U);
   EXPECT_EQ(of(1).window_pages.first, 2);
   run_step(scheduler_, scheduler_.plan());
@@ -52,7 +54,7 @@ TEST_F(WindowPagesTest, APrefixCountsAsFarAsThePagesOfItsWindowAreThere) {
     run_step(scheduler_, scheduler_.plan());
   scheduler_.remove(1);
   EXPECT_EQ(window_.pool().num_idle(), 6);
-  // Somebody else gets three of its pages, among them some that its windows saw.
+  // Another holder gets three of the sequence's pages, among them some that its window saw.
   kv::WindowPages other;
   ASSERT_TRUE(window_.grow(other, (40 - 3) * kPage));
   EXPECT_EQ(window_.pool().num_idle(), 3);
@@ -68,7 +70,7 @@ TEST_F(WindowPagesTest, APrefixCountsAsFarAsThePagesOfItsWindowAreThere) {
   EXPECT_LT(startable, 5);
 }
 
-// The pool has pages for one of them, however long they get.
+// The pool has enough pages for one of the two sequences, whatever its length.
 TEST_F(WindowPagesTest, ANewcomerWaitsForPagesThatItsWindowWillNeed) {
   kv::WindowGroup window(rule_.pages_for(1), rule_, true);
   Scheduler scheduler(pool_, {.max_num_tokens = 16, .max_batch_size = 4}, &cache_, nullptr,
@@ -92,14 +94,15 @@ TEST_F(WindowPagesTest, APageIsKeptAsLongAsATokenThatIsChosenAgainSeesIt) {
   Sequence& some = *scheduler_.find(1);
   while (some.launched < 13)
     run_step(scheduler_, scheduler_.plan());
-  // When its step was launched, the token at 12 could still be chosen again: the one before it sees from 7
-  // on, and the one that comes next from 8 on.
+  // When the step of token 12 was launched, that token could still be chosen again. The token
+  // before it sees tokens from 7 on, and the token behind it from 8 on.
   EXPECT_EQ(some.window_pages.first, 1);
   run_step(scheduler_, scheduler_.plan());
   EXPECT_EQ(some.window_pages.first, 2);
 }
 
-// The numbers of Gemma 3 27B: 10 of 62 layers keep all tokens, the others see 1,024.
+// The test has the numbers of Gemma 3 27B: 10 of 62 layers keep all tokens, and the others have
+// windows of 1,024 tokens.
 TEST(WindowPages, OfAModelOfGemmasShapeTakeAQuarterOfThePagesAtMost) {
   constexpr int64_t kWholeLayers = 10;
   constexpr int64_t kWindowLayers = 52;
@@ -112,7 +115,7 @@ TEST(WindowPages, OfAModelOfGemmasShapeTakeAQuarterOfThePagesAtMost) {
     kv::WindowGroup window(num_window_pages, rule, false);
     EXPECT_LE(kWholeLayers * num_pages + kWindowLayers * num_window_pages,
               (kWholeLayers + kWindowLayers) * num_pages / 4);
-    // All of them run to their ends, and none loses its pages.
+    // All sequences run to their ends, and none loses its pages.
     Scheduler scheduler(pool, {.max_num_tokens = 2048, .max_batch_size = num_sequences}, nullptr,
                         nullptr, &window);
     for (SequenceId id = 1; id <= num_sequences; ++id) {

@@ -1,5 +1,5 @@
-// One model served in one of the ways to run a step, and the bits of the logits that come of it:
-// for tests that compare the ways.
+// Serves one model in one of the ways to run a step, and reads the bits of its logits. Tests use it
+// to compare the ways.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 
 namespace encore::diagnose::testing {
 
-// Logits of every step: by step, a row of bits for each run.
+// The bits of the logits of several steps: one vector for each row of each step, in order.
 using Bits = std::vector<std::vector<uint32_t>>;
 
 struct Trial {
   engine::testing::Tiny kind = engine::testing::Tiny::kLlama;
-  std::optional<model::ModelConfig> config;  // instead of the tiny one
-  std::optional<model::ModelConfig> draft;   // of a draft model
+  std::optional<model::ModelConfig> config;  // replaces the tiny model's configuration
+  std::optional<model::ModelConfig> draft;   // configuration of a draft model
   model::Acceptance acceptance = model::Acceptance::kCoupled;
   std::optional<std::filesystem::path> checkpoint;
-  std::optional<int64_t> num_layers;  // the model's
+  std::optional<int64_t> num_layers;  // number of layers of the model
   runtime::Graphs graphs = runtime::Graphs::kAuto;
   Poison poison = Poison::kNone;
   runtime::Limits limits = {
@@ -34,10 +34,10 @@ struct Trial {
   std::vector<int64_t> sequences = {1, 2, 4, 8};
   std::vector<int64_t> tokens = {8, 32, 96};
   bool record_all_modes = false;
-  std::optional<DType> dtype;  // the model's
+  std::optional<DType> dtype;  // dtype of the model
   std::optional<DType> kv_dtype;
   model::FormatOptions formats;
-  loader::AdapterOptions adapters;  // which sequences take by turns, and none
+  loader::AdapterOptions adapters;  // sequences use no adapter and each of these by turns
 };
 
 inline std::vector<int32_t> random_prompt(std::mt19937& random, int64_t length) {
@@ -53,7 +53,7 @@ class ThreeWays {
       : model_(device, source(trial), options(trial)), engine_(model_, {.overlap = false}) {
     if (trial.poison == Poison::kNone) return;
     poison_steps(model_.executor(), trial.poison);
-    // Slots that nothing wrote yet must not matter either.
+    // KV slots that no token was written to must not affect results, so they are filled with NaN.
     const ir::Graph& graph = model_.program().graph;
     for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
       const TensorView state = model_.executor().loaded().kv.view(id);
@@ -73,7 +73,8 @@ class ThreeWays {
     auto added = engine_.add(std::move(request));
     return std::get<engine::SequenceId>(added);
   }
-  // One step; its logits, a row a run. Empty when there was nothing to do.
+  // Runs a step. Returns the bits of its logits, one vector for each row of the plan. Empty when
+  // there was nothing to do.
   std::vector<std::vector<uint32_t>> step() {
     if (!engine_.step([](const engine::Generated&) {})) return {};
     const size_t rows = engine_.last_plan().rows.size();
@@ -128,7 +129,7 @@ inline void append(Bits& trace, const std::vector<std::vector<uint32_t>>& step) 
   }
 }
 
-// Says where two traces part, instead of printing them.
+// Compares two traces. A failure says where they first differ, and does not print them.
 inline ::testing::AssertionResult same(const Bits& a, const Bits& b) {
   if (a.size() != b.size()) {
     return ::testing::AssertionFailure() << a.size() << " rows against " << b.size();

@@ -1,5 +1,5 @@
-// A CPU device whose streams run beside the host, as a GPU's do: for tests of what a host does while a
-// step is in flight, and of what it may not touch.
+// A CPU device whose streams run beside the host, as a GPU's streams do. Tests use it to see what a
+// host does while a step is in flight, and which memory it may not touch meanwhile.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace encore::engine::testing {
 
-// A point in the work of an AsyncStream. Threads: any.
+// Marks a point in the work of an AsyncStream. Threads: any.
 class AsyncEvent final : public Event {
  public:
   void synchronize() override { is_done_.wait(false); }
@@ -43,8 +43,8 @@ class AsyncEvent final : public Event {
   std::chrono::steady_clock::time_point at_;
 };
 
-// Hands its work to a thread that gives it to a stream of the CPU device. Copies are done when they
-// return, and so is what is recorded. Threads: one at a time.
+// Hands its work to a thread, which gives it to a stream of the CPU device. Copies are done when
+// they return, and so are recordings. Threads: one at a time.
 class AsyncStream final : public Stream {
  public:
   using BeforeLaunch = std::function<void(std::string_view label)>;
@@ -110,7 +110,7 @@ class AsyncStream final : public Stream {
     if (failure_) std::rethrow_exception(failure_);
   }
 
-  // The stream of the CPU device, once all that was enqueued has run.
+  // Waits until all enqueued work has run, and returns the stream of the CPU device.
   Stream& finish() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return num_pending_ == 0; });
@@ -119,7 +119,7 @@ class AsyncStream final : public Stream {
   }
 
  private:
-  // Each run of the launch in a replay is announced, too.
+  // Records a launch so that each of its runs in a replay calls `before_`, too.
   void record_launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
                      const StepLengths& lengths) {
     const auto announced = [&](Stream& stream, const StepLengths& those) {
@@ -131,7 +131,7 @@ class AsyncStream final : public Stream {
     };
     stream_->launch(attributes, announced, lengths);
   }
-  // Nothing: the thread ends.
+  // Hands work to the thread. Empty work ends the thread.
   void enqueue(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
@@ -167,12 +167,13 @@ class AsyncStream final : public Stream {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
-  int64_t num_pending_ = 0;  // with the work that runs
+  int64_t num_pending_ = 0;  // enqueued work, including the work that runs now
   std::exception_ptr failure_;
   std::thread thread_;
 };
 
-// `before`: called on a stream's thread before each launch, with its label, also before those of a replay.
+// A CPU device with asynchronous streams. `before` is called on a stream's thread with the label of
+// each launch before the launch runs, also in replays.
 class AsyncDevice final : public cpu::CpuDevice {
  public:
   explicit AsyncDevice(AsyncStream::BeforeLaunch before = {})
@@ -181,7 +182,8 @@ class AsyncDevice final : public cpu::CpuDevice {
   Memory allocate(int64_t bytes) override {
     Memory memory = CpuDevice::allocate(bytes);
     void* const data = memory.data();
-    // Shared by nobody: a function can be copied, and memory cannot.
+    // The memory has one owner. It lies behind a shared_ptr because a function must be copyable,
+    // and Memory is not.
     const auto kept = std::make_shared<Memory>(std::move(memory));
     return {data, bytes, [this, kept](void*) {
               ++num_released_;
@@ -189,7 +191,7 @@ class AsyncDevice final : public cpu::CpuDevice {
               *kept = Memory();
             }};
   }
-  // How often memory was given back.
+  // Returns how many times memory was given back.
   [[nodiscard]] const std::atomic<int>& num_released() const { return num_released_; }
   std::unique_ptr<Stream> create_stream() override {
     return std::make_unique<AsyncStream>(CpuDevice::create_stream(), before_);

@@ -1,4 +1,5 @@
-// For tests: a tiny model and adapters of it, and what sequences with them get.
+// Provides tests with a tiny model and adapters for it, and with the answers of sequences that use
+// them.
 #pragma once
 
 #include <cmath>
@@ -24,10 +25,11 @@ inline constexpr int64_t kVocabulary = 80;
 inline constexpr int64_t kPageSize = 16;
 inline constexpr int kLayers = 2;
 
-// A family of models whose projections lie in a checkpoint as `modules` says.
+// A family of models. `is_merged`: its checkpoints merge Q, K and V, and gate and up, into one
+// projection each.
 struct Family {
   const char* name;
-  const char* config;  // its own keys
+  const char* config;  // JSON keys of config.json that only this family has
   bool is_merged = false;
 };
 inline const Family kLlama{"llama",
@@ -45,7 +47,7 @@ inline const Family kGlm4{"glm4",
                           R"("architectures": ["Glm4ForCausalLM"], "model_type": "glm4",
                       "partial_rotary_factor": 0.5, "attention_bias": false)"};
 
-// Mixtral's feed-forward consists of experts, which adapters do not change.
+// The feed-forward layers of Mixtral consist of experts, which adapters do not change.
 inline const Family kMixtral{
     "mixtral",
     R"("architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4,
@@ -87,7 +89,7 @@ inline std::string module_name(int layer, const Shape2& projection) {
   return fmt::format("model.layers.{}.{}", layer, projection.name);
 }
 
-// All modules whose name has one of these words.
+// Returns all modules whose name contains one of these words.
 inline std::vector<LoraModule> modules_of(const Family& family,
                                           const std::vector<std::string>& words, int64_t rank = 4) {
   std::vector<LoraModule> modules;
@@ -138,7 +140,7 @@ inline std::vector<TypedTensor> base_tensors(const Family& family) {
   return tensors;
 }
 
-// The tensors with scale * B A of an adapter's modules added.
+// Returns the base tensors with scale * B A of each of the adapter's modules added.
 inline std::vector<TypedTensor> merged_tensors(
     const Family& family, const LoraFiles& adapter,
     const std::function<double(const std::string&)>& scale) {
@@ -195,12 +197,14 @@ inline std::vector<int32_t> prompt_of(int seed, int64_t length) {
   return prompt;
 }
 
-// The tokens of a sequence and, as bits, the log probabilities of all it was asked for.
+// The tokens that a sequence generated, and the log probabilities that its request asked for.
+// Answers are compared bit for bit.
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
   int64_t num_cached = 0;
-  std::string problem;  // of its adapter
+  // The reason why the adapter could not be read.
+  std::string problem;
 
   void add(const Generated& generated) {
     problem = generated.problem;

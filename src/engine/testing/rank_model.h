@@ -1,4 +1,5 @@
-// Tests of several ranks share these: a small model on ranks of the CPU, and work of a test's inside of its steps.
+// Tests of several ranks share a small model on ranks of the CPU, and a way to run the test's own
+// work inside the model's steps.
 #pragma once
 
 #include <atomic>
@@ -18,8 +19,8 @@ inline std::unique_ptr<Device> ranks_of_cpu(
   return create_cpu_device({.num_threads = 2, .num_ranks = num_ranks, .rank_timeout = timeout});
 }
 
-// Has the device do something of a test's whenever it writes log-probabilities: behind the gathering of
-// logits and in front of `advance`.
+// Makes the device call a test's function whenever it writes log probabilities: after it has
+// gathered the logits, and before `advance`.
 class BehindLogits {
  public:
   BehindLogits(Device& device, std::function<void()> work) {
@@ -41,7 +42,7 @@ class BehindLogits {
   BehindLogits(const BehindLogits&) = delete;
   BehindLogits& operator=(const BehindLogits&) = delete;
 
-  // While the model is loaded nothing is done.
+  // Is false while the model is loaded. The function is called only while it is true.
   static inline std::atomic<bool> is_armed = false;
 
  private:

@@ -1,4 +1,4 @@
-// Small models with random weights, and the devices to run them on: for tests.
+// Provides tests with small models with random weights, and with devices to run them on.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using loader::LoadOptions;
 
 namespace testing {
 
-// Llama with grouped queries, Qwen3 (norms per head, tied), Qwen2 (biases), Qwen3-MoE (experts in
-// both layers); two layers each.
+// The kinds of tiny models: Llama with grouped queries, Qwen3 (norms per head, tied embeddings),
+// Qwen2 (biases), and Qwen3-MoE (experts in both layers). Each has two layers.
 enum class Tiny { kLlama, kQwen3, kQwen2, kQwen3Moe };
 
 inline model::ModelSource tiny_model(Tiny kind) {
@@ -53,13 +53,15 @@ inline model::ModelSource tiny_model(Tiny kind) {
   return {config, std::nullopt};
 }
 
-// The feature that all of these models have besides (./dev test --with FEATURE); empty: none.
+// Returns the name of the feature that all of these models have in this run of the tests (./dev
+// test --with FEATURE). Empty: there is none.
 inline std::string_view common_feature() {
   const char* const feature = std::getenv("ENCORE_TEST_WITH");
   return feature == nullptr ? "" : feature;
 }
 
-// Options with the feature, where they do not exclude it. Several ranks are the device's, below.
+// Returns the options with common_feature() added, where they do not exclude it. The feature
+// "ranks=2" is an option of the device, so DeviceTest adds it.
 inline LoadOptions with_feature(LoadOptions options) {
   constexpr int64_t kDrafts = 3;
   runtime::Limits& limits = options.limits;
@@ -75,7 +77,8 @@ inline LoadOptions with_feature(LoadOptions options) {
   return options;
 }
 
-// Has the device's attention say that its decode steps are slow, and why.
+// Makes the device's attention kernel declare that its decode steps are slow, with `why` as the
+// reason.
 inline void slow_down_attention(Device& device, std::string_view why) {
   const auto rows = device.kernels().rows();
   const auto attention = std::ranges::find(rows, "attention", &Kernel::op);
@@ -85,9 +88,10 @@ inline void slow_down_attention(Device& device, std::string_view why) {
   device.kernels().add_first(slow);
 }
 
-// A test that runs on each device it is instantiated for: "Cpu", "CpuShuffled" (launches in random
-// legal order), "CpuAsync" (beside the host) or "Cuda", where it is skipped without a GPU. A quick run
-// skips "Cpu" where the same test runs on "CpuShuffled", whose orders include the one that "Cpu" has.
+// A test that runs on the device that its parameter names: "Cpu", "CpuShuffled" (launches run in
+// random legal order), "CpuAsync" (streams run beside the host) or "Cuda" (skipped without a GPU).
+// A quick run skips "Cpu" where the same test runs on "CpuShuffled", whose orders include the order
+// of "Cpu".
 class DeviceTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -105,7 +109,8 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
       device_ = create_cpu_device(cpu_options());
     }
   }
-  // The device for one more model beside others: ranks compute one model at a time, so they are others then.
+  // Returns a device for one more model. Ranks compute one model at a time, so with several ranks
+  // it is another device.
   Device& device_for_another() {
     if (device_->peers().empty()) return *device_;
     return *others_.emplace_back(create_cpu_device(cpu_options()));
@@ -120,7 +125,7 @@ class DeviceTest : public ::testing::TestWithParam<const char*> {
     if (common_feature() == "ranks=2") options.num_ranks = 2;
     return options;
   }
-  // Is this test instantiated for "CpuShuffled" too?
+  // Returns whether this test is instantiated for "CpuShuffled", too.
   static bool runs_shuffled() {
     const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
     const std::string twin = std::string(all.current_test_info()->name()) + "Shuffled";

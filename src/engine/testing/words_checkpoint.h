@@ -1,4 +1,5 @@
-// A tiny model on disk, so that two models can have the same weights, as a draft model of itself.
+// A tiny model on disk. Two models that load it have the same weights, for example a model and its
+// draft model.
 #pragma once
 
 #include <random>
@@ -12,8 +13,9 @@
 
 namespace encore::engine::testing {
 
-// One layer, and a vocabulary so small that guesses are often right. `has_twins`: each token of the second half of
-// the vocabulary has the logits of one of the first half.
+// Writes a model of one layer whose vocabulary is so small that drafts are often right.
+// `has_twins`: each token of the second half of the vocabulary has the same row of the output layer
+// as one of the first half, and so the same logits.
 class WordsCheckpoint {
  public:
   static constexpr int32_t kWords = 24;

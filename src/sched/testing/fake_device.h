@@ -1,5 +1,5 @@
-// A device of plain memory, for tests of the scheduler: it runs steps as the engine launches them,
-// and sees whether every row reads just what its own sequence wrote.
+// A device in plain memory for tests of the scheduler. It runs steps as the engine launches them,
+// and checks that every row reads exactly the tokens that its own sequence wrote.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,15 @@
 
 namespace encore::sched::testing {
 
-// Stands for all tokens of a sequence up to one of them.
+// A hash that stands for the tokens of a sequence up to one of its tokens.
 using Chain = uint64_t;
 inline Chain extend(Chain chain, int32_t token) {
   chain = (chain ^ static_cast<uint32_t>(token)) * 0x9E3779B97F4A7C15U + 1;
   return chain ^ (chain >> 29);
 }
 
-// The rules of a language: they say which token follows, and which one ends a sequence.
+// The rules of a made-up language: they say which token follows a chain, and which token ends a
+// sequence.
 constexpr int32_t kVocab = 40;
 inline int32_t next_token(Chain chain) {
   return static_cast<int32_t>((chain >> 33) % kVocab);
@@ -29,14 +30,14 @@ inline bool is_stop(int32_t token) {
   return token == 3;
 }
 
-// Each slot of a page remembers the chain of the token that was written there last. A step runs when
-// it is collected, so everything that the host did since its launch has happened by then. A row
-// whose next token the device samples computes nothing behind the end of its sequence; a step that
-// continues the one before takes its token from there, as the host sends it none. Of drafts, about two
-// in three are right; behind the first that is not, slots get what nobody may read.
+// Each slot of a page remembers the chain of the token that was written there last. A step runs
+// when it is collected, so it sees everything that the host did since its launch. A row whose next
+// token the device samples computes nothing behind the end of its sequence. A step that continues
+// the one before takes its token from that step, as the host sends none. About two in three drafts
+// are right. Behind the first wrong draft, slots get content that nobody may read.
 class FakeDevice {
  public:
-  // `window`: the pages of layers with one, where they have pages of their own.
+  // `window`: the pages of layers with a window, where these have pages of their own.
   FakeDevice(int64_t num_pages, int64_t page_size, const kv::WindowGroup* window = nullptr)
       : page_size_(page_size), slots_(static_cast<size_t>(num_pages * page_size)) {
     if (window == nullptr) return;
@@ -44,13 +45,13 @@ class FakeDevice {
     window_slots_.resize(static_cast<size_t>(window->pool().num_pages() * page_size));
   }
 
-  // `continues`: as StepDevice::launch() has it.
+  // Enqueues a step. `continues`: as in StepDevice::launch().
   void launch(const Plan& plan, const Scheduler& scheduler, bool continues) {
     Step step{plan, {}, continues};
     for (size_t i = 0; i < plan.rows.size(); ++i) {
       const ScheduledTokens& row = plan.rows[i];
       const Sequence& sequence = *scheduler.find(row.sequence);
-      // A row of the last step samples what the host does not know.
+      // Where the host does not know a row's token, a row of the last step must sample it.
       const auto before = row_of_last_step(row.sequence);
       EXPECT_TRUE(row.end() <= sequence.known() || before.has_value());
       step.rows.push_back({sequence.tokens, sequence.pages, sequence.window_pages.pages,
@@ -61,7 +62,7 @@ class FakeDevice {
     ++num_in_flight_;
   }
 
-  // Runs the oldest step that has not run. Returns its plan, and what each row samples.
+  // Runs the oldest step that has not run. Returns its plan and the tokens that each row samples.
   std::pair<Plan, std::vector<std::vector<int32_t>>> run() {
     const size_t oldest = steps_.size() - static_cast<size_t>(num_in_flight_);
     Step& step = steps_[oldest];
@@ -88,7 +89,7 @@ class FakeDevice {
     return {plan, sampled};
   }
 
-  // Clears all other pages, of each group.
+  // Clears all pages of each group except `pages`.
   void keep_only(const std::vector<std::vector<kv::Page>>& pages) {
     keep_only(pages[0], slots_);
     if (window_ > 0) keep_only(pages[1], window_slots_);
@@ -96,12 +97,15 @@ class FakeDevice {
 
  private:
   struct Row {
-    std::vector<int32_t> tokens;  // known to the host at the launch; once it has run, to the device
+    // The tokens that the host knew at the launch. Once the row has run, the tokens that the device
+    // knows.
+    std::vector<int32_t> tokens;
     std::vector<kv::Page> pages;
     std::vector<kv::Page> window_pages;
-    size_t row_before = 0;  // of the same sequence, in the step before
+    size_t row_before = 0;  // row of the same sequence in the step before
     int64_t max_length = 0;
-    int64_t num_drafts = 0;  // that may count
+    // The number of drafts that may count.
+    int64_t num_drafts = 0;
 
     [[nodiscard]] bool has_ended() const {
       return is_stop(tokens.back()) || std::ssize(tokens) >= max_length;
@@ -113,8 +117,8 @@ class FakeDevice {
     bool goes_on = false;
   };
 
-  // Computes a row's tokens from position `first` on, and appends those that it samples, which it
-  // returns. `num_places`: behind its tokens, that drafts are written to.
+  // Computes a row's tokens from position `first` on, and appends the tokens that it samples and
+  // returns. `num_places`: the number of places behind the row's tokens that drafts are written to.
   std::vector<int32_t> sample(Row& row, int64_t first, int64_t num_places) {
     std::vector<int32_t> sampled;
     Chain chain = attend(row, first);
@@ -140,8 +144,9 @@ class FakeDevice {
     const kv::Page page = row.window_pages.at(static_cast<size_t>(i / page_size_));
     return window_slots_.at(static_cast<size_t>(page * page_size_ + i % page_size_));
   }
-  // Writes the tokens from `first` on, and reads all, and of layers with a window those that the first of
-  // them sees, and what comes behind. Returns the chain of the last.
+  // Writes the slots of the tokens from `first` on, and checks all slots of the sequence. In layers
+  // with a window it checks only slots that the token at `first` or a later one sees. Returns the
+  // chain of the last token.
   Chain attend(const Row& row, int64_t first) {
     Chain chain = 0;
     for (int64_t i = 0; i < std::ssize(row.tokens); ++i) {
@@ -162,7 +167,8 @@ class FakeDevice {
       if (!std::binary_search(pages.begin(), pages.end(), page)) slots[slot] = 0;
     }
   }
-  // The sequence got so many tokens more than was counted at the launch of later steps.
+  // Moves the sequence's rows of later steps on: it got `count` tokens more than were counted at
+  // their launch.
   void move_rows(size_t step, SequenceId sequence, int64_t count) {
     for (; step < steps_.size(); ++step)
       steps_[step].plan.move_on(sequence, count);
@@ -183,7 +189,7 @@ class FakeDevice {
   std::vector<Chain> slots_;
   int64_t window_ = 0;  // 0: no layer has pages of its own
   std::vector<Chain> window_slots_;
-  std::deque<Step> steps_;  // the last one that ran, then those in flight
+  std::deque<Step> steps_;  // the step that ran last, then the steps in flight
   int64_t num_in_flight_ = 0;
 };
 

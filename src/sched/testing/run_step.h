@@ -4,8 +4,8 @@
 
 namespace encore::sched::testing {
 
-// Runs a step as an engine does that has collected it before it plans the next: the tokens it
-// sampled are known.
+// Runs a step as an engine does that collects each step before it plans the next. Each sequence
+// gets the token 7.
 inline void run_step(Scheduler& scheduler, const Plan& plan) {
   scheduler.commit(plan);
   scheduler.for_each(
