@@ -1,4 +1,4 @@
-// encore bench: how fast it is on this machine.
+// Implements `encore bench`, and what its verbs share.
 #include "cli/bench.h"
 
 #include <algorithm>
@@ -92,7 +92,8 @@ std::unique_ptr<loader::LoadedModel> load_model(Device& device, const BenchOptio
                                                 loader::LoadOptions load, int64_t longest) {
   const model::ModelSource source = setup::open_source(options.settings);
   load.limits.max_seq_len = setup::sequence_limit(options.settings, source.config, longest);
-  // A sequence comes in where its pages are free, and one for each that runs.
+  // KV must hold every sequence at its longest, plus one page per sequence: a new sequence is
+  // admitted only while one page is free for each running sequence.
   if (!load.kv_tokens) {
     load.kv_tokens = options.batch *
                      (round_up(longest + load.limits.num_drafts, load.page_size) + load.page_size);

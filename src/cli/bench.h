@@ -1,4 +1,5 @@
-// Parts of several benchmarks: flags, the modes to compare, the loaded model, the head of a report.
+// Declares what several benchmarks share: flags, the modes to compare, the loaded model, and the
+// head of a report.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,11 @@
 
 namespace encore::cli {
 
-// Tokens of a step in a benchmark, where no flag says how many.
+// Sets the default of a step's most tokens in benchmarks.
 constexpr int64_t kDefaultMaxNumTokens = 2048;
 
 struct BenchOptions {
-  config::Settings settings;  // without graphs: every mode, side by side
+  config::Settings settings;  // without `graphs`, every mode runs, side by side
   int64_t batch = 1;
   int64_t context = 512;
   std::optional<int> runs;
@@ -39,65 +40,68 @@ void add_bench_serve(Command& bench);
 void add_bench_sleep(Command& bench);
 void add_bench_speculate(Command& bench);
 void add_bench_stack(Command& bench);
-// How many runs a benchmark of steps has where --runs does not say.
+// Sets how many runs a benchmark of steps has where --runs is not given.
 constexpr measure::ByDevice kBenchRuns{.gpu = 5, .cpu = 3};
 
-// The flags of BenchOptions.
+// Adds the flags of BenchOptions and of the groups in `more`.
 void add_bench_options(Command& verb, BenchOptions& options,
                        std::initializer_list<config::Group> more = {});
-// Adds the options that name a model and how it is loaded, the context and --json, and more of the
-// table's groups, without the options in `but`.
+// Adds the options that name a model and how it is loaded, the context, and --json. It also adds
+// the options of the groups in `more`, and leaves out the options in `but`.
 void add_bench_model_options(Command& verb, BenchOptions& options,
                              const std::vector<config::Group>& more = {},
                              std::vector<std::string_view> but = {});
 void add_batch_option(Command& verb, BenchOptions& options);  // --batch
-// Adds --runs. `otherwise`: the number of runs where the option is not given.
+// Adds --runs. `otherwise` is the number of runs where the option is not given.
 void add_runs_option(Command& verb, BenchOptions& options, const measure::ByDevice& otherwise);
-// Adds --steps, the number of steps of a run. `otherwise`: that number where the option is not
+// Adds --steps, the number of steps of a run. `otherwise` is that number where the option is not
 // given.
 void add_steps_option(Command& verb, std::optional<int64_t>& steps,
                       const measure::ByDevice& otherwise);
-// Adds --runs, for a benchmark that replays one op's launches.
+// Adds --runs, the number of replays, for a benchmark that replays one op's launches.
 void add_replays_option(Command& verb, std::optional<int>& runs);
 
-// A device with a model on it that can run every mode to be compared.
+// Holds a device and a model on it that can run every mode to be compared.
 struct Bench {
   std::unique_ptr<Device> device;
   std::unique_ptr<loader::LoadedModel> model;
-  std::unique_ptr<planning::StepLogWriter> step_log;  // null: none was asked for
-  engine::EngineOptions loop;                         // of every engine on the model
-  double read_bandwidth = 0;  // bytes/s, measured before loading; 0: the device cannot
+  std::unique_ptr<planning::StepLogWriter> step_log;  // null where no log was asked for
+  engine::EngineOptions loop;                         // options for every engine on the model
+  double read_bandwidth = 0;  // bytes/s, measured before loading; 0: the device cannot measure it
 
-  // The options of `loop` without bursts, as a tracer sees no single steps within a burst.
+  // Returns the options of `loop` without bursts, because a tracer sees no single steps within a
+  // burst.
   [[nodiscard]] engine::EngineOptions step_by_step() const {
     engine::EngineOptions options = loop;
     options.burst_steps = 1;
     return options;
   }
 };
-// Options of loading for steps of `batch` sequences that decode after prompts: every mode is
-// recorded, at that size alone unless a larger --max-batch-size was given.
+// Returns the options for loading a model whose steps decode `batch` sequences after prompts. Every
+// mode is recorded, only at that size unless a larger --max-batch-size was given.
 loader::LoadOptions decode_load_options(const BenchOptions& options);
-// Loads with `load`, whose limits and ladders are set. Sequences may grow to `longest` tokens.
+// Opens the device and loads the model with `load`, whose limits and ladders must be set. Sequences
+// may grow to `longest` tokens.
 Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t longest);
 
-// Loads a model as open_bench() does, on a device that is there.
+// Loads a model as open_bench() does, on a device that is already open.
 std::unique_ptr<loader::LoadedModel> load_model(Device& device, const BenchOptions& options,
                                                 loader::LoadOptions load, int64_t longest);
 
-// The modes to compare: the one named, or each of `all`.
+// Returns the modes to compare: the mode that the user named, or each of `all`.
 std::vector<runtime::Graphs> bench_modes(const BenchOptions& options,
                                          std::vector<runtime::Graphs> all);
 std::string_view mode_name(runtime::Graphs graphs);
-// The mode in which most steps were really run.
+// Returns the name of the mode in which most steps were really run.
 std::string ran_as(const engine::Engine& engine);
 
-// The device's tracer, or null and a line in `why_not` of what is missing and how to get it.
+// Opens the device's tracer. If that fails, returns null and writes a line to `why_not` about what
+// is missing and how to get it.
 std::unique_ptr<Tracer> open_tracer(Device& device, TraceDetail detail, std::string& why_not);
-// The keys that every benchmark's JSON has: verb, model, device, dtype, batch, context, read
-// bandwidth, memory, recordings.
+// Returns the keys that every benchmark's JSON has: verb, model, device, dtype, batch, context,
+// read bandwidth, memory, recordings.
 json::object bench_json(std::string_view verb, const BenchOptions& options, Bench& bench);
-// The facts of bench_json() as text, for the head of a report.
+// Returns the facts of bench_json() as text, for the head of a report.
 std::string bench_title(std::string_view verb, const BenchOptions& options, Bench& bench);
 
 }  // namespace encore::cli

@@ -1,4 +1,5 @@
-// Options of the benchmarks that compare steps with adapters (LoRA), with room for adapters, and without.
+// Declares options and reports of benchmarks that compare steps with adapters (LoRA), steps with
+// room for adapters but none in use, and steps without room.
 #pragma once
 
 #include <functional>
@@ -16,28 +17,30 @@ struct BenchAdapterOptions {
   int64_t num_adapters = 0;
   int64_t rank = 16;
   std::string targets = "all";
-  int64_t num_loads = 0;  // of adapters, beside steps of sequences that have others
+  int64_t num_loads = 0;  // loads of adapters to time while sequences with other adapters decode
 };
 
-// Adds --adapters, --rank and --targets. `compared`: what the verb times beside steps with adapters.
+// Adds --adapters, --rank and --targets. `compared` says in the help what the verb times besides
+// steps with adapters.
 void add_bench_adapter_options(Command& verb, BenchAdapterOptions& options,
                                std::string_view compared);
 // Adds --loads.
 void add_loads_option(Command& verb, BenchAdapterOptions& options);
-// The help of a benchmark says with this text what it times beside steps with adapters.
+// Holds a help text for `compared`: it says that the benchmark also times steps with room for
+// adapters but none in use, and without room.
 inline constexpr std::string_view kWithRoomAndWithout =
     "; beside them, the same is timed with room for as many and none in use (as --max-loras alone "
     "does), and "
     "without room";
-// Room for adapters of those projections, where there is any, and random ones, which sequences take by
-// turns.
+// Makes room for `num_adapters` adapters in the projections `targets`, and fills it with random
+// adapters, which sequences take in turn. Makes no room where `num_adapters` is 0.
 void add_adapters(const BenchAdapterOptions& options, loader::AdapterOptions& adapters);
 
-// The time of a step, or of all prompts, in the last mode.
+// Holds the time of a step, or of reading all prompts, in the last mode.
 struct AdapterTimes {
-  std::optional<double> used_ms;  // sequences have adapters; absent: none do
-  double idle_ms = 0;             // there is room for some, and no sequence has one
-  double without_ms = 0;          // the model has no room for any
+  std::optional<double> used_ms;  // time while sequences use adapters; absent where none does
+  double idle_ms = 0;             // time with room for adapters, none in use
+  double without_ms = 0;          // time of a model without room for adapters
 };
 json::object to_json(const AdapterTimes& times);
 std::string to_text(const AdapterTimes& times);

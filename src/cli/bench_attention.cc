@@ -1,4 +1,5 @@
-// encore bench attention: decode attention by itself, against the rate at which memory can be read.
+// Implements `encore bench attention`, which compares decode attention by itself with the rate at
+// which memory can be read.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -36,7 +37,7 @@ chain: launches one after the other, as the layers of a step follow each other; 
 time is taken away. TB/s counts the bytes of K and V that the sequences have; "of read" compares with the rate of reading memory
 measured in the same run. LENGTHS: tokens of each sequence, such as 65536,63x1024; several times for several cases.)";
 
-// "65536,63x1024".
+// Parses the lengths of a case's sequences, such as "65536,63x1024".
 measure::AttentionCase parse_case(const std::string& text) {
   measure::AttentionCase c{text, {}};
   constexpr int64_t kMostSequences = 4096;
@@ -63,8 +64,8 @@ measure::AttentionCase parse_case(const std::string& text) {
   return c;
 }
 
-// The cases that the flags name. Without any: the cases by which decode attention is judged, or two
-// small ones for a CPU.
+// Returns the cases that the flags name. Without flags, returns the cases by which decode attention
+// is judged, or two small ones for a CPU.
 std::vector<measure::AttentionCase> cases(const BenchAttentionOptions& options, DeviceKind device) {
   std::vector<std::string> texts = options.lengths;
   if (options.batch || options.context) {

@@ -1,4 +1,5 @@
-// encore bench collectives: all_reduce between ranks by itself, and with the norm behind it, in a recording.
+// Implements `encore bench collectives`, which times recordings of all_reduce between ranks, by
+// itself and with the norm behind it.
 #include <algorithm>
 #include <barrier>
 #include <exception>
@@ -39,7 +40,7 @@ runs as its parts where no kernel takes it in one.)";
 
 enum class Collective : uint8_t { kSum, kThenNorm, kFused };
 
-// One rank's operands and recording.
+// Owns one rank's operands and recording, and times its replays.
 class CollectiveTimer {
  public:
   CollectiveTimer(Device& device, int64_t rows, int64_t columns)
@@ -114,7 +115,8 @@ class CollectiveTimer {
   std::unique_ptr<Recording> recording_;
 };
 
-// The best replay of the slowest rank. Units: microseconds a call.
+// Returns the time per call on the slowest rank, where each rank counts its fastest replay. Units:
+// microseconds.
 double time_collective(Device& first, Collective what, int64_t rows, int64_t columns, int64_t calls,
                        int runs) {
   const int num_ranks = first.rank().size;
@@ -157,7 +159,8 @@ void bench_collectives(BenchCollectivesOptions options) {
     options.rows = on_cpu ? std::vector<int64_t>{1, 8}
                           : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
   }
-  // An even number of calls, so that a replay's first buffer follows its last.
+  // The number of calls is even, because calls alternate between two buffers: so the first call of
+  // a replay does not use the buffer that the last call of the previous replay used.
   const int64_t calls = round_up(options.calls.value_or(kCalls.on(device->kind())), 2);
   const int runs = measure::num_replays(options.runs, *device);
   Table table({"rows", "KB", "all_reduce us", "then norm us", "fused us"});
@@ -199,8 +202,8 @@ void bench_collectives(BenchCollectivesOptions options) {
 void add_bench_collectives(Command& bench) {
   Command* verb = bench.add_subcommand("collectives", "Sums over ranks, in a recording");
   verb->footer(kBenchCollectivesFooter);
-  auto options = std::make_shared<BenchCollectivesOptions>();  // shared by the parser's options and
-                                                               // the callback
+  auto options =
+      std::make_shared<BenchCollectivesOptions>();  // shared by the parser and the callback
   verb->add_option("--rows", options->rows, "Rows, such as 1,128")
       ->delimiter(',')
       ->range(int64_t{1}, int64_t{65536});

@@ -1,4 +1,4 @@
-// encore bench decode: the time of one decode step, in every mode.
+// Implements `encore bench decode`, which times one decode step in every mode.
 #include <algorithm>
 #include <map>
 
@@ -43,21 +43,21 @@ struct BenchDecodeOptions {
   std::optional<int64_t> steps;
   std::optional<int64_t> warmup_tokens;
   std::string routing = "model";
-  std::optional<std::string> expert_counts;  // the file to write
+  std::optional<std::string> expert_counts;  // the file to write; absent: experts are not counted
   BenchAdapterOptions adapters;
 };
 
-// The settings of a measurement, with the device's defaults filled in.
+// Holds the settings of a measurement, with the device's defaults filled in.
 struct Protocol {
   int runs = 0;
   measure::DecodingOptions decoding;
 };
 
 struct Run {
-  double step_ms = 0;    // (end - start) / steps
-  double median_ms = 0;  // of the single steps
-  double cpu_us = 0;     // of this thread, a step
-  double kv_tokens = 0;  // read by attention, a step
+  double step_ms = 0;    // time of the run divided by its steps
+  double median_ms = 0;  // median of the single steps
+  double cpu_us = 0;     // CPU time of this thread per step
+  double kv_tokens = 0;  // tokens whose K and V attention reads per step
   double tokens_per_s = 0;
 };
 
@@ -69,16 +69,16 @@ struct DecodeModeResult {
   double median_single_ms = 0;
   double sampled_ms = 0;
   double device_ms = 0;
-  // enqueue_us and cpu_us are absent on the CPU, which runs a launch as it enqueues it.
+  // enqueue_us and cpu_us are absent on the CPU, which executes each launch while enqueuing it.
   std::optional<double> enqueue_us;
   std::optional<double> cpu_us;
   // idle_p50_us and idle_p95_us are absent where there is no tracer.
   std::optional<double> idle_p50_us;
   std::optional<double> idle_p95_us;
   double kv_tokens_per_step = 0;
-  // With drafts:
-  std::optional<double> tokens_per_s;  // of all sequences, which get on at different speeds
-  double share_right = 0;              // of the drafts
+  // The fields below are set only where steps have drafts.
+  std::optional<double> tokens_per_s;  // tokens of all sequences, whose speeds differ
+  double share_right = 0;              // share of the drafts that are right
 
   [[nodiscard]] double step_ms() const { return median(runs_ms); }
 };
@@ -97,13 +97,14 @@ Protocol protocol(const BenchDecodeOptions& options, DeviceKind device) {
   return protocol;
 }
 
-// Takes at least the two steps between which the device may be idle.
+// Returns the options with at least two traced steps, between which the device's idle time is
+// measured.
 measure::DecodingOptions traced(measure::DecodingOptions options) {
   options.steps = std::max<int64_t>(options.steps, measure::kTracerWarmUpSteps + 2);
   return options;
 }
 
-// Times the steps of one run, as the footer of --help describes.
+// Times the steps of one run, in the way that the footer of --help describes.
 Run run_once(engine::Engine& engine, const measure::DecodingOptions& options) {
   measure::Decoding decoding(engine, options);
   Run run;
@@ -131,7 +132,7 @@ Run run_once(engine::Engine& engine, const measure::DecodingOptions& options) {
   return run;
 }
 
-// The median of the runs of one mode, timed as run_mode() does.
+// Returns the median step time over the runs of one mode. Each run is timed as in run_mode().
 double step_ms(Bench& bench, const Protocol& protocol, runtime::Graphs graphs) {
   bench.model->executor().set_graphs(graphs);
   std::vector<double> runs_ms;
@@ -176,7 +177,7 @@ DecodeModeResult run_mode(Bench& bench, const Protocol& protocol, runtime::Graph
   return result;
 }
 
-// Traces a mode, after everything is timed, because a tracer slows down what it watches.
+// Traces a mode. Call it after everything is timed, because a tracer slows down the steps.
 void trace_mode(Bench& bench, Tracer& tracer, const measure::DecodingOptions& options,
                 DecodeModeResult& result) {
   engine::Engine engine(*bench.model, bench.step_by_step());
@@ -189,22 +190,23 @@ void trace_mode(Bench& bench, Tracer& tracer, const measure::DecodingOptions& op
   result.idle_p95_us = quantile(times.between_us, 0.95);
 }
 
-// A mode's figures derived from its time.
+// Holds figures derived from a mode's time.
 struct DecodeSpeed {
   double tokens_per_s = 0;
   double gb_per_s = 0;
-  double fraction = 0;             // of the read bandwidth
-  double weight_fraction = 0;      // the same for weights alone
-  std::optional<double> speed_up;  // over eager steps; absent: these were not timed
+  double fraction = 0;             // share of the read bandwidth
+  double weight_fraction = 0;      // share of the read bandwidth that reading weights alone reaches
+  std::optional<double> speed_up;  // speed-up over eager steps; absent where these were not timed
 };
 
-// The sizes of a decode step, with the most drafts that it may have.
+// Returns the sizes of a decode step with the most drafts that it may have.
 ir::Sizes sizes_of_step(const Bench& bench, int64_t batch) {
   const int64_t num_drafts = bench.model->limits().num_drafts;
   return StepKey::uniform(batch, 1 + num_drafts).sizes();
 }
 
-// Bytes of K and V that a step reads of each token: the model's, and the draft model's in each of its passes.
+// Returns the bytes of K and V that a step reads per token of context: the model's, and the draft
+// model's in each of its passes.
 double kv_bytes_per_token(const Bench& bench) {
   const loader::LoadedModel& model = *bench.model;
   const auto own = model::kv_bytes_per_token(model.config(), model.kv_dtype());
@@ -303,13 +305,14 @@ std::string distinct_text(const measure::DistinctExperts& experts) {
       experts.expected, experts.num_experts);
 }
 
-// The counts by which rows draw their experts, if that is how they are routed.
+// Returns the counts by which rows draw their experts, or nothing if --routing names no file of
+// counts.
 std::optional<measure::ExpertCounts> recorded_routing(const BenchDecodeOptions& options) {
   if (options.routing == "model" || options.routing == "uniform") return std::nullopt;
   return measure::read_expert_counts_file(options.routing);
 }
 
-// Has the program do with experts what the options say.
+// Adds the passes that draw or count experts, as the options say.
 void add_expert_passes(const BenchDecodeOptions& options, passes::CompileOptions& compile) {
   if (options.routing == "uniform") {
     compile.add_pass(measure::drawn_experts_pass());
@@ -319,7 +322,8 @@ void add_expert_passes(const BenchDecodeOptions& options, passes::CompileOptions
   if (options.expert_counts) compile.add_pass(measure::count_experts_pass());
 }
 
-// Writes what was counted in all steps since the start. Returns the distinct experts of a layer.
+// Writes the expert counts of all steps since the start to the file that the options name. Returns
+// the mean number of distinct experts of a layer, or nothing if the options name no file.
 std::optional<double> write_expert_counts(const BenchDecodeOptions& options, Bench& bench) {
   if (!options.expert_counts) return std::nullopt;
   const measure::ExpertCounts counts =
@@ -328,7 +332,8 @@ std::optional<double> write_expert_counts(const BenchDecodeOptions& options, Ben
   return counts.distinct();
 }
 
-// Times steps of the last mode on a model without room for adapters, which is gone when this returns.
+// Times steps of the last mode on a model without room for adapters. The model is unloaded when
+// this returns.
 double step_ms_without_adapters(const BenchDecodeOptions& options, loader::LoadOptions load,
                                 const Protocol& longest, runtime::Graphs graphs) {
   load.adapters = {};
@@ -346,7 +351,8 @@ void bench_decode(const BenchDecodeOptions& options) {
   add_adapters(options.adapters, load.adapters);
   const std::vector<Graphs> modes =
       bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull});
-  // The device decides the defaults, so ask as for the longest protocol.
+  // The defaults depend on the device, which is not open yet, so the limits are computed for the
+  // protocol with the most steps.
   const Protocol longest = protocol(options, DeviceKind::kCuda);
   std::optional<AdapterTimes> adapter_times;
   if (load.adapters.has_room()) {
@@ -390,7 +396,8 @@ void bench_decode(const BenchDecodeOptions& options) {
   if (bench.step_log) bench.step_log->flush();
   std::string no_tracer;
   measure::FilledKv kv(*bench.model);
-  // The last first: only the first, eager, needs a profiler, which stays in the process.
+  // The last mode is traced first: only the first mode, eager, needs a profiler, which stays active
+  // in the process.
   for (auto place = results.rbegin(); place != results.rend(); ++place) {
     DecodeModeResult& result = *place;
     bench.model->executor().set_graphs(result.graphs);
@@ -398,7 +405,7 @@ void bench_decode(const BenchDecodeOptions& options) {
         measure::time_single_steps(kv, kv.step(plan.decoding.batch, plan.decoding.middle()));
     result.device_ms = single.device_us / 1e3;
     if (bench.device->kind() != DeviceKind::kCpu) result.enqueue_us = single.enqueue_us;
-    // Without recordings it is the kernels that must be seen.
+    // The trace of eager steps must show single kernels, as there are no replays.
     const auto tracer = open_tracer(
         *bench.device, result.ran_as == "eager" ? TraceDetail::kLaunches : TraceDetail::kReplays,
         no_tracer);

@@ -1,4 +1,5 @@
-// encore bench drafts: the number of drafts that steps choose, beside each that they choose from, and none.
+// Implements `encore bench drafts`, which compares the number of drafts that steps choose with each
+// fixed number, and with no drafts.
 #include <algorithm>
 #include <limits>
 
@@ -49,21 +50,21 @@ struct BenchDraftsOptions {
   int64_t warmup_tokens = 32;
 };
 
-// A batch at an acceptance. Units: tokens/s
+// Holds the speeds of one batch size at one acceptance. Units: tokens/s.
 struct DraftsPoint {
   int64_t batch = 0;
   double acceptance = 0;
-  double none = 0;            // of a start without drafts
-  std::vector<double> fixed;  // by number of drafts, as in the list
+  double none = 0;            // speed of a start without drafts
+  std::vector<double> fixed;  // speeds by number of drafts, in the order of the list
   double chosen = 0;
-  double chosen_drafts = 0;  // on average
+  double chosen_drafts = 0;  // mean number of drafts that steps chose
 
   [[nodiscard]] double best() const { return std::max(none, *std::ranges::max_element(fixed)); }
   [[nodiscard]] double of_best() const { return chosen / best(); }
   [[nodiscard]] double of_none() const { return chosen / none; }
 };
 
-// The drafts of a sequence of a decode step, on average over all steps.
+// Returns the mean number of drafts of a sequence in a decode step, over all decode steps.
 double mean_drafts(const engine::Engine& engine) {
   int64_t steps = 0;
   int64_t drafts = 0;
@@ -158,7 +159,8 @@ class DraftsBench {
                                                  std::vector<int64_t> counts) const {
     return load_options(bench, std::move(counts), options_.batches);
   }
-  // `fixed`: the number of drafts of every step; absent: each chooses.
+  // Times steps of `batch` sequences. `fixed` is the number of drafts of every step; if absent,
+  // each step chooses its own. Writes the mean number of drafts to `drafts` unless it is null.
   measure::TimedSteps time(int64_t batch, std::optional<int64_t> fixed, double* drafts = nullptr) {
     engine::EngineOptions loop = bench_.loop;
     loop.fixed_drafts = fixed;

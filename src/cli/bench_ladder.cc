@@ -1,4 +1,5 @@
-// encore bench ladder: every bucket of a ladder, beside the least it can take.
+// Implements `encore bench ladder`, which compares the time of every bucket of a ladder with its
+// floor.
 #include <algorithm>
 #include <cmath>
 
@@ -52,7 +53,8 @@ struct BenchLadderOptions {
   [[nodiscard]] bool has_eager() const { return beside == "eager"; }
 };
 
-// Replays of one sample: enough that the events around them do not count.
+// Returns the number of replays in one sample: enough that the time of the events around them is
+// negligible.
 int replays_per_sample(const BenchLadderOptions& options, DeviceKind device, int64_t bucket) {
   constexpr int64_t kMost = 8;
   constexpr int64_t kPromptTokens = 4096;
@@ -67,7 +69,7 @@ int num_runs(const BenchLadderOptions& options, DeviceKind device) {
   return options.bench.runs.value_or(static_cast<int>(kLadderRuns.on(device)));
 }
 
-// The options that the ladder is timed with, and the length of the longest sequence.
+// Holds the options that the ladder is timed with, and the length of the longest sequence.
 struct Load {
   loader::LoadOptions options;
   int64_t longest = 0;
@@ -80,8 +82,8 @@ Load decode_load(const BenchLadderOptions& options) {
   runtime::Limits& limits = load.options.limits;
   limits.max_batch_size = settings.max_batch_size.value_or(kLadderDefaultMaxBatchSize);
   limits.max_num_tokens = settings.max_num_tokens.value_or(limits.max_batch_size);
-  // Each replay makes the sequences one token longer, so the longest one has room behind its
-  // context for twice the replays of a sample.
+  // Each replay makes the sequences one token longer. So the longest sequence has room for its
+  // context and twice the replays of a sample.
   load.longest =
       options.bench.context + 1 + 2 * int64_t{replays_per_sample(options, DeviceKind::kCuda, 1)};
   return load;
@@ -105,16 +107,17 @@ Load prompt_load(const BenchLadderOptions& options) {
   return load;
 }
 
-// A step of a bucket's size, with pages for `steps` such steps.
+// Returns a step of a bucket's size whose sequences have pages for `steps` such steps.
 diagnose::TrialStep step_of(const BenchLadderOptions& options, const measure::FilledKv& kv,
                             int64_t bucket, int64_t steps) {
   if (options.reads_prompts()) return kv.prompts(bucket);
-  // Each replay is the next step of the same sequences: their mean context is CONTEXT.
+  // Each replay is the next step of the same sequences, so the context starts half the steps below
+  // CONTEXT and is CONTEXT on average.
   return kv.step(bucket, std::max<int64_t>(1, options.bench.context - steps / 2), 0, steps);
 }
 
-// Times one sample: replays of a bucket's recording, after a step that copies the inputs. Units:
-// microseconds a step.
+// Times one sample: replays of a bucket's recording, after one step that copies the inputs. Units:
+// microseconds per step.
 double sample_bucket(Bench& bench, const BenchLadderOptions& options, measure::FilledKv& kv,
                      int64_t bucket) {
   runtime::Executor& executor = bench.model->executor();
@@ -138,7 +141,7 @@ double sample_bucket(Bench& bench, const BenchLadderOptions& options, measure::F
   return ended->milliseconds_since(*began) * 1e3 / replays;
 }
 
-// Times one sample of steps of exactly `size`, which run launch by launch. Units: microseconds a
+// Times one sample of steps of exactly `size`, which run launch by launch. Units: microseconds per
 // step.
 double sample_eager(Bench& bench, const BenchLadderOptions& options, measure::FilledKv& kv,
                     int64_t size) {
@@ -179,7 +182,8 @@ std::vector<planning::NodeFloor> bucket_floors(Bench& bench, const BenchLadderOp
   return planning::node_floors(program.graph, step.key(bench.model->limits()).sizes(), work, best);
 }
 
-// The smallest step that is launched at each bucket. One token alone is a decode step.
+// Returns for each bucket the smallest step that it serves. For prompts that is at least 2 tokens,
+// because a step of one token is a decode step.
 std::vector<int64_t> least_steps(const BenchLadderOptions& options,
                                  const std::vector<int64_t>& buckets) {
   std::vector<int64_t> least{std::min<int64_t>(options.reads_prompts() ? 2 : 1, buckets.front())};
@@ -188,7 +192,7 @@ std::vector<int64_t> least_steps(const BenchLadderOptions& options,
   return least;
 }
 
-// The ladder that is timed; the default one where none was named.
+// Returns the ladder to time: the one that the options name, or the default ladder.
 runtime::Ladder timed_ladder(const BenchLadderOptions& options, const loader::LoadOptions& load) {
   if (options.reads_prompts()) {
     return load.tokens.empty() ? runtime::Ladder::tokens(load.limits.max_num_tokens) : load.tokens;
@@ -197,7 +201,8 @@ runtime::Ladder timed_ladder(const BenchLadderOptions& options, const loader::Lo
                                 : load.sequences;
 }
 
-// Has the least step of each bucket be prepared at its own size as well.
+// Adds the smallest step of each bucket to the ladder, so that starting prepares its exact size as
+// well.
 void add_least_steps(BenchLadderOptions& options, loader::LoadOptions& load,
                      const runtime::Ladder& ladder) {
   std::vector<int64_t> sizes = least_steps(options, ladder.sizes());
@@ -208,8 +213,9 @@ void add_least_steps(BenchLadderOptions& options, loader::LoadOptions& load,
       .clear();
 }
 
-// Times all buckets in turn, once for each run. A change meanwhile, such as a clock that follows
-// the power, then shows in all buckets alike, and not as a jump from one bucket to the next.
+// Times all buckets in turn, once for each run. A change during the measurement, such as a clock
+// that follows the power, then affects all buckets alike and does not look like a jump between two
+// buckets.
 std::vector<measure::BucketTime> time_buckets(Bench& bench, const BenchLadderOptions& options,
                                               measure::FilledKv& kv, const planning::Rates& best,
                                               const std::vector<int64_t>& sizes) {
@@ -249,7 +255,7 @@ std::string ladder_name(const BenchLadderOptions& options) {
   return options.reads_prompts() ? "token ladder" : "decode ladder";
 }
 
-// Says what is timed, and on what.
+// Returns a text that names the model, the context and the device.
 std::string timed_text(const BenchLadderOptions& options, const Bench& bench) {
   return fmt::format("{}, {}, on {}", model_text(options.bench.settings),
                      options.reads_prompts()

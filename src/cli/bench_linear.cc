@@ -1,4 +1,5 @@
-// encore bench linear: the products of one layer, one after the other as a step has them.
+// Implements `encore bench linear`, which times the products of one layer in sequence, as a step
+// runs them.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -53,8 +54,8 @@ Without fuse_linear_prologue the products are alone, without the norms in front 
 over that of 16 bits: W8 has codes in FP8 with a scale for each row or each block of 128 x 128; A16 leaves activations in 16 bits,
 A8 rounds them to FP8 in steps large enough (the product's launches that do so are part of the time).)";
 
-// A chain of launches that are timed together, such as the products of one layer or the one that
-// makes logits. `nodes` has their positions in the graph.
+// Describes a chain of nodes that are timed together, such as the products of one layer or the
+// product that makes logits. `nodes` holds their positions in the graph.
 struct Chain {
   std::string name;
   std::vector<int> nodes;
@@ -77,7 +78,8 @@ std::vector<Chain> find_experts(const ir::Graph& graph) {
   return {};
 }
 
-// The first layer ends where its first product's shape comes again; the last product makes logits.
+// Returns the chains to time. The first layer ends where its first product's shape appears again;
+// the last product of the graph makes logits.
 std::vector<Chain> find_chains(const ir::Graph& graph) {
   const std::vector<planning::NodeFloor> floors = planning::node_floors(graph, {1, 1}, {}, {});
   std::vector<int> products;
@@ -95,7 +97,8 @@ std::vector<Chain> find_chains(const ir::Graph& graph) {
   return chains;
 }
 
-// Each product of the first layer by itself, named by its weight's shape.
+// Returns each product of the first layer as a chain by itself, named by its weight's type and
+// shape.
 std::vector<Chain> find_products(const ir::Graph& graph) {
   std::vector<Chain> products;
   const std::vector<Chain> chains = find_chains(graph);
@@ -106,10 +109,11 @@ std::vector<Chain> find_products(const ir::Graph& graph) {
   return products;
 }
 
-// The standard deviation of random weights, with which sums of some thousand products are about 1.
+// Sets the standard deviation of random weights, with which sums of some thousand products are
+// about 1.
 constexpr float kWeightStddev = 0.02F;
 
-// Times chains in memory of its own.
+// Times chains of launches; owns the memory of their operands.
 class ChainTimer {
  public:
   ChainTimer(Device& device, const ir::Graph& graph, const BenchLinearOptions& options)
@@ -121,7 +125,7 @@ class ChainTimer {
 
   struct Timing {
     double us = 0;
-    std::string kernels;  // of each product, in order
+    std::string kernels;  // kernels of the products, in order
   };
   Timing time(const Chain& chain, int64_t rows) {
     const auto step = StepKey::uniform(rows);
@@ -174,8 +178,8 @@ class ChainTimer {
     args.outputs = node.outputs.map(view);
     return args;
   }
-  // Returns the memory of an operand, which is random until a launch writes it. Each launch has
-  // weights of its own; the copies of a chain share all other operands.
+  // Returns the memory of an operand, which holds random numbers until a launch writes it. Each
+  // launch gets its own copy of a weight; all launches of a chain share the other operands.
   TensorView operand(ir::ValueId id, const StepKey& step) {
     if (const auto known = activations_.find(id.index); known != activations_.end())
       return known->second;
@@ -185,17 +189,19 @@ class ChainTimer {
     memory_.push_back(device_.allocate(view.num_bytes()));
     view.data = memory_.back().data();
     if (view.dtype == DType::kI32) {
-      stream_->fill(view.data, 1, view.num_bytes());  // no row is padding
+      // Fills i32 operands with ones, so that no row counts as padding.
+      stream_->fill(view.data, 1, view.num_bytes());
     } else {
       device_.fill_random(*stream_, view, memory_.size(), is_weight ? kWeightStddev : 1.0F);
     }
     if (!is_weight) activations_.emplace(id.index, view);
     return view;
   }
-  // Launches run one after the other, so all share one workspace.
+  // Sets the workspace of a launch. Launches run one after the other, so they share one workspace,
+  // which grows.
   void set_workspace(const Workspace& workspace, KernelArgs& args) {
     if (workspace.scratch_bytes > scratch_.bytes()) {
-      memory_.push_back(std::move(scratch_));  // in use by earlier launches
+      memory_.push_back(std::move(scratch_));  // kept, because earlier launches use it
       scratch_ = device_.allocate(workspace.scratch_bytes);
     }
     if (workspace.num_counters * 4 > counters_.bytes()) {
@@ -212,8 +218,8 @@ class ChainTimer {
   int64_t rotation_mb_;
   int runs_;
   std::unique_ptr<Stream> stream_;
-  std::vector<Memory> memory_;             // of one chain
-  std::map<int, TensorView> activations_;  // of that memory, by ValueId::index
+  std::vector<Memory> memory_;             // operands of the chain being timed
+  std::map<int, TensorView> activations_;  // operands other than weights, by ValueId::index
   Memory scratch_;
   Memory counters_;
 };
@@ -228,7 +234,7 @@ double floor_of(const ir::Graph& graph, const Chain& chain, int64_t rows,
   return us;
 }
 
-// A form in which the weights of products are served. `scheme`: nothing for 16 bits.
+// Names a format in which weights of products are served. `scheme` is absent for 16 bits.
 struct Format {
   std::string_view name;
   std::optional<model::WeightScheme> scheme;
@@ -244,10 +250,11 @@ std::vector<Format> all_formats() {
           {"W8A8, blocks", WeightScheme{.scales = ScaleLayout::kBlock, .fp8_activations = true}}};
 }
 
-// The program of a model of random weights in a format.
+// Compiles the program of the model with its weights in the given format; the checkpoint's own
+// weights are not used.
 passes::Program compile_in(const Format& format, model::ModelSource source,
                            const loader::LoadOptions& load) {
-  source.checkpoint.reset();  // the shape alone counts
+  source.checkpoint.reset();  // only the shapes matter, so no checkpoint is read
   source.config.quantization.reset();
   if (format.scheme) {
     source.config.quantization = model::quantized_at_load();
@@ -257,8 +264,9 @@ passes::Program compile_in(const Format& format, model::ModelSource source,
   return loader::compile_model(source, load, /*num_pages=*/1);
 }
 
-// Times the products of a layer in every format; one row a shape of weights and number of tokens. Where
-// scales of blocks keep siblings apart, a format lacks the shape of the merged weight, and has others.
+// Times the products of a layer in every format. The table has one row for each weight shape and
+// number of tokens. In formats with block scales, sibling weights may stay unmerged; then the
+// format has no entry for the merged shape, but entries for the siblings' shapes.
 void bench_formats(const BenchLinearOptions& options, const model::ModelSource& source,
                    Device& device) {
   const std::vector<Format> formats = all_formats();
@@ -273,7 +281,8 @@ void bench_formats(const BenchLinearOptions& options, const model::ModelSource& 
     const std::vector<Chain> products = find_products(program.graph);
     if (format.scheme) header.emplace_back(format.name);
     for (const Chain& product : products) {
-      // In front of the dims stands the type, which the format decides.
+      // The name begins with the dtype, which depends on the format; only the dims that follow are
+      // kept.
       const std::string name = product.name.substr(product.name.find('['));
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
       for (const int64_t rows : options.rows) {

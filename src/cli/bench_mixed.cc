@@ -1,4 +1,5 @@
-// encore bench mixed: what a prompt's chunk costs the sequences that decode beside it.
+// Implements `encore bench mixed`, which measures how much a prompt's chunk slows the sequences
+// that decode in the same step.
 #include <algorithm>
 #include <optional>
 
@@ -32,11 +33,12 @@ the reading of their KV, and `delay` is what a token of theirs waits for the pro
   encore bench mixed --model synthetic:llama-3.1-8b --prompt-tokens 256,512,1024,2048 --decodes 8 --context 1024)";
 
 struct BenchMixedOptions {
-  BenchOptions bench;  // batch: sequences that decode
+  BenchOptions bench;  // its `batch` counts the sequences that decode
   std::vector<int64_t> prompt_tokens{480};
 
   [[nodiscard]] int64_t decodes() const { return bench.batch; }
-  // The tokens of the largest step: the longest prompt, and one for each sequence that decodes.
+  // Returns the tokens of the largest step: the longest prompt, and one token for each sequence
+  // that decodes.
   [[nodiscard]] int64_t most_tokens() const {
     return *std::max_element(prompt_tokens.begin(), prompt_tokens.end()) + decodes();
   }
@@ -58,7 +60,7 @@ loader::LoadOptions load_options(const BenchMixedOptions& options) {
   return load;
 }
 
-// A kind of step that is timed by turns with others. Units: microseconds.
+// Holds one kind of step and its times; several kinds are timed in turn. Units: microseconds.
 struct Timed {
   diagnose::TrialStep step;
   std::vector<double> turns_us;
@@ -66,7 +68,8 @@ struct Timed {
 
   [[nodiscard]] double us() const { return median(turns_us); }
 
-  // Runs steps for as long as the device's clocks need to settle, unless one step takes longer.
+  // Runs steps for at least 0.1 s, in which the device's clocks settle, and at least three steps;
+  // adds their mean time.
   void take_turn(measure::FilledKv& kv) {
     constexpr double kTurnSeconds = 0.1;
     constexpr int kFewest = 3;
@@ -85,7 +88,8 @@ struct Timed {
   }
 };
 
-// A size's steps in one mode.
+// Holds the steps of one prompt size in one mode: with prompt and decodes, with the prompt alone,
+// with decodes alone.
 struct MixedResult {
   int64_t prompt_tokens;
   runtime::Graphs graphs;
@@ -94,7 +98,8 @@ struct MixedResult {
   Timed decode;
 };
 
-// Size by size, all modes and parts by turns.
+// Times all prompt sizes one after the other; at each size, all modes and kinds of steps take
+// turns.
 std::vector<MixedResult> run_all(Bench& bench, measure::FilledKv& kv,
                                  const BenchMixedOptions& options,
                                  const std::vector<runtime::Graphs>& modes) {
@@ -123,7 +128,7 @@ std::vector<MixedResult> run_all(Bench& bench, measure::FilledKv& kv,
   return results;
 }
 
-// Time of attention of the decoding sequences, in all layers. Units: microseconds.
+// Returns the time of the decoding sequences' attention, over all layers. Units: microseconds.
 double attention_us(Bench& bench, const BenchMixedOptions& options) {
   const loader::LoadedModel& model = *bench.model;
   const model::ModelConfig& config = model.config();
@@ -215,7 +220,8 @@ void add_bench_mixed(Command& bench) {
   add_runs_option(*verb, options->bench, kBenchRuns);
   add_json_flag(*verb, options->bench.json);
   using config::Group;
-  // The sizes of the step are given: neither ladders nor limits.
+  // The command line gives the exact sizes of the step, so the verb takes neither ladders nor
+  // limits.
   take_options(*verb, options->bench.settings,
                {.groups = {Group::kModel, Group::kDevice, Group::kGraphs, Group::kRecording,
                            Group::kCompiler, Group::kDiagnosis}});

@@ -1,4 +1,5 @@
-// encore bench prefill: how fast prompts are read, in every mode that mixed steps have.
+// Implements `encore bench prefill`, which times the reading of prompts in every mode that mixed
+// steps have.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -72,8 +73,7 @@ struct PrefillModeResult {
   std::vector<double> runs_s;
 };
 
-// Measures the modes by turns, one after the other in each run, as a device's clocks follow its
-// heat.
+// Measures the modes in turn within each run, because a device's clocks follow its temperature.
 std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& options,
                                          const std::vector<runtime::Graphs>& modes,
                                          bool has_adapters = true) {
@@ -86,20 +86,21 @@ std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& optio
       bench.model->executor().set_graphs(result.graphs);
       engine::Engine engine(*bench.model, bench.loop);
       const double seconds = run_once(engine, options, static_cast<uint64_t>(i) + 1, has_adapters);
-      if (i > 0) result.runs_s.push_back(seconds);  // the first warms up
+      if (i > 0) result.runs_s.push_back(seconds);  // the first run only warms up
       result.ran_as = ran_as(engine);
     }
   }
   return results;
 }
 
-// Times one mode. Units: milliseconds.
+// Returns the median time of one mode. Units: milliseconds.
 double median_ms(Bench& bench, const BenchOptions& options, runtime::Graphs graphs,
                  bool has_adapters) {
   return median(run_modes(bench, options, {graphs}, has_adapters).front().runs_s) * 1e3;
 }
 
-// Times a model without room for adapters, which is gone when this returns. Units: milliseconds.
+// Returns the time of a model without room for adapters. The model is unloaded when this returns.
+// Units: milliseconds.
 double ms_without_adapters(const BenchOptions& options, loader::LoadOptions load,
                            runtime::Graphs graphs) {
   load.adapters = {};

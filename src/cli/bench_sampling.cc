@@ -1,4 +1,5 @@
-// encore bench sampling: the op `sample` by itself, at the end of a step's recording.
+// Implements `encore bench sampling`, which times the op `sample` by itself, as at the end of a
+// step's recording.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -24,7 +25,7 @@ using sample::SamplingParams;
 struct BenchSamplingOptions {
   config::Settings settings;
   SamplingParams params{.temperature = 1};
-  bool has_params = false;  // was one of them given?
+  bool has_params = false;  // true if a sampling flag was given
   std::vector<int64_t> batches;
   int64_t vocabulary = 128256;
   int64_t rotation_mb = 256;
@@ -72,7 +73,8 @@ std::vector<Setting> settings(const BenchSamplingOptions& options) {
   return result;
 }
 
-// Two periods of one row, so that any VOCABULARY numbers in a row are a rotation of it.
+// Returns two copies of one row, end to end, so that any `vocabulary` consecutive numbers are a
+// rotation of the row.
 std::vector<float> make_logits(Logits kind, int64_t vocabulary) {
   constexpr int kOutstanding = 64;
   std::vector<float> row(static_cast<size_t>(2 * vocabulary));
@@ -89,7 +91,7 @@ std::vector<float> make_logits(Logits kind, int64_t vocabulary) {
   return row;
 }
 
-// Logits on the device, and what times a setting over them.
+// Holds logits on the device and times `sample` over them for a setting.
 class SampleTimer {
  public:
   SampleTimer(const BenchSamplingOptions& options, Device& device)
@@ -99,7 +101,7 @@ class SampleTimer {
     batch_ = batch;
     const std::vector<float> row = make_logits(kind, options_.vocabulary);
     logits_ = device_.allocate(num_copies() * copy_bytes());
-    constexpr int64_t kStep = 7919;  // a prime: every row starts elsewhere
+    constexpr int64_t kStep = 7919;  // a prime, so that every row starts at another place
     for (int64_t i = 0; i < num_copies() * batch; ++i) {
       stream_->copy_to_device(logits_.data() + i * row_bytes(),
                               row.data() + i * kStep % options_.vocabulary, row_bytes());

@@ -1,4 +1,5 @@
-// encore bench serve: requests of a trace on the loop that a server runs.
+// Implements `encore bench serve`, which runs the requests of a trace on the loop that a server
+// runs.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -82,14 +83,15 @@ std::vector<std::string> what_lines(const BenchServeOptions& options, const Work
                               options.settings.serving.engine)};
 }
 
-// Bursts have no times of their steps, and the events that time steps would lie where the device is
-// idle.
+// Returns whether steps are timed. They are not in bursts, whose steps have no times of their own,
+// and not while idle times are measured, because the timing events would fall into the idle times.
 bool measures_steps(const BenchServeOptions& options) {
   return options.step_times == "on" && options.idle_times == "off" &&
          options.settings.serving.engine.burst_steps == 1;
 }
 
-// Throws if requests failed or were answered differently, which the report shows.
+// Throws if requests failed, or if requests must get equal tokens alone and did not. The report,
+// which is printed before, shows these requests.
 void check_answers(const measure::TrafficReport& report, bool are_equal_alone) {
   if (const int64_t num_failed = report.figures.num_failed(); num_failed > 0)
     fail(ErrorKind::kDevice, "{} requests failed; see above", num_failed);
@@ -98,7 +100,8 @@ void check_answers(const measure::TrafficReport& report, bool are_equal_alone) {
        report.record.alone->different.size());
 }
 
-// How often drafts are right, where that is not left to the models.
+// Returns the forced acceptance rates of drafts, or nothing where the models decide which drafts
+// are right.
 std::optional<std::vector<double>> forced_rates(const BenchServeOptions& options,
                                                 int64_t num_drafts) {
   if (!options.acceptance.are_given()) return std::nullopt;
@@ -241,7 +244,7 @@ void add_bench_serve(Command& bench) {
       ->capture_default_str();
   Taken taken = running_options();
   taken.groups.push_back(config::Group::kServing);
-  taken.but = {"trace"};  // of values; here it names a trace of requests
+  taken.but = {"trace"};  // that option traces values; here --trace names a trace of requests
   take_options(*verb, options->settings, taken);
   verb->group("Measurement: what is timed, and how often",
               {"--mixed-seconds", "--step-times", "--idle-times", "--token-masks",

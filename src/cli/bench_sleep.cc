@@ -1,4 +1,5 @@
-// encore bench sleep: device memory given back between the steps of a decode, and taken again.
+// Implements `encore bench sleep`, which gives device memory back between the steps of a decode and
+// takes it again.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -29,7 +30,7 @@ in it. GB/s counts the bytes of the pages in use, and on waking those of the wei
 
 struct BenchSleepOptions {
   BenchOptions bench;
-  std::string depth;  // empty: each, side by side
+  std::string depth;  // empty: all depths are compared
   int times = 20;
 };
 
@@ -37,11 +38,11 @@ struct SleepResult {
   std::string depth;
   std::vector<double> sleep_ms;
   std::vector<double> wake_ms;
-  int64_t free_before = 0;  // of the first sleep, as are the next two
+  int64_t free_before = 0;  // free bytes before the first sleep; the next two: during and after it
   int64_t free_asleep = 0;
   int64_t free_after = 0;
   int64_t released_bytes = 0;
-  int64_t saved_bytes = 0;  // of the last sleep, when sequences are longest
+  int64_t saved_bytes = 0;  // bytes saved at the last sleep, when sequences are longest
   int64_t loaded_bytes = 0;
   int64_t recordings_made = 0;
   bool same_tokens = false;
@@ -54,10 +55,11 @@ struct SleepResult {
   }
 };
 
-// The tokens of each sequence, in the order in which the sequences were added.
+// Holds the tokens of each sequence, in the order in which the sequences were added.
 using Tokens = std::vector<std::vector<int32_t>>;
 
-// BATCH sequences; `between` is called after each step from the first on that all of them were in.
+// Decodes BATCH sequences and returns their tokens. Calls `between` after each step that has one
+// token of every sequence.
 Tokens decode(engine::Engine& engine, const BenchSleepOptions& options, int64_t max_tokens,
               const std::function<void()>& between) {
   const BenchOptions& bench = options.bench;
@@ -149,7 +151,8 @@ void bench_sleep(const BenchSleepOptions& options) {
   using loader::SleepDepth;
   const BenchOptions& bench_options = options.bench;
   const loader::LoadOptions load = sleep_load_options(bench_options);
-  // Sequences that start first go on to decode until the last one has slept TIMES times.
+  // Sequences that start earlier must go on decoding until the last one has slept TIMES times, so
+  // every sequence gets enough tokens for that.
   const int64_t prompt_steps =
       bench_options.batch * bench_options.context /
           std::max<int64_t>(1, load.limits.max_num_tokens - bench_options.batch) +
@@ -206,7 +209,7 @@ void add_bench_sleep(Command& bench) {
       std::make_shared<BenchSleepOptions>();  // shared by the parser's options and the callback
   options->bench.batch = 32;
   add_bench_options(*verb, options->bench);
-  verb->remove_option("--runs");  // each sleep is a run
+  verb->remove_option("--runs");  // each sleep counts as a run
   verb->add_option("--depth", options->depth, "What is released. Default: each, side by side")
       ->one_of({"kv", "weights"})
       ->type_name("kv|weights");

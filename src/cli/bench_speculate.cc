@@ -1,4 +1,5 @@
-// encore bench speculate: what speculation gains, beside what its parts let expect.
+// Implements `encore bench speculate`, which compares the measured gain of speculation with the
+// gain predicted from its parts.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -49,9 +50,9 @@ struct BenchSpeculateOptions {
   int64_t warmup_tokens = 9;
 };
 
-// How often drafts are right in a run.
+// Holds how often drafts are right in a run.
 struct Acceptance {
-  std::optional<double> probability;  // of each draft; absent: the rates are given
+  std::optional<double> probability;  // probability of each draft; absent where rates were given
   std::vector<double> rates;
 };
 
@@ -71,13 +72,13 @@ struct Point {
   measure::TimedSteps steps;
 };
 
-// All that was measured of steps with so many drafts.
+// Holds all measurements of steps with one number of drafts.
 struct DraftsResult {
   int64_t num_drafts = 0;
   measure::SpeculationTimes times;
   std::vector<Point> points;
   std::optional<double> apart_ms =
-      {};  // of a step in recordings apart; absent: drafts are looked up
+      {};  // step whose drafts and checks are separate recordings; absent: drafts are looked up
 
   [[nodiscard]] double step_ms() const {
     std::vector<double> all;
@@ -95,12 +96,12 @@ struct DraftAlone {
 constexpr measure::ByDevice kSpeculateRuns{.gpu = 3, .cpu = 3};
 constexpr measure::ByDevice kSpeculateSteps{.gpu = 64, .cpu = 24};
 
-// Loads one model after the other on one device, and times its steps.
+// Loads models one after the other on one device, and times their steps.
 class Speculation {
  public:
   explicit Speculation(const BenchSpeculateOptions& options)
       : options_(options), settings_(options.bench.settings) {
-    settings_.auto_drafts = false;  // each number is given
+    settings_.auto_drafts = false;  // the command line lists the numbers of drafts
     config::Settings plain = settings_;
     plain.draft_model.clear();
     plain.speculative_method.clear();
@@ -119,7 +120,8 @@ class Speculation {
                                                  : kSpeculateSteps.on(bench_.device->kind()))};
   }
 
-  // Times the model that is loaded. `rates`: how often drafts are right, where it has any.
+  // Times the loaded model. `rates` are the forced acceptance rates, used only if the model's steps
+  // have drafts.
   measure::TimedSteps time(std::span<const double> rates = {}) {
     loader::LoadedModel& model = *bench_.model;
     if (model.limits().num_drafts > 0) measure::force_acceptance(rates, model.executor().loaded());
@@ -190,7 +192,7 @@ class Speculation {
     bench_.model.reset();
     bench_.model = load_model(*bench_.device, bench, load, longest(load));
   }
-  // The settings of the draft model by itself.
+  // Returns the settings that load the draft model as a model by itself.
   [[nodiscard]] config::Settings draft_settings() const {
     config::Settings alone = settings_;
     alone.model = settings_.draft_model;
@@ -198,7 +200,8 @@ class Speculation {
     alone.speculative_method.clear();
     return alone;
   }
-  // Times steps whose drafts and checks are recordings apart, where the model that checks is loaded.
+  // Times steps whose drafts and checks are separate recordings. Loads the draft model beside the
+  // loaded model, which checks.
   double time_apart(int64_t num_drafts) {
     BenchOptions drafting = options_.bench;
     drafting.settings = draft_settings();
@@ -218,7 +221,8 @@ class Speculation {
     return median(runs);
   }
 
-  // A device that has rested is slow at first, and the first model timed is the one without drafts.
+  // An idle device is slow at first, so the first model to be timed, the one without drafts, gets
+  // these extra runs.
   static constexpr int kWarmUpRuns = 5;
 
   const BenchSpeculateOptions& options_;
@@ -227,13 +231,13 @@ class Speculation {
   bool is_warm_ = false;
 };
 
-// The figures of one row of the table of speed-ups.
+// Holds the figures of one row of the table of speed-ups.
 struct SpeedUp {
-  double tokens = 0;  // E
+  double tokens = 0;  // E, the mean number of tokens per step
   double with_free_checks = 0;
   double predicted = 0;
   double measured = 0;
-  double share = 0;  // of what its parts let expect
+  double share = 0;  // measured speed-up as a share of the predicted one
 };
 
 SpeedUp speed_up(const DraftsResult& result, const Point& point, double plain_tokens_per_s) {
@@ -322,7 +326,7 @@ std::string draft_text(const BenchSpeculateOptions& options, const DraftAlone& d
 
 void bench_speculate(const BenchSpeculateOptions& options) {
   for (const int64_t num_drafts : options.num_drafts)
-    (void)acceptances(options, num_drafts);  // refused before anything is loaded
+    (void)acceptances(options, num_drafts);  // checks the flags before anything is loaded
   Speculation speculation(options);
   Bench& bench = speculation.bench();
   json::object out = bench_json("speculate", options.bench, bench);
@@ -361,8 +365,7 @@ void add_bench_speculate(Command& bench) {
   Command* verb =
       bench.add_subcommand("speculate", "What speculation gains, beside what its parts let expect");
   auto options =
-      std::make_shared<BenchSpeculateOptions>();  // shared by the parser's options and the
-                                                  // callback
+      std::make_shared<BenchSpeculateOptions>();  // shared by the parser and the callback
   add_batch_option(*verb, options->bench);
   add_runs_option(*verb, options->bench, kSpeculateRuns);
   using config::Group;

@@ -1,4 +1,5 @@
-// encore bench stack: what each optimization of decoding adds to those before it.
+// Implements `encore bench stack`, which measures how much each optimization of decoding adds to
+// those before it.
 #include <algorithm>
 #include <optional>
 
@@ -38,7 +39,7 @@ buffers, and 40.2 to 38.8 ms is what allocating takes there.
   encore bench stack --model synthetic:llama-3.1-70b
   encore bench stack --model stories --batches 1,8 --json)";
 
-// The published table. Units: milliseconds a token.
+// The batch and the time of eager steps in the published table. Units: milliseconds per token.
 constexpr int64_t kPublishedBatch = 64;
 constexpr double kPublishedEagerMs = 48.5;
 
@@ -51,11 +52,12 @@ struct BenchStackOptions {
   int64_t warmup_tokens = 9;
 };
 
-// An optimization, beside those of the rows before it.
+// Holds one row of the stack: one more optimization on top of those of the rows before it.
 struct StackRow {
   std::string name;
   std::optional<double> published_ms;
-  std::optional<measure::TimedSteps> steps;  // absent: the model does not fit, or is in FP8 anyway
+  // The times of the row's steps; absent if the model does not fit, or is in FP8 already.
+  std::optional<measure::TimedSteps> steps;
 };
 
 std::optional<double> ms_per_token(const StackRow& row) {
@@ -66,10 +68,11 @@ std::optional<double> ms_per_token(const StackRow& row) {
 struct StackResult {
   int64_t batch = 0;
   std::vector<StackRow> rows;
-  int64_t num_buffers = 0;  // that the first row allocates in a step
+  int64_t num_buffers = 0;  // buffers that the first row allocates in a step
 };
 
-// A model of one layer that guesses for another one: its sizes, and the first of its tokens.
+// Returns a draft model of one layer with the sizes of another model, and with at most the first
+// 32000 tokens of its vocabulary.
 model::ModelSource one_layer_head(model::ModelConfig config) {
   constexpr int64_t kMostTokens = 32000;
   config.layers.resize(1);
@@ -82,13 +85,13 @@ model::ModelSource one_layer_head(model::ModelConfig config) {
 constexpr measure::ByDevice kStackRuns{.gpu = 3, .cpu = 3};
 constexpr measure::ByDevice kStackSteps{.gpu = 64, .cpu = 16};
 
-// The rows of one batch, on one device.
+// Measures the rows of one batch size on one device.
 class Stack {
  public:
   Stack(const BenchStackOptions& options, int64_t batch)
       : options_(options), bench_options_(options.bench) {
     bench_options_.batch = batch;
-    bench_options_.settings.auto_drafts = false;  // their number is given
+    bench_options_.settings.auto_drafts = false;  // the number of drafts is given
   }
 
   StackResult run() {
@@ -148,7 +151,7 @@ class Stack {
       load.draft = one_layer_head(setup::open_source(bench_options_.settings).config);
     return load;
   }
-  // Loads the model so. False where it does not fit.
+  // Loads the model with the options `load`. Returns false where it does not fit.
   bool open(const loader::LoadOptions& load) {
     const int64_t longest = bench_options_.context + decoding().max_tokens(load.limits);
     try {
@@ -169,7 +172,7 @@ class Stack {
     }
     return true;
   }
-  // The median of some runs of the model that is loaded, behind a few that warm the device up.
+  // Returns the median of some runs of the loaded model, after a few runs that warm the device up.
   measure::TimedSteps time(runtime::Graphs graphs) {
     constexpr int kWarmUpRuns = 2;
     loader::LoadedModel& model = *bench_.model;
@@ -195,7 +198,7 @@ class Stack {
   const BenchStackOptions& options_;
   BenchOptions bench_options_;
   Bench bench_;
-  std::string title_;  // empty: no model has been loaded
+  std::string title_;  // empty until a model has been loaded
   json::object head_;
 };
 
@@ -238,7 +241,8 @@ std::string stack_table(const StackResult& result) {
 }
 
 void bench_stack(const BenchStackOptions& options) {
-  (void)parse_share(options.acceptance, "--acceptance");  // refused before anything is loaded
+  // Refuses a malformed flag before anything is loaded.
+  (void)parse_share(options.acceptance, "--acceptance");
   json::object out;
   for (const int64_t batch : options.batches) {
     Stack stack(options, batch);

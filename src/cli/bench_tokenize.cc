@@ -1,5 +1,5 @@
-// encore bench tokenize: the tokenizer's speed on one thread, beside that of the `tokenizers`
-// package.
+// Implements `encore bench tokenize`, which compares the tokenizer's speed on one thread with that
+// of the `tokenizers` package.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -40,10 +40,11 @@ struct BenchTokenizeOptions {
 
 struct TokenizeSpeed {
   int64_t num_tokens = 0;
-  double seconds = 0;  // the median
+  double seconds = 0;  // median over the passes
 };
 
-// Sentences, code and other scripts, with frequent and rare words as in real text.
+// Returns a text of sentences, code and other scripts, with frequent and rare words as in real
+// text.
 std::string sample_text() {
   std::mt19937_64 random(1);
   const auto draw = [&](size_t n) { return static_cast<size_t>(random() % n); };
@@ -61,7 +62,8 @@ std::string sample_text() {
   std::string text;
   while (text.size() < kSampleBytes) {
     for (size_t n = 4 + draw(16); n > 0; --n) {
-      // The square of a uniform number favours the first words.
+      // The cube of a uniform random number chooses the word, so that the first words are the most
+      // frequent.
       const double u = static_cast<double>(random() >> 11U) * 0x1p-53;
       text += words[static_cast<size_t>(u * u * u * static_cast<double>(words.size()))];
       static constexpr const char* kGaps[] = {" ",  " ",  " ",      " ",      " ",  " ",
@@ -95,7 +97,7 @@ TokenizeSpeed time_encore(const text::Tokenizer& tokenizer,
       speed.num_tokens += static_cast<int64_t>(tokenizer.encode(line, false).size());
     }
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    if (i > 0) seconds.push_back(elapsed.count());  // the first pass warms up
+    if (i > 0) seconds.push_back(elapsed.count());  // the first pass only warms up
   }
   speed.seconds = median(seconds);
   return speed;
@@ -132,7 +134,8 @@ TokenizeSpeed time_peer(const BenchTokenizeOptions& options,
   return {result.int_at("tokens"), median(seconds)};
 }
 
-// The text in a file of its own for the peer; removed at the end.
+// Writes the text to a temporary file for the other tokenizer, and removes the file in the
+// destructor.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text) {

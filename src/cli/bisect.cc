@@ -1,4 +1,5 @@
-// encore bisect: the first launch whose result differs between two ways to run a step.
+// Implements `encore bisect`, which finds the first launch whose result differs between two ways to
+// run a step.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -26,7 +27,7 @@ stream made. Exit code 5 when something differs.)";
 struct BisectOptions {
   config::Settings settings;
   int64_t batch = 4;
-  int64_t tokens = 0;  // 0: a decode step
+  int64_t tokens = 0;  // tokens of a mixed step; 0: a decode step
   std::string mode = "both";
   uint64_t seed = 1;
   bool json = false;
@@ -34,7 +35,8 @@ struct BisectOptions {
 
 struct BisectPart {
   Mode mode;
-  std::optional<diagnose::Difference> served;  // of the outputs, as recorded at start-up
+  // The difference between the outputs in the recording that was made at start.
+  std::optional<diagnose::Difference> served;
   diagnose::Bisection bisection;
 };
 
@@ -51,8 +53,8 @@ std::vector<Mode> modes(const BisectOptions& options, const runtime::Coverage& c
   return {Mode::kFull};
 }
 
-// The largest step that the model is opened for: it has a ladder's sizes for this step to be padded
-// to.
+// Returns the largest step that the model is opened for: the limit, or else the ladder's largest
+// size, but at least `step`, so that the ladder has a size to pad this step to.
 int64_t largest_step(const char* flag, const std::string& ladder, std::optional<int64_t> limit,
                      int64_t step) {
   if (!limit && planning::is_list(ladder))

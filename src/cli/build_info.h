@@ -1,4 +1,4 @@
-// Says how this executable was built; CMake writes the function.
+// Describes how this executable was built. CMake generates build_info().
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace encore::cli {
 
 const BuildInfo& build_info();
-// "encore 0.1.0" and a line each for the commit, the build and CUDA.
+// Returns "encore 0.1.0" and one line each for the commit, the build and CUDA.
 std::string build_text();
 
 }  // namespace encore::cli

@@ -1,4 +1,4 @@
-// encore chat: a conversation in the terminal.
+// Implements `encore chat`, a conversation in the terminal.
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,7 +74,7 @@ class Chat {
     setup::use_adapter(options.adapter, load.adapters);
     model_ = setup::open_model(*device_, source_, load, options.settings);
     engine::EngineOptions engine_options = setup::engine_options(options.settings, nullptr);
-    engine_options.prefix_cache.emplace();  // the conversation so far is not computed again
+    engine_options.prefix_cache.emplace();  // so the earlier conversation is not computed again
     engine_.emplace(*model_, engine_options);
     clear();
   }
@@ -99,7 +99,7 @@ class Chat {
   }
 
  private:
-  // Reads a message; nothing at the end of the input.
+  // Reads a message. Returns nothing at the end of the input.
   std::optional<std::string> read_message() {
     if (prompt_) return prompt_->read();
     for (std::string text;;) {
@@ -122,7 +122,8 @@ class Chat {
     fmt::print(stderr, "there is no message to answer\n");
   }
 
-  // Answers the last message; without an answer it is taken back, so that the next one can follow.
+  // Answers the last message. If there is no answer, removes the message from the conversation, so
+  // that the next one can follow.
   void answer() {
     text::Conversation conversation{.messages = messages_};
     template_->fit_contents(conversation.messages);
@@ -158,7 +159,7 @@ class Chat {
     messages_.emplace_back(message("assistant", std::move(content)));
   }
 
-  // Shows the answer as it comes, and returns what goes into the history.
+  // Prints the answer as it is generated. Returns the text that goes into the history.
   std::string stream(engine::SequenceId sequence, text::OutputText& output,
                      text::AnswerParser& parser) {
     std::string content;
@@ -196,7 +197,8 @@ class Chat {
     return content;
   }
 
-  // Shows reasoning dimmed on a terminal; elsewhere on stderr, as stdout has answers alone.
+  // Prints reasoning: dimmed on a terminal, and otherwise to stderr, because stdout gets only
+  // answers.
   void show_reasoning(std::string_view piece) const {
     if (dims_) return print(fmt::format("\x1b[2m{}\x1b[22m", piece));
     fmt::print(stderr, "{}", piece);
@@ -213,7 +215,8 @@ class Chat {
   std::optional<text::ChatTemplate> template_;
   text::AnswerMarkup markup_;
   sample::SamplingParams sampling_;
-  std::optional<int64_t> max_tokens_;  // of an answer; none: what there is room for
+  // The most tokens of an answer; absent: as many as there is room for.
+  std::optional<int64_t> max_tokens_;
   std::vector<int32_t> end_tokens_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<loader::LoadedModel> model_;
@@ -221,7 +224,7 @@ class Chat {
   json::array messages_;
   int64_t num_answers_ = 0;
   std::optional<TerminalPrompt> prompt_;
-  LineReader lines_;  // without a prompt
+  LineReader lines_;  // reads the input where prompt_ is absent
   bool is_terminal_ = isatty(STDIN_FILENO) == 1;
   bool dims_ = isatty(STDOUT_FILENO) == 1;
 };

@@ -25,12 +25,13 @@
 namespace encore::cli {
 namespace {
 
-constexpr const char* kFirst = "Options";  // CLI11's title of options without one
-constexpr size_t kColumn = 34;             // where descriptions of options begin
-constexpr size_t kUsual = 106;             // columns, where nobody says how many there are
-constexpr size_t kNarrowest = 60;          // what narrower terminals get, too
+constexpr const char* kFirst = "Options";  // title that CLI11 gives options without a group
+constexpr size_t kColumn = 34;             // column where descriptions of options begin
+constexpr size_t kUsual = 106;             // assumed columns where the terminal's number is unknown
+constexpr size_t kNarrowest = 60;          // narrower terminals get this many columns, too
 
-// COLUMNS where it is set, else those of the terminal; nothing where there is none.
+// Returns the variable COLUMNS if it is set, else the terminal's number of columns; nothing where
+// stdout is no terminal.
 std::optional<size_t> terminal_columns() {
   winsize size{};
   if (const char* set = std::getenv("COLUMNS"); set != nullptr && std::atoi(set) > 0)
@@ -40,12 +41,12 @@ std::optional<size_t> terminal_columns() {
   return std::nullopt;
 }
 
-// The width of the descriptions that stand beside the names of options.
+// Returns the width of the descriptions that stand beside the names of options.
 size_t description_columns() {
   return std::min(terminal_columns().value_or(kUsual), kUsual) - kColumn;
 }
 
-// Breaks a text between words.
+// Breaks a text between words into lines of at most `width` columns.
 std::string wrapped(const std::string& text, size_t width) {
   std::string lines;
   size_t line_start = 0;
@@ -60,7 +61,8 @@ std::string wrapped(const std::string& text, size_t width) {
   return lines;
 }
 
-// Breaks the lines that are too long between words, and indents what goes on two columns deeper.
+// Breaks each line that is longer than `width` between words, and indents its continuation by two
+// more columns.
 std::string fitted(const std::string& text, size_t width) {
   std::string fitted;
   std::istringstream lines(text);
@@ -86,13 +88,14 @@ std::string path_of(const CLI::App& app) {
   return (parent == nullptr ? "" : path_of(*parent) + " ") + app.get_name();
 }
 
-// Shows what people need first, and all options, in groups, with --help-all.
+// Formats help texts: --help shows the options that most users need, and --help-all shows all
+// options in groups.
 class Formatter : public CLI::Formatter {
  public:
   std::string make_option_desc(const CLI::Option* option) const override {
     return wrapped(CLI::Formatter::make_option_desc(option), description_columns());
   }
-  // Writes the help; in a program without verbs, --help-all shows the same as --help.
+  // Writes the help. In a verb that has verbs of its own, --help-all shows the same as --help.
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override {
     const bool is_all = mode == CLI::AppFormatMode::All && app->get_subcommands({}).empty();
@@ -153,8 +156,8 @@ std::vector<const CLI::App*> verbs_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// Reports a verb that does not exist, which CLI11 would call an unexpected argument. `path` names
-// the verbs in front of it.
+// Fails on a verb that does not exist, which CLI11 would report as an unexpected argument. `path`
+// names the verbs in front of it.
 void check_verb(const CLI::App& app, const std::string& path, std::span<const std::string> words) {
   const auto inner = verbs_of(app);
   if (inner.empty() || words.empty() || words[0].starts_with('-')) return;
@@ -169,7 +172,8 @@ void check_verb(const CLI::App& app, const std::string& path, std::span<const st
        hint.empty() ? "" : ": ", hint, fmt::join(verbs, ", "));
 }
 
-// `help VERB` and `version`, as many programs have them, in the words of CLI11.
+// Translates `help VERB` and `version`, which many programs have, to the flags --help and
+// --version.
 std::vector<std::string> as_flags(std::vector<std::string> words) {
   if (words.empty()) return words;
   if (words[0] == "help") {
@@ -181,7 +185,7 @@ std::vector<std::string> as_flags(std::vector<std::string> words) {
   return words;
 }
 
-// The flags of a verb, with their dashes, --help and --version among them.
+// Returns the flags of a verb with their dashes, including --help and --version.
 std::vector<std::string> flags_of(const CLI::App& app) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : app.get_options()) {
@@ -198,8 +202,8 @@ const CLI::App& innermost(const CLI::App& app) {
   return chosen.empty() ? app : innermost(*chosen.front());
 }
 
-// Says that an argument was not expected, and gives a hint: about the first flag that the parser
-// had no place for, or else about the first word.
+// Says that an argument was not expected. Names the first unknown flag, with a hint, or, if there
+// is none, the first unexpected word.
 std::string extra_text(const CLI::App& app) {
   const std::vector<std::string> extras = app.remaining(true);
   const CLI::App& verb = innermost(app);
@@ -220,7 +224,7 @@ VerbText describe_verb(const CLI::App& app) {
       row.flags.push_back("-" + name);
     for (const std::string& name : option->get_lnames())
       row.flags.push_back("--" + name);
-    if (row.flags.empty()) continue;  // an argument
+    if (row.flags.empty()) continue;  // a positional argument
     if (option->get_expected_max() > 0) row.value = option->get_type_name();
     text.options.push_back(std::move(row));
   }
@@ -229,12 +233,12 @@ VerbText describe_verb(const CLI::App& app) {
   return text;
 }
 
-// An empty text stands for the default where values are kept, so nobody may give one.
+// Refuses an empty value: in stored settings, an empty text stands for the default.
 std::string refuse_empty(const std::string& text) {
   return text.empty() ? "its value is empty; leave the option out for its default" : "";
 }
 
-// Says that a number would become infinite; "" if it would not.
+// Returns a message if the number would become infinite as a float; otherwise an empty text.
 std::string float_problem(const std::string& text) {
   const bool has_digit = text.find_first_of("0123456789") != std::string::npos;
   const bool is_large =
@@ -242,7 +246,8 @@ std::string float_problem(const std::string& text) {
   return has_digit && is_large ? fmt::format("{} is too large", text) : "";
 }
 
-// Says that a number is too large, as it would become the nearest that fits; "" if it is not.
+// Returns a message if the number does not fit int64_t, which would silently take the nearest
+// value; otherwise an empty text.
 std::string integer_problem(const std::string& text) {
   errno = 0;
   (void)std::strtoll(text.c_str(), nullptr, 10);
@@ -371,7 +376,7 @@ void Command::group(const std::string& title, const std::vector<std::string>& na
 
 Command* Command::add_subcommand(const std::string& name, const std::string& description) {
   verbs_.emplace_back(new Command(app_->add_subcommand(name, description)));
-  verbs_.back()->footer("");  // else it has that of the command above
+  verbs_.back()->footer("");  // otherwise CLI11 copies the footer of the command above
   return verbs_.back().get();
 }
 
@@ -410,15 +415,16 @@ VerbText Command::describe() const {
 void Command::parse(int argc, char** argv) {
   std::vector<std::string> words = as_flags({argv + 1, argv + argc});
   check_verb(*app_, "", words);
-  std::ranges::reverse(words);  // as CLI11 wants them
+  std::ranges::reverse(words);  // CLI11 takes the words in reverse order
   try {
     app_->parse(words);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help, --version
+    if (error.get_exit_code() == 0) {  // for --help and --version
       app_->exit(error);
       return;
     }
-    // A flag that there is not may be why another is missed.
+    // A required option may seem missing because its flag was misspelled, so unknown arguments are
+    // reported first.
     const bool has_extras = !app_->remaining(true).empty();
     fail(ErrorKind::kUsage, "{} (`{} --help` lists the options)",
          has_extras ? extra_text(*app_) : error.what(), path_of_verb(*app_));

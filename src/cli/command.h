@@ -1,5 +1,5 @@
-// The command line: verbs and their options, parsed by CLI11. Its headers cost 20 seconds a file,
-// so that command.cc alone includes them.
+// Declares the command line: verbs and their options, which CLI11 parses. CLI11's headers take 20
+// seconds to compile, so only command.cc includes them.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class Option;
 
 namespace encore::cli {
 
-// An option of a command. Functions that set a property return the option itself.
+// Describes an option of a command. Functions that set a property return the option itself.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -23,18 +23,18 @@ class Option {
   // Sets the name that --help gives the value.
   Option* type_name(const std::string& name);
   Option* required();
-  // --help shows the present value as the default.
+  // Makes --help show the variable's present value as the default.
   Option* capture_default_str();
-  // Says whether a list takes several values at once, as in `--x 1 2`. By default it does.
+  // Sets whether a list takes several values at once, as in `--x 1 2`. By default it does.
   Option* allow_extra_args(bool allow);
   Option* delimiter(char between);
   Option* excludes(Option* other);
-  // Called with each text that is given.
+  // Calls `call` with each text that is given for the option.
   Option* each(std::function<void(const std::string&)> call);
 
-  // Refuses a text with the message that `problem` returns; an empty message accepts it.
+  // Refuses a value if `problem` returns a message for it; an empty message accepts the value.
   Option* check(std::function<std::string(const std::string&)> problem);
-  // Limits an int, int64_t or double to `low` to `high`.
+  // Limits an int, int64_t or double to the range from `low` to `high`.
   template <typename T>
   Option* range(T low, T high);
   Option* one_of(const std::vector<std::string>& words);
@@ -47,7 +47,7 @@ class Option {
   CLI::Option* option_;
 };
 
-// An option and a verb as people read them: for completions and the manual page.
+// Describe an option and a verb in words, for completions and the manual page.
 struct OptionText {
   std::vector<std::string> flags;  // "-m", "--model"
   std::string value;               // "MODEL", "on|off"; empty: it takes none
@@ -61,8 +61,8 @@ struct VerbText {
   std::vector<VerbText> verbs;
 };
 
-// The program, or a verb of it. Lifetime: verbs and options live as long as their program, at one
-// address.
+// Describes the program, or a verb of it. Lifetime: verbs and options live as long as their
+// program, at fixed addresses.
 class Command {
  public:
   Command(const std::string& name, const std::string& description, const std::string& version);
@@ -70,14 +70,14 @@ class Command {
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
-  // T is bool, int, int64_t, uint64_t, float, double, std::string, optional<int>,
-  // optional<int64_t>, optional<std::string>, or a vector of int64_t or std::string. Lifetime: `value` must outlive the
-  // parse.
+  // Adds an option whose value is stored in `value`. T is bool, int, int64_t, uint64_t, float,
+  // double, std::string, optional<int>, optional<int64_t>, optional<std::string>, or a vector of
+  // int64_t or std::string. Lifetime: `value` must outlive the parse.
   template <typename T>
   Option* add_option(const std::string& name, T& value, const std::string& doc);
   Option* add_flag(const std::string& name, bool& value, const std::string& doc);
   void remove_option(const std::string& name);
-  // Leaves these options to --help-all, under this title.
+  // Shows these options only in --help-all, under this title.
   void group(const std::string& title, const std::vector<std::string>& names);
 
   Command* add_subcommand(const std::string& name, const std::string& description);
@@ -87,23 +87,23 @@ class Command {
   void footer(const std::string& text);
   // Sets the function that runs the verb, once everything is parsed.
   void callback(std::function<void()> call);
-  // Adds a function that is called first, once everything is parsed.
+  // Adds a function that runs before the verb's callback, once everything is parsed.
   void before(std::function<void()> call);
 
-  // "encore bench decode".
+  // Returns the program's and verbs' names: "encore bench decode".
   [[nodiscard]] std::string path() const;
   [[nodiscard]] std::string help() const;
   [[nodiscard]] VerbText describe() const;
 
-  // Belongs to the program: parses and runs the verb, or prints help or version; `help VERB` is
-  // `VERB --help`. Errors: kUsage; those of the verb.
+  // Parses the arguments and runs the verb, or prints help or version. `help VERB` is the same as
+  // `VERB --help`. Call it only on the program. Errors: kUsage; those of the verb.
   void parse(int argc, char** argv);
 
  private:
   explicit Command(CLI::App* app);
   Option* keep(CLI::Option* option);
 
-  std::unique_ptr<CLI::App> owned_;  // of the program; it owns those of the verbs
+  std::unique_ptr<CLI::App> owned_;  // set only in the program; it owns the verbs' CLI::Apps
   CLI::App* app_;
   std::vector<std::unique_ptr<Command>> verbs_;
   std::vector<std::unique_ptr<Option>> options_;

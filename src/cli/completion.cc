@@ -1,4 +1,5 @@
-// encore completion and encore man: what shells and man(1) know of the command line, from the verbs themselves.
+// Implements `encore completion` and `encore man`, which derive shell completions and the manual
+// page from the verbs themselves.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -21,14 +22,14 @@ constexpr const char* kCompletionFooter =
   encore completion zsh > ~/.zfunc/_encore           with fpath=(~/.zfunc $fpath) before compinit
   encore completion fish > ~/.config/fish/completions/encore.fish)";
 
-// The words that a value may be; none where it may be anything.
+// Returns the words that a value may be, or none where any value is allowed.
 std::vector<std::string> choices_of(const OptionText& option) {
   std::vector<std::string> choices;
   if (option.value.find('|') == std::string::npos) return choices;
   for (size_t start = 0; start <= option.value.size();) {
     const size_t end = std::min(option.value.find('|', start), option.value.size());
     std::string word = option.value.substr(start, end - start);
-    // "cuda:N" stands for many.
+    // A word with capitals, such as "cuda:N", stands for many values and cannot be completed.
     if (word.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string::npos)
       choices.push_back(std::move(word));
     start = end + 1;
@@ -112,7 +113,7 @@ complete -o default -F _encore encore
                      verbs, flags, values);
 }
 
-// Escapes a text for single quotes, on one line.
+// Escapes a text for single quotes in a shell script, and joins its lines.
 std::string shell_quoted(std::string text, std::string_view apostrophe) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   std::string quoted;
@@ -121,7 +122,7 @@ std::string shell_quoted(std::string text, std::string_view apostrophe) {
   return quoted;
 }
 
-// The first sentence, or what comes before a bracket.
+// Returns the text up to the end of its first sentence, or up to its first semicolon or bracket.
 std::string short_doc(const std::string& doc) {
   return doc.substr(0, std::min({doc.find(". "), doc.find("; "), doc.find(" ("), doc.size()}));
 }
@@ -219,7 +220,8 @@ set -g __encore_paths)";
   return text;
 }
 
-// Escapes a text for roff: hyphens that are minus signs, and no line that begins with a request.
+// Escapes a text for roff, so that hyphens print as minus signs and no line begins with a roff
+// request.
 std::string roff(const std::string& text) {
   std::string escaped;
   for (size_t i = 0; i < text.size(); ++i) {

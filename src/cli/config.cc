@@ -1,4 +1,4 @@
-// encore config explain: what a configuration means here.
+// Implements `encore config explain`, which says what a configuration file means in Encore.
 #include "cli/config.h"
 
 #include <algorithm>
@@ -44,16 +44,16 @@ json::value line_json(int line) {
   return line == 0 ? json::value(nullptr) : json::value(line);
 }
 
-// Plans the coverage that a start with these options would have; nothing where the file leaves the
-// limits to the command line. Eager steps are allowed here, so that the report can say which steps
-// are eager.
+// Plans the coverage that a start with these options would have. Returns nothing where the file
+// sets no limits. Eager steps are allowed in this plan, so that the report can list which steps
+// would be eager.
 std::optional<planning::PlannedCoverage> derived(config::Options options) {
   const auto put = [&](std::string_view name, const char* text) {
     options.put(*config::find_option(name), std::string(text));
   };
   put("eager_steps", "allow");
   config::Settings settings = make_settings(options);
-  settings.draft_model.clear();  // no file but the configuration's is read
+  settings.draft_model.clear();  // only the configuration file is read
   settings.speculative_method.clear();
   if (!settings.max_batch_size || !settings.max_num_tokens) return std::nullopt;
   loader::LoadOptions load = setup::load_options(settings);
@@ -118,7 +118,7 @@ void print_json(const config::Config& config) {
         "\n");
 }
 
-// A ladder's sizes in few words: "1, 2, 4, 8, 16 ... 248, 256 (35 sizes)".
+// Returns a ladder's sizes in few words: "1, 2, 4, 8, 16 ... 248, 256 (35 sizes)".
 std::string short_text(const std::string& yaml) {
   constexpr size_t kWidth = 64;
   if (yaml.size() <= kWidth || yaml.front() != '[') return yaml;
@@ -166,7 +166,7 @@ void explain(const ExplainOptions& options) {
   check_refused(config);
 }
 
-// Breaks between words, each line but the first indented.
+// Breaks a text between words, and indents each line except the first.
 std::string wrapped(const std::string& text, size_t width, size_t indent) {
   std::string lines;
   size_t length = 0;

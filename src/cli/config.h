@@ -1,4 +1,4 @@
-// Reading the files that --config and `encore config explain` name.
+// Reads the files that --config and `encore config explain` name.
 #pragma once
 
 #include <string>
@@ -8,14 +8,15 @@
 
 namespace encore::cli {
 
-// --dialect: whose keys a file has; empty: told from them. Lifetime: `dialect` must outlive the parse.
+// Adds --dialect, which says which system's keys a file has. If it is empty, the keys themselves
+// tell. Lifetime: `dialect` must outlive the parse.
 Option* add_dialect_option(Command& verb, std::string& dialect);
-// Errors: those of config::load().
+// Loads a configuration file. Errors: those of config::load().
 config::Config load_config(const std::string& path, const std::string& dialect);
-// Errors: kUnsupported where a key is refused.
+// Refuses a configuration that has a refused key. Errors: kUnsupported.
 void check_refused(const config::Config& config);
-// Checks a configuration that is about to be used: says which keys are left out, refused or
-// unknown. Errors: kUnsupported where answers would mean something else without a key.
+// Checks a configuration that is about to be used, and logs which keys are left out, refused or
+// unknown. Errors: kUnsupported where answers would have another meaning without a key.
 void check_meaning(const config::Config& config);
 
 }  // namespace encore::cli

@@ -1,4 +1,5 @@
-// encore doctor: what there is to run on, what that means, and what to do.
+// Implements `encore doctor`, which lists the usable devices, what they allow, and what to do about
+// problems.
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,7 +29,7 @@ struct DoctorOptions {
   config::Settings settings;
 };
 
-// A device that works, or why it does not.
+// Holds the result of opening a device: its properties, or the problem.
 struct Attempt {
   std::optional<DeviceInfo> info;
   TuningKey tuning_key;
@@ -44,7 +45,7 @@ Attempt try_cuda() {
   }
 }
 
-// The tuning cache: what it holds for this device and build, and what else lies there.
+// Reports what the tuning cache holds for this device and build, and what other files lie there.
 Finding tuning_cache(const DoctorOptions& options, const TuningKey& key) {
   Finding finding{"tuning cache", "off", ""};
   const auto directory = setup::tuning_directory(options.settings.tuning_cache);
@@ -86,7 +87,8 @@ int64_t weight_bytes(const model::ModelConfig& config) {
   return bytes;
 }
 
-// Lists the published models that have room, in bf16, beside KV for one long sequence.
+// Lists the published models whose bf16 weights fit the free memory together with the KV of one
+// long sequence.
 Finding models_that_fit(const DeviceInfo& device) {
   std::string fitting;
   std::string others;
@@ -102,7 +104,7 @@ Finding models_that_fit(const DeviceInfo& device) {
           (fitting.empty() ? "none of the known" : fitting) + others, ""};
 }
 
-// The bundled model, as something to start with.
+// Reports where the bundled model is, which users can start with.
 Finding bundled_model() {
   try {
     return {"bundled model", setup::model_directory("").string(), ""};

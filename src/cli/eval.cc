@@ -1,4 +1,5 @@
-// encore eval: what a model makes of a text, and how far it is from another.
+// Implements `encore eval`, which measures how well a model predicts a text, and how far it is from
+// another model.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -33,7 +34,7 @@ namespace {
 constexpr std::string_view kFloat32 = "float32";
 constexpr double kMaxReferenceBytes = 8e9;
 constexpr size_t kWorstTensors = 10;
-constexpr int64_t kLayerTokens = 64;  // of the text, that errors by layer are measured on
+constexpr int64_t kLayerTokens = 64;  // tokens of the text on which errors by layer are measured
 
 constexpr const char* kEvalFooter =
     R"(The text is cut into windows, each of which is a sequence of its own, with the begin token where the tokenizer adds
@@ -48,40 +49,42 @@ that weights stand for.
 
 struct EvalOptions {
   config::Settings settings;
-  std::string against;  // empty: nothing
-  std::string text;     // a file; empty: the bundled text
+  std::string against;  // empty: no reference
+  std::string text;     // path of a file; empty: the bundled text
   std::string html;
   int64_t tokens = 2048;
   int64_t window = 512;
   bool json = false;
 };
 
-// The results of one of the two models.
+// Holds the results of one of the two compared models.
 struct Evaluated {
   std::string name;
-  std::vector<std::vector<float>> logits;  // by window, [tokens, vocabulary]; of the reference
+  // Holds the logits of each window, [tokens, vocabulary]. Only the reference's logits are kept.
+  std::vector<std::vector<float>> logits;
   std::vector<measure::Residual> residuals;
-  std::set<std::string> tensors;  // that its weights were made of
+  std::set<std::string> tensors;  // names of the tensors that its weights were made from
   double tokens_per_second = 0;
   int64_t weight_bytes = 0;
 };
 
 struct Evaluation {
   std::string model;
-  std::string numbers;  // what options make of its numbers
+  std::string numbers;  // how options change the model's numbers
   std::string against;
   measure::LogitsFigures figures;
   double tokens_per_second = 0;
   double reference_tokens_per_second = 0;
   int64_t weight_bytes = 0;
   int64_t reference_weight_bytes = 0;
-  std::vector<std::pair<std::string, double>> layers;  // error of the residual stream
-  std::vector<measure::WeightError> tensors;           // the worst first
+  // Holds the name of each layer, and the error of the residual stream behind it.
+  std::vector<std::pair<std::string, double>> layers;
+  std::vector<measure::WeightError> tensors;  // ordered by error, largest first
 };
 
 using Windows = std::vector<std::vector<int32_t>>;
 
-// Says how options change the model's numbers: ", quantized to fp8".
+// Returns how options change the model's numbers, such as ", quantized to fp8".
 std::string numbers_text(const model::FormatOptions& formats) {
   const std::string weights = formats.quantize ? ", quantized to fp8" : "";
   switch (formats.activations) {
@@ -97,12 +100,12 @@ std::string numbers_text(const model::FormatOptions& formats) {
   return weights;
 }
 
-// The text of a file; without a path, the bundled one.
+// Returns the text of a file, or the bundled text if the path is empty.
 std::string read_text(const std::string& path) {
   if (path.empty()) return std::string(measure::kEvalText);
   try {
     return json::read_file(path);
-  } catch (const Error& error) {  // which blames a model
+  } catch (const Error& error) {  // the error's own kind would blame the model
     fail(ErrorKind::kUsage, "--text {}", error.what());
   }
 }
@@ -113,7 +116,8 @@ Windows read_windows(const EvalOptions& options, const model::ModelSource& sourc
     fail(ErrorKind::kUsage, "eval needs a tokenizer beside the model: give a checkpoint with one");
   }
   std::vector<int32_t> ids = tokenizer->encode(read_text(options.text));
-  // The token that the tokenizer puts in front of a text stands in front of each window.
+  // The begin token, which the tokenizer puts in front of a text, is repeated in front of each
+  // window.
   std::vector<int32_t> begin;
   if (!ids.empty() && ids.front() == tokenizer->bos_id()) {
     begin.push_back(ids.front());
@@ -151,7 +155,7 @@ std::unique_ptr<loader::LoadedModel> load_for_eval(Device& device, const model::
   return setup::open_model(device, source, load, settings);
 }
 
-// Runs all windows; `take` gets the logits of each.
+// Runs all windows, and calls `take` with the logits of each.
 template <typename Take>
 Evaluated evaluate(Device& device, const EvalOptions& options, const config::Settings& settings,
                    const Windows& windows, const Take& take) {
@@ -181,7 +185,7 @@ Evaluated evaluate(Device& device, const EvalOptions& options, const config::Set
     diagnose::read_output(model.executor(), 0, logits.data(),
                           static_cast<int64_t>(logits.size() * sizeof(float)));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    // The first window chooses kernels.
+    // The first window is not timed, because kernels are chosen while it runs.
     if (i > 0 || windows.size() == 1) {
       seconds += took.count();
       num_tokens += static_cast<int64_t>(window.size());
@@ -194,7 +198,8 @@ Evaluated evaluate(Device& device, const EvalOptions& options, const config::Set
   return evaluated;
 }
 
-// The settings of the reference: another checkpoint as it is, or this one in float32.
+// Returns the settings of the reference model: another checkpoint as it is stored, or this one in
+// float32.
 config::Settings reference_settings(const EvalOptions& options) {
   config::Settings settings = options.settings;
   settings.load.formats = {.activations = model::Activations::k16Bit};
@@ -271,7 +276,8 @@ Evaluation evaluation_of(const EvalOptions& options) {
   report.reference_tokens_per_second = reference->tokens_per_second;
   report.reference_weight_bytes = reference->weight_bytes;
   for (size_t i = 0; i < std::min(ours.residuals.size(), reference->residuals.size()); ++i) {
-    const bool is_layer = i % 2 == 0;  // behind the embedding, and behind each second half
+    // Residuals with an even index stand behind the embedding or behind the second half of a layer.
+    const bool is_layer = i % 2 == 0;
     if (!is_layer || ours.residuals[i].value != reference->residuals[i].value) continue;
     report.layers.emplace_back(
         i == 0 ? "embedding" : fmt::format("layer {}", i / 2 - 1),
@@ -368,7 +374,7 @@ void eval(const EvalOptions& options) {
 void add_eval(Command& app) {
   Command* verb = app.add_subcommand(
       "eval", "What a model makes of a text, and how far it is from another or from float32");
-  // Shared by the parser's options and the callback.
+  // The options are shared by the parser and the callback.
   auto options = std::make_shared<EvalOptions>();
   verb->add_option("--against", options->against,
                    "The reference: another checkpoint, or float32, this one without rounding")

@@ -1,4 +1,4 @@
-// encore generate: text from a prompt, streamed as it comes.
+// Implements `encore generate`, which generates text from a prompt and streams it.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -98,7 +98,8 @@ Prompt read_prompt(const GenerateOptions& options, const model::ModelConfig& con
   return prompt;
 }
 
-// A prompt needs its ids only; a tokenizer that cannot be read is then no reason to stop.
+// Opens the model's tokenizer. If it cannot be read and the prompt is given as ids, warns and goes
+// on without text.
 std::optional<text::Tokenizer> read_tokenizer(const GenerateOptions& options,
                                               const model::ModelSource& source) {
   try {
@@ -110,7 +111,7 @@ std::optional<text::Tokenizer> read_tokenizer(const GenerateOptions& options,
   }
 }
 
-// Refuses, before the weights are loaded, a request that the engine would refuse.
+// Refuses a request that the engine would refuse. Runs before the weights are loaded.
 void check_request(const engine::Request& request, const model::ModelConfig& config,
                    const config::Settings& settings) {
   for (const int32_t id : request.prompt) {
@@ -126,8 +127,9 @@ void check_request(const engine::Request& request, const model::ModelConfig& con
   }
 }
 
-// Ladders of just the sizes that this one request passes through, so that starting is quick. They
-// are sizes of the default ladders, and so the tokens are those that a server would give.
+// Sets ladders that have only the sizes through which this one request passes, so that starting is
+// quick. The sizes belong to the default ladders, so the request gets the same tokens as from a
+// server.
 void set_sizes(const GenerateOptions& options, int64_t prompt_tokens, loader::LoadOptions& load) {
   load.tokens =
       setup::prompt_sizes(std::array{prompt_tokens},
@@ -140,12 +142,12 @@ void set_sizes(const GenerateOptions& options, int64_t prompt_tokens, loader::Lo
   setup::set_ladders(options.settings, load);
 }
 
-// The result of a request.
+// Holds the result of a request.
 struct GenerateResult {
   std::vector<int32_t> ids;
   std::string text;
   std::string finish = "interrupted";
-  double first_token_s = 0;  // after the request was added
+  double first_token_s = 0;  // seconds after the request was added
   double last_token_s = 0;
 
   [[nodiscard]] double tokens_per_s() const {
@@ -154,7 +156,7 @@ struct GenerateResult {
   }
 };
 
-// Writes text as soon as it is known.
+// Collects a request's text and prints it as soon as it is known.
 class Writer {
  public:
   Writer(const std::optional<text::Tokenizer>& tokenizer, const Prompt& prompt,
@@ -258,14 +260,14 @@ void print_stats(const Prompt& prompt, const GenerateResult& result, const engin
              result.tokens_per_s(), result.finish);
 }
 
-// Removes the line end that `echo` and editors write.
+// Removes the line end that `echo` and editors add.
 std::string without_line_end(std::string text) {
   if (text.ends_with('\n')) text.pop_back();
   if (text.ends_with('\r')) text.pop_back();
   return text;
 }
 
-// Many prompts, or many texts of one.
+// Generates texts for many prompts, or many texts for one prompt.
 void generate_all(const GenerateOptions& options, std::string path) {
   PromptDefaults defaults{.n = options.n,
                           .max_tokens = options.max_tokens,

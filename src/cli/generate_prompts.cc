@@ -23,17 +23,17 @@
 namespace encore::cli {
 namespace {
 
-constexpr double kWorthALine = 1;  // seconds
+constexpr double kWorthALine = 1;  // seconds after which progress is worth a line
 
-// One text to generate, and what there is of it.
+// Holds one text to generate, and the part of it that has been generated.
 struct Text {
   const PromptLine* prompt = nullptr;
-  int64_t index = 0;   // of the prompt
-  int64_t number = 0;  // among the prompt's texts
+  int64_t index = 0;   // position of the prompt in the file
+  int64_t number = 0;  // position among the prompt's texts
   std::optional<text::OutputText> output;
   std::vector<int32_t> ids;
   std::string shown;
-  std::string finish;  // empty while it goes on
+  std::string finish;  // empty while the text is being generated
 };
 
 class Batch {
@@ -72,7 +72,7 @@ class Batch {
   }
 
  private:
-  // Gives the prompt its ids and its length, and refuses what can never run.
+  // Sets the prompt's ids and its length, and refuses a prompt that can never run.
   void prepare(PromptLine& prompt) {
     const std::string place =
         where_.empty() ? "--prompt" : fmt::format("{}:{}", where_, prompt.line);
@@ -98,7 +98,7 @@ class Batch {
     num_texts_ += prompt.n;
   }
 
-  // Sequences as long as the prompts need.
+  // Returns loading options whose sequences are as long as the prompts need.
   [[nodiscard]] loader::LoadOptions load() const {
     loader::LoadOptions load = setup::serving_load_options(
         options_.settings, source_.config, std::min(num_texts_, setup::kServingMaxBatchSize));
@@ -163,7 +163,7 @@ class Batch {
   std::optional<text::Tokenizer> tokenizer_;
   std::string where_;
   std::vector<PromptLine> prompts_;
-  int64_t longest_ = 0;  // prompt and generated tokens
+  int64_t longest_ = 0;  // most tokens of a prompt and its text together
   int64_t num_texts_ = 0;
   std::vector<Text> texts_;
   std::unordered_map<engine::SequenceId, size_t> by_sequence_;

@@ -1,4 +1,5 @@
-// encore graphs: what recordings do for the steps of a log, and what they will cost.
+// Implements `encore graphs`, which shows how recordings serve the steps of a log, and predicts
+// what they cost.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -58,12 +59,12 @@ memory plan against the driver's count; up to 512 sequences also the published f
       planning::kBytesPerNode / 1e3, planning::kLeastBytesPerExecutable / 1e3);
 }
 
-// A log's steps by how they ran.
+// Counts a log's steps by how they ran.
 struct Logged {
   std::map<std::string, int64_t> modes;
   std::map<std::string, int64_t> reasons;
   std::optional<int64_t> padding;
-  std::map<std::string, std::vector<double>> host_us;  // by mode
+  std::map<std::string, std::vector<double>> host_us;  // key: mode
   std::map<std::string, std::vector<double>> gpu_us;
 };
 
@@ -89,7 +90,7 @@ std::optional<double> median_of(const std::map<std::string, std::vector<double>>
   return *middle;
 }
 
-// The ladder that a flag names, else the engine's own.
+// Returns the ladder that a flag names, or else the engine's default, with its price.
 planning::PricedLadder chosen_ladder(const char* flag, const std::string& text,
                                      const planning::Workload& workload) {
   const int64_t max = std::max<int64_t>(workload.max, 1);
@@ -97,21 +98,21 @@ planning::PricedLadder chosen_ladder(const char* flag, const std::string& text,
     const std::string name = workload.key == "decode" ? "encore-decode" : "encore";
     return planning::price_ladder(name, planning::named_or_list(name, max), workload);
   }
-  // A list is taken as it is, whatever the log's largest step.
+  // A list of sizes is taken unchanged, whatever the log's largest step is.
   const bool is_list = planning::is_list(text);
   return planning::price_ladder(is_list ? "given" : text,
                                 setup::parse_ladder(flag, text, is_list ? INT64_MAX : max),
                                 workload);
 }
 
-// The steps that one ladder is asked for, and its price beside that of others.
+// Holds the steps that one ladder serves, its price, and the prices of other ladders.
 struct LadderPrices {
   planning::Workload workload;
   planning::PricedLadder chosen;
   std::vector<planning::PricedLadder> others;
 };
 
-// All that the report says, however it is printed.
+// Holds the contents of the report, which is printed as text, JSON or a page.
 struct Report {
   std::string log;
   int64_t num_steps = 0;
@@ -138,8 +139,8 @@ struct Report {
   }
 };
 
-// Plans coverage up to the limits given, or else up to the largest steps that the log or the
-// ladders have.
+// Plans coverage up to the given limits, or, without them, up to the largest step of the log and
+// the largest size of the ladders.
 planning::PlannedCoverage planned_for(const GraphsOptions& options,
                                       const std::vector<LadderPrices>& ladders) {
   loader::LoadOptions load = setup::load_options(options.settings);
@@ -148,7 +149,7 @@ planning::PlannedCoverage planned_for(const GraphsOptions& options,
   };
   load.sequences = ladders[0].chosen.ladder;
   load.tokens = ladders[1].chosen.ladder;
-  // A log may have steps larger than Encore forms.
+  // A log may have larger steps than Encore ever forms, so sizes are capped at the options' ranges.
   const auto capped = [](std::string_view option, int64_t size) {
     return std::min(size, static_cast<int64_t>(config::find_option(option)->range.max));
   };
@@ -308,7 +309,8 @@ void print_coverage(const GraphsOptions& options) {
             : planning::coverage_text(planned));
 }
 
-// Each report takes its own options, and none is passed over.
+// Checks that only one report is asked for and that each flag belongs to it, so that no flag is
+// silently ignored.
 void check_reports(const GraphsOptions& options) {
   const bool of_log = options.coverage || !options.log.empty() || !options.html.empty();
   if (int{options.estimate} + int{options.measure} + int{options.eligibility} +

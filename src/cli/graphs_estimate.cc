@@ -19,7 +19,7 @@
 namespace encore::cli {
 namespace {
 
-// vLLM's schedule has sizes for so many sequences.
+// Sets the default --max-batch-size: vLLM's schedule of sizes ends at 512 sequences.
 constexpr int64_t kEstimateDefaultMaxBatchSize = 512;
 
 struct Estimated {
@@ -27,27 +27,28 @@ struct Estimated {
   planning::RecordingEstimate estimate;
   int64_t arena_bytes = 0;
   int64_t kv_bytes_per_token = 0;
-  // The bytes are those of one sequence of the longest length; and of one where all layers have the same pages.
+  // sequence_bytes is the KV of one sequence of max_seq_len tokens. sequence_bytes_of_one_group is
+  // its KV if all layers shared one kind of pages.
   int64_t max_seq_len = 0;
   int64_t sequence_bytes = 0;
   int64_t sequence_bytes_of_one_group = 0;
 
-  // The number of tokens whose K and V would fit in the memory of recordings.
+  // Returns how many tokens' K and V would fit in the memory of recordings.
   [[nodiscard]] int64_t kv_tokens(const planning::BucketCost& cost) const {
     return div_up(cost.bytes, kv_bytes_per_token);
   }
 };
 
-// Returns the bytes of one token in the share of a rank.
+// Returns the KV bytes of one token in one rank's share of the model.
 int64_t kv_bytes_per_token(const model::ModelConfig& whole, const loader::LoadOptions& load) {
   const model::ModelConfig config = model::share_of(whole, load.rank);
   const DType dtype = load.dtype.value_or(config.dtype);
   return model::kv_bytes_per_token(config, load.kv_dtype.value_or(dtype));
 }
 
-// Are the nodes of a GPU's kernels counted? Those of the device that --device names are, which need
-// not be here; auto is a GPU where this build has kernels for one.
-// Errors: kDevice for a GPU in a build without them.
+// Returns whether the nodes of GPU kernels are counted, which does not need the GPU to be present.
+// --device names the device; `auto` means a GPU if this build has kernels for one.
+// Errors: kDevice for a GPU in a build without GPU kernels.
 bool counts_gpu_kernels(const config::Settings& settings) {
   const bool has_cuda = cuda_kernels().has_value();
   if (!has_cuda && settings.device.starts_with("cuda")) {
@@ -70,7 +71,8 @@ Estimated estimate(const GraphsOptions& options) {
   if (!options.settings.max_seq_len)
     load.limits.max_seq_len = std::min(load.limits.max_seq_len, model::longest_sequence(config));
   load.window_pages = options.settings.window_pages;
-  // Neither nodes nor arena depend on the number of pages.
+  // The program is compiled for one page of KV, because neither nodes nor arena depend on the
+  // number of pages.
   const passes::Program program = loader::compile_model(source, load, 1);
   Estimated estimated{.planned = planning::plan_coverage(load),
                       .kv_bytes_per_token = kv_bytes_per_token(config, load)};
@@ -149,7 +151,7 @@ std::vector<std::string> row(const Estimated& estimated, std::string what, std::
           std::to_string(estimated.kv_tokens(cost))};
 }
 
-// Says what K and V of the longest sequence take.
+// Returns a text that says how much memory K and V of the longest sequence take.
 std::string sequence_text(const Estimated& estimated) {
   std::string text = fmt::format("KV of a sequence of {} tokens: {}", estimated.max_seq_len,
                                  bytes_text(estimated.sequence_bytes));
@@ -204,7 +206,7 @@ int64_t RecordingMemory::kv_tokens(bool is_decode, const runtime::Ladder& ladder
 RecordingMemory recording_memory(const config::Settings& settings, int64_t max_batch_size) {
   const model::ModelSource source = setup::open_source(settings);
   const loader::LoadOptions load = setup::load_options(settings);
-  // Shared by the copies of the function.
+  // The program is shared by the copies of the function below.
   const auto program = std::make_shared<passes::Program>(loader::compile_model(source, load, 1));
   const auto bytes = [program, kernels = kernels_of(settings), max_batch_size](
                          bool is_decode, const runtime::Ladder& ladder) {

@@ -24,9 +24,10 @@ namespace encore::cli {
 namespace {
 
 constexpr int kLruSizes = 32;
-// Ranges that a ladder's sizes are told in.
+// Sets the most ranges that a ladder's sizes are printed as.
 constexpr size_t kMostRanges = 6;
-// Headings of the tables of token ladders: a step with prompts is one recording where it can be one.
+// Are the headings of the two tables of token ladders. In the first table, a step with prompts is
+// one whole recording where it can be; in the second, it is recorded in pieces.
 constexpr const char* kWhole = "token ladder, whole";
 constexpr const char* kPieces = "token ladder, pieces";
 
@@ -35,13 +36,14 @@ struct Row {
   measure::Measured measured;
 };
 
-// Every ladder of one kind, with what it is compared with: the same steps without recordings.
+// Holds the rows of all ladders of one kind, and the mean time of the same steps without
+// recordings.
 struct Rows {
   std::vector<Row> rows;
   double eager_ms = 0;
 };
 
-// The largest size of the kind.
+// Returns the limit of sizes for ladders of this kind.
 int64_t largest(const runtime::Limits& limits, measure::LadderOf of) {
   return measure::counts_tokens(of) ? limits.max_num_tokens : limits.max_batch_size;
 }
@@ -50,7 +52,7 @@ measure::Strategy without_recordings(measure::LadderOf of, int64_t max) {
   return {"no recordings", of, planning::named_or_list("step:1", max), false};
 }
 
-// The multiples of `step` and `max`.
+// Returns a ladder of the multiples of `step` below `max`, and `max`.
 runtime::Ladder every(int64_t step, int64_t max) {
   std::vector<int64_t> sizes{max};
   for (int64_t size = step; size < max; size += step)
@@ -58,7 +60,7 @@ runtime::Ladder every(int64_t step, int64_t max) {
   return runtime::Ladder(std::move(sizes));
 }
 
-// 1 to 7, and what every() has of 8 on.
+// Returns a ladder of the sizes 1 to 7, the multiples of 8, and `max`.
 runtime::Ladder step_8(int64_t max) {
   std::vector<int64_t> sizes = every(8, max).sizes();
   for (int64_t size = 1; size < std::min<int64_t>(8, max); ++size)
@@ -82,7 +84,7 @@ std::vector<measure::Strategy> strategies(measure::LadderOf of, int64_t max) {
   return list;
 }
 
-// The decode ladders of 10, 32, 64 and 128 sizes that pad least.
+// Returns the decode ladders of 10, 32, 64 and 128 sizes that have the least padding.
 std::vector<measure::Strategy> by_number(int64_t max) {
   std::vector<measure::Strategy> list;
   for (const int64_t count : {10, 32, 64, 128}) {
@@ -101,10 +103,12 @@ std::vector<measure::Strategy> orders(measure::LadderOf of, int64_t max) {
           {"one size", of, runtime::Ladder({max})}};
 }
 
-// "1 to 4 doubling, 8 to 512 by 8": the sizes as ranges, or from where to where when they are many.
+// Returns the sizes as ranges, such as "1 to 4 doubling, 8 to 512 by 8". If there are too many
+// ranges, returns the first three sizes and the last.
 std::string sizes_covered(const runtime::Ladder& ladder) {
   const std::vector<int64_t>& sizes = ladder.sizes();
-  // The end of the range from `first` that `next` continues.
+  // Returns the end of the range that begins at `first` and in which `next` gives each following
+  // size.
   const auto range_end = [&](size_t first, const auto& next) {
     size_t last = first;
     while (last + 1 < sizes.size() && sizes[last + 1] == next(sizes[last]))
@@ -130,7 +134,7 @@ std::string sizes_covered(const runtime::Ladder& ladder) {
   return fmt::format("{}", fmt::join(ranges, ", "));
 }
 
-// The bytes that arenas would take if each size of the ladder had an arena of its own.
+// Returns the bytes that arenas would take if each size of the ladder had its own arena.
 int64_t arenas_apart(const model::ModelSource& source, loader::LoadOptions load,
                      const measure::Strategy& strategy) {
   int64_t bytes = 0;
@@ -146,12 +150,14 @@ int64_t arenas_apart(const model::ModelSource& source, loader::LoadOptions load,
 std::string milliseconds(double value) {
   return fmt::format("{:.2f}", value);
 }
-// Memory of recordings and what it would hold are known where the driver counts.
+// Returns `text`, or "-" where the driver does not count memory: without its count, the memory of
+// recordings is unknown.
 std::string if_counted(const measure::Measured& measured, std::string text) {
   return measured.used_bytes > 0 ? std::move(text) : "-";
 }
 
-// Tells a row's figures as soon as they are there: all ladders take long, and a run may be cut off.
+// Logs a row's figures as soon as they are measured: measuring all ladders takes long, and a run
+// may be interrupted.
 void log_row(const Row& row) {
   const measure::Measured& measured = row.measured;
   log::info("{}: {} recordings, memory {} ({} predicted), {} ms to record, mean step {} ms",
@@ -161,7 +167,7 @@ void log_row(const Row& row) {
             milliseconds(measured.mean_step_ms));
 }
 
-// A table and an empty line; nothing without rows.
+// Returns a table and an empty line, or an empty text if there are no rows.
 std::string table_text(const char* ladder, const Rows& rows) {
   if (rows.rows.empty()) return "";
   Table table({ladder, "sizes covered", "recordings", "executables", "memory", "predicted",
@@ -206,7 +212,8 @@ json::array table_json(const Rows& rows) {
   return array;
 }
 
-// The literature gives these figures for a ladder of up to 512 sequences, a 70B and an H100; an empty one is not given.
+// Holds the figures that the literature publishes for a ladder of up to 512 sequences, a 70B model
+// and an H100. An empty text means that the figure is not published.
 struct Published {
   std::string_view ladder;
   std::string_view recordings;
@@ -226,8 +233,8 @@ constexpr Published kPublished[] = {
     {"no recordings", "0", "0", "0 %", "0 ms", ""},
 };
 
-// A row for each strategy that the literature has: in each cell what was measured, and its figure.
-// Nothing where its sizes end elsewhere.
+// Returns a table with one row for each published strategy; each cell has the measured figure and
+// the published one. Returns an empty text if the ladders do not end at the published size.
 std::string published_text(const Rows& rows, const runtime::Limits& limits) {
   if (limits.max_batch_size != kPublishedMaxBatchSize) return "";
   Table table({"decode ladder", "recordings", "memory", "padding", "first use", "speed-up"});
@@ -248,10 +255,10 @@ std::string published_text(const Rows& rows, const runtime::Limits& limits) {
   return fmt::format("measured (published, of a 70B on an H100)\n{}\n", table.text());
 }
 
-// Memory by the order of recording, beside what arenas apart would take.
+// Holds the memory by order of recording, and the memory that separate arenas would take.
 struct Orders {
   Rows rows;
-  std::vector<int64_t> apart;  // bytes, of each row
+  std::vector<int64_t> apart;  // bytes of separate arenas, for each row
 };
 
 std::string orders_text(const char* recorded, const Orders& orders) {
@@ -272,7 +279,7 @@ json::array orders_json(const Orders& orders) {
   return array;
 }
 
-// Says how much more or less the driver counts than the plan does.
+// Returns a text that says by how much the driver's count differs from the memory plan.
 std::string plan_text(const Row& row, int64_t replays) {
   const measure::Measured& measured = row.measured;
   if (measured.used_bytes == 0) {
@@ -325,7 +332,7 @@ class Measuring {
     return all({{name, of, setup::parse_ladder(flag, name, largest(limits(), of))}},
                options_.replays);
   }
-  // Measures the mean step without recordings.
+  // Measures the mean time of steps without recordings.
   [[nodiscard]] double eager_ms(measure::LadderOf of) const {
     return all({without_recordings(of, largest(limits(), of))}).eager_ms;
   }
@@ -344,7 +351,7 @@ class Measuring {
   loader::LoadOptions load_;
 };
 
-// Prints each table as soon as it is there; JSON is one object, so it is printed at the end.
+// Prints each table as soon as it is complete. JSON is one object, so it is printed at the end.
 class Results {
  public:
   explicit Results(const GraphsOptions& options) : is_json_(options.json) {
@@ -355,7 +362,7 @@ class Results {
     out_[key] = std::move(rows);
     say(text);
   }
-  // Prints what only people read.
+  // Prints a text unless the output is JSON.
   void say(const std::string& text) const {
     if (!is_json_) print(text);
   }
@@ -371,7 +378,8 @@ class Results {
 // Measures only the ladders that --decode-ladder and --token-ladder name.
 void measure_named(const GraphsOptions& options, const Measuring& measuring) {
   Results results(options);
-  // Measures one ladder. Returns the mean step without recordings, which is measured if it is not given.
+  // Measures one ladder. Returns the mean step time without recordings, which is measured unless
+  // `eager_ms` gives it.
   const auto add = [&](measure::LadderOf of, const char* flag, const std::string& name,
                        const char* key, const char* what,
                        std::optional<double> eager_ms = std::nullopt) {

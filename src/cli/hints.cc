@@ -9,9 +9,10 @@
 namespace encore::cli {
 namespace {
 
-constexpr size_t kFarthest = 3;  // edits between a word and the one that was meant
+constexpr size_t kFarthest = 3;  // most edits between a typed word and its suggestion
 
-// Counts the insertions, deletions, replacements and swaps of neighbours between two words.
+// Returns the edit distance of two words: the number of insertions, deletions, replacements and
+// swaps of neighbours.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> rows(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i)
@@ -29,7 +30,8 @@ size_t distance(std::string_view a, std::string_view b) {
   return rows[a.size()][b.size()];
 }
 
-// A word that one is the beginning of is near, too.
+// Returns the word nearest to `typed`, or an empty text if none is near. A word that begins with
+// `typed` counts as near.
 std::string_view nearest(std::string_view typed, const std::vector<std::string>& words) {
   std::string_view best;
   size_t least = std::min(kFarthest, typed.size() / 3) + 1;
@@ -48,7 +50,8 @@ bool has_flag(const std::vector<std::string>& flags, const std::string& flag) {
   return std::ranges::find(flags, flag) != flags.end();
 }
 
-// Says what a flag of another system is called here; returns "" where no other system has it.
+// Returns what a flag of another system is called in Encore, or an empty text where no other system
+// has that flag.
 std::string foreign_hint(std::string_view typed, const std::vector<std::string>& flags) {
   const std::string_view name = typed.substr(std::min(typed.find_first_not_of('-'), typed.size()));
   std::string why;

@@ -1,4 +1,4 @@
-// Hints for a user who typed a flag or verb that does not exist.
+// Gives hints to a user who typed a flag or verb that does not exist.
 #pragma once
 
 #include <string>
@@ -7,10 +7,12 @@
 
 namespace encore::cli {
 
-// A hint for a flag: "vLLM's --max-model-len is --max-seq-len here", "did you mean --model?"; empty
-// where nothing is near. `flags`: those that exist, with their dashes.
+// Returns a hint for a mistyped flag, such as "vLLM's --max-model-len is --max-seq-len here" or
+// "did you mean --model?"; empty where no flag is similar. `flags` are the existing flags, with
+// their dashes.
 std::string hint_of_flag(std::string_view typed, const std::vector<std::string>& flags);
-// A hint for a verb: "did you mean generate?"
+// Returns a hint for a mistyped verb, such as "did you mean generate?"; empty where no verb is
+// similar.
 std::string hint_of_word(std::string_view typed, const std::vector<std::string>& words);
 
 }  // namespace encore::cli

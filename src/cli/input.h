@@ -6,9 +6,9 @@
 
 namespace encore::cli {
 
-// Reads a whole file; "-" is standard input. Errors: those of read_text_file().
+// Reads a whole file; the path "-" means standard input. Errors: those of read_text_file().
 std::string read_input(const std::string& path);
-// Does standard input hold something for this process: a pipe or a file?
+// Returns whether standard input is a pipe or a file.
 bool is_input_piped();
 
 // Reads the lines of standard input. Threads: one reader a process.
@@ -16,10 +16,10 @@ class LineReader {
  public:
   LineReader();
 
-  // Appends the next line, without its end; false behind the last.
+  // Appends the next line to `text`, without the line end. Returns false behind the last line.
   // Errors: kUsage where `text` would become longer than 256 MiB.
   bool append(std::string& text);
-  // The number of the line that was appended last, from 1.
+  // Returns the number of the line that was appended last, counted from 1.
   [[nodiscard]] int64_t number() const { return number_; }
 
  private:

@@ -1,4 +1,5 @@
-// encore inspect: what the compiler makes of a model, without loading its weights.
+// Implements `encore inspect`, which shows the compiled form of a model without loading its
+// weights.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -51,12 +52,12 @@ struct PassReport {
   int nodes_after = 0;
 };
 
-// A compiled model and, when asked for, its text after one pass.
+// Holds a compiled model and, when asked for, its text after one pass.
 struct Inspected {
   model::ModelConfig config;
   loader::LoadOptions load;
   passes::Program program;
-  std::vector<PassReport> reports;  // of its passes
+  std::vector<PassReport> reports;  // reports of the compiler's passes
   std::string after;
 };
 
@@ -110,7 +111,7 @@ struct OpCount {
   int nodes = 0;
   bool in_pieces = true;
   bool is_view = false;
-  bool is_split = false;  // --split-at
+  bool is_split = false;  // set by --split-at
 };
 
 std::map<std::string, OpCount> count_ops(const passes::Program& program) {

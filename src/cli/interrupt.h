@@ -1,4 +1,4 @@
-// Ctrl-C and closed pipes: how a verb ends when its user has had enough.
+// Handles Ctrl-C and closed pipes, by which a user ends a verb.
 #pragma once
 
 #include <exception>
@@ -8,12 +8,14 @@ namespace encore::cli {
 inline constexpr int kInterruptedExitCode = 130;
 inline constexpr int kClosedPipeExitCode = 141;
 
-// Installs the handlers. From now on Ctrl-C ends the process at once with 130, except inside an
-// InterruptScope, and writing to a closed pipe ends it quietly with 141, as a shell's own tools do.
+// Installs the handlers. From now on Ctrl-C ends the process at once with exit code 130, except
+// inside an InterruptScope, and writing to a closed pipe ends it without a message with exit code
+// 141, like other command-line tools.
 void handle_signals();
 
-// While it lives, the first Ctrl-C only sets a flag, so that a verb can stop between two steps and
-// still report; the second ends the process at once. Threads: one scope at a time.
+// Delays interruption: while an object lives, the first Ctrl-C only sets a flag, so that a verb can
+// stop between two steps and still report; the second Ctrl-C ends the process at once. Threads: one
+// scope at a time.
 class InterruptScope {
  public:
   InterruptScope();
@@ -24,7 +26,7 @@ class InterruptScope {
   [[nodiscard]] bool interrupted() const;
 };
 
-// Thrown by a verb that was interrupted and has reported; main returns 130.
+// Is thrown by a verb that was interrupted and has reported its results; main() then returns 130.
 class Interrupted : public std::exception {
  public:
   [[nodiscard]] const char* what() const noexcept override { return "interrupted"; }

@@ -17,7 +17,7 @@ constexpr std::string_view kNextPrompt = ". ";
 using Next = std::function<std::optional<char>()>;
 
 struct Sequence {
-  std::string_view bytes;  // behind the escape
+  std::string_view bytes;  // bytes after the escape byte
   KeyKind key;
 };
 
@@ -31,7 +31,7 @@ constexpr Sequence kSequences[] = {
     {"\n", KeyKind::kNewLine},
 };
 
-// The byte that a terminal sends for Ctrl and a letter.
+// Returns the byte that a terminal sends for Ctrl and a letter.
 constexpr char control(char letter) {
   return static_cast<char>(letter & 0x1f);
 }
@@ -76,8 +76,8 @@ bool is_control(char c) {
   return static_cast<uint8_t>(c) < 0x20 || c == '\x7f';
 }
 
-// Drops the control characters of a pasted text. Terminals send a carriage return for each line
-// that is pasted, which becomes a newline.
+// Removes the control characters of a pasted text. Terminals send a carriage return at each line
+// end of a pasted text; it becomes a newline.
 std::string cleaned(std::string_view pasted) {
   std::string text;
   for (const char c : text::to_valid_utf8(pasted)) {
@@ -101,8 +101,8 @@ std::optional<Key> read_paste(const Next& next) {
   return Key{KeyKind::kText, cleaned(pasted)};
 }
 
-// Reads the sequence behind an escape byte: one byte, or "[" or "O" with parameters up to the byte
-// that ends them.
+// Reads the rest of an escape sequence: one byte, or "[" or "O" followed by parameters and a final
+// byte.
 std::optional<Key> read_sequence(const Next& next) {
   std::string bytes;
   do {
@@ -118,7 +118,8 @@ std::optional<Key> read_sequence(const Next& next) {
   return Key{};
 }
 
-// The rest of a character that begins with `first`; of one that is none, what came of it.
+// Reads the rest of the UTF-8 character that begins with `first`. Invalid bytes are replaced by
+// valid UTF-8.
 std::optional<Key> read_character(char first, const Next& next) {
   std::string bytes(1, first);
   const auto lead = static_cast<uint8_t>(first);
@@ -131,7 +132,8 @@ std::optional<Key> read_character(char first, const Next& next) {
   return Key{KeyKind::kText, cleaned(bytes)};
 }
 
-// The bytes of the first code point, and of those behind it that have no width of their own.
+// Returns the size of the first character in bytes: its first code point and the code points behind
+// it that have no width of their own.
 size_t character_size(std::string_view text) {
   size_t size = text::decode_utf8(text.data()).num_bytes;
   while (size < text.size()) {
@@ -310,7 +312,7 @@ Picture draw(std::string_view text, size_t cursor, int64_t columns, int64_t most
     const size_t size = is_end ? 0 : character_size(text.substr(place));
     const std::string_view character = text.substr(place, size);
     const std::string_view shown = character == "\t" ? kTab : character;
-    // The end of a line is as wide as the cursor, where that is there.
+    // The end of a line takes one column if the cursor is on it, and none otherwise.
     int64_t width = place == cursor ? 1 : 0;
     if (character == "\t") {
       width = static_cast<int64_t>(kTab.size());

@@ -13,7 +13,7 @@ constexpr const char* kDown = "\x1b[B";
 constexpr const char* kLeft = "\x1b[D";
 constexpr const char* kRight = "\x1b[C";
 
-// Types these bytes until they end, or a text does, and gives the last result.
+// Types these bytes until they end, or until a text is entered, and returns the last result.
 Result type(LineEditor& editor, std::string_view bytes) {
   Result result = Result::kGoesOn;
   const auto next = [&]() -> std::optional<char> {
@@ -38,7 +38,7 @@ std::string typed(const std::string& bytes) {
   return editor.text();
 }
 
-// Returns the text that these bytes enter, with Enter behind them, beginning with an empty line.
+// Begins an empty text, types these bytes and Enter, and returns the entered text.
 std::string entered(LineEditor& editor, const std::string& bytes) {
   editor.begin();
   EXPECT_EQ(type(editor, bytes + "\r"), Result::kDone);

@@ -1,5 +1,5 @@
-// encore litmus: the memory model of the GPU in practice, each correct form beside its broken
-// twins.
+// Implements `encore litmus`, which tests the GPU's memory model in practice: each correct form
+// runs beside its broken twins.
 #include "backend/litmus.h"
 
 #include <algorithm>
@@ -69,10 +69,11 @@ struct LitmusResult {
   const Form* form;
   litmus::Counts counts;
   std::optional<litmus::Price> price;
-  std::optional<double> order_ns;  // over the baseline's price
+  std::optional<double> order_ns;  // nanoseconds above the baseline's price
 };
 
-// Errors: kUsage when a name is unknown, or known in other scopes only.
+// Returns the forms that the options choose. Errors: kUsage when a name is unknown in the chosen
+// scope.
 std::vector<const Form*> choose_forms(const LitmusOptions& options) {
   const auto in_scope = [&](const Form& form) {
     return options.scope.empty() || name(form.scope) == options.scope;
@@ -144,7 +145,7 @@ void list(const std::vector<const Form*>& forms, bool as_json) {
   print(text.substr(1) + "\nIn brackets: the section of PTX ISA's Memory Consistency Model.\n");
 }
 
-// Prices of correct forms and of their baselines, each measured once.
+// Caches the prices of correct forms and of their baselines, so that each is measured once.
 class Prices {
  public:
   explicit Prices(litmus::Suite& suite) : suite_(suite) {}

@@ -1,4 +1,4 @@
-// encore logits: the logits of every token of a prompt, as a NumPy file.
+// Implements `encore logits`, which writes the logits of every token of a prompt to a NumPy file.
 #include <algorithm>
 #include <list>
 #include <memory>
@@ -28,7 +28,7 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kLogitsDefaultMaxNumTokens = 512;  // bounds the logits in memory
+constexpr int64_t kLogitsDefaultMaxNumTokens = 512;  // bounds the memory that a step's logits take
 constexpr std::string_view kPlaceholder = "{}";
 
 constexpr const char* kLogitsFooter =
@@ -54,7 +54,7 @@ using TokenIds = std::vector<int32_t>;
 std::string read_ids_file(const std::string& path) {
   try {
     return json::read_file(path);
-  } catch (const Error& error) {  // which blames a model
+  } catch (const Error& error) {  // the error's own kind would blame the model
     fail(ErrorKind::kUsage, "--ids-file {}", error.what());
   }
 }
@@ -114,7 +114,7 @@ void write_logits(loader::LoadedModel& model, const TokenIds& prompt, const std:
   file.finish();
 }
 
-// One of the prompts that are decoded side by side.
+// Holds one of the prompts that are decoded side by side.
 struct Decoding {
   Decoding(const TokenIds& prompt, int64_t first_step, const std::string& path, int64_t vocab_size)
       : prompt(prompt),
@@ -122,7 +122,7 @@ struct Decoding {
         file(path, static_cast<int64_t>(prompt.size()), vocab_size) {}
 
   const TokenIds& prompt;
-  int64_t first_step;  // in which its first token is fed
+  int64_t first_step;  // the step in which its first token is fed
   std::vector<int32_t> pages;
   NpyWriter file;
 };
@@ -168,12 +168,13 @@ void logits(LogitsOptions options) {
   const std::vector<TokenIds> prompts = read_prompts(options);
   const model::ModelSource source = setup::open_source(options.settings);
   check_ids(prompts, source.config.vocab_size);
-  // Recording takes longer than one run.
+  // Without --decode the default is to record nothing, because recording would take longer than
+  // running the prompt once.
   if (!options.settings.graphs)
     options.settings.graphs = options.decode ? runtime::Graphs::kFull : runtime::Graphs::kNone;
   const auto num_prompts = static_cast<int64_t>(prompts.size());
   int64_t longest = 0;
-  int64_t kv_tokens = 0;  // that are in the cache at once
+  int64_t kv_tokens = 0;  // tokens that are in the cache at one time
   std::vector<int64_t> lengths;
   for (const TokenIds& prompt : prompts) {
     const auto length = static_cast<int64_t>(prompt.size());
@@ -207,7 +208,7 @@ void logits(LogitsOptions options) {
   if (!options.adapter.empty())
     resident = model.adapters()->wait_for(model.adapters()->find(options.adapter));
   const int32_t adapter = resident ? resident->slot() : -1;
-  const Tuner::Phase tuning(device->tuner());  // for sizes that only come up now
+  const Tuner::Phase tuning(device->tuner());  // tunes kernels for sizes that first occur now
   if (options.decode) {
     write_decoded(model, prompts, longest, options.out, adapter);
     return log::info("{}: float32 [tokens, {}] of {} prompts", options.out,
@@ -237,7 +238,8 @@ void add_logits(Command& app) {
   verb->add_flag("--decode", options->decode,
                  "Feed the ids one a step, all prompts side by side, as decode steps");
   using config::Group;
-  // One sequence at a time, and KV for the longest.
+  // The options in `but` do not apply: the prompts set the number of sequences, and KV holds
+  // exactly what they need.
   take_options(
       *verb, options->settings,
       {.groups = {Group::kModel, Group::kDevice, Group::kGraphs, Group::kSizes, Group::kCompiler},

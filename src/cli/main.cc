@@ -1,5 +1,5 @@
-// encore: the one executable. A verb each in its own file; here is only what they share at the
-// outermost.
+// Defines main() of the one executable, `encore`. Each verb has a file of its own; this file
+// reports their errors and sets the exit code.
 #include <algorithm>
 #include <cstdio>
 #include <new>
@@ -44,7 +44,7 @@ Results go to stdout, everything else to stderr. Exit codes:
   2 wrong usage               6 out of memory
   3 model cannot be used      7 the device failed or is not there)";
 
-// One line on stderr, whatever the message holds.
+// Prints an error as one line on stderr, even if the message has line ends.
 int report(std::string_view kind, std::string message, int code) {
   std::replace(message.begin(), message.end(), '\n', ' ');
   encore::log::error(kind, message);
@@ -73,7 +73,7 @@ int run(encore::cli::Command& app, int argc, char** argv) {
 
 }  // namespace
 
-// Declaring the flags can throw for lack of memory only.
+// Declaring the flags throws only if memory runs out.
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   encore::cli::handle_signals();
   encore::cli::Command app(

@@ -12,10 +12,10 @@
 namespace encore::cli {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // of the numbers
+constexpr int64_t kAlignment = 64;  // alignment of the numbers in the file
 
 std::string header(int64_t num_rows, int64_t num_columns) {
-  constexpr int64_t kPrefixBytes = 10;  // magic, version, length
+  constexpr int64_t kPrefixBytes = 10;  // bytes of magic, version and length
   std::string text = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}",
                                  num_rows, num_columns);
   const int64_t bytes = round_up(kPrefixBytes + std::ssize(text) + 1, kAlignment);
@@ -34,8 +34,8 @@ std::string header(int64_t num_rows, int64_t num_columns) {
   return std::string(prefix, sizeof prefix) + text;
 }
 
-// The name under which the file grows: beside `path`, unless that is something to write into: a
-// device, a FIFO, a link.
+// Returns the name of the file while it is written: `path` with ".partial" behind it. A `path` that
+// exists and is no regular file, such as a device, a FIFO or a link, is written directly.
 std::string partial_path(const std::string& path) {
   std::error_code ignored;
   const auto type = std::filesystem::symlink_status(path, ignored).type();

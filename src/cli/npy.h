@@ -1,4 +1,4 @@
-// NumPy's .npy file, written row by row.
+// Writes NumPy's .npy files row by row.
 // Source: numpy.lib.format, version 1.0.
 #pragma once
 
@@ -10,19 +10,19 @@
 
 namespace encore::cli {
 
-// A float32 matrix of known shape. What has been written goes to a file beside it, which takes its
-// name in finish(): a file of that name is always whole.
+// Writes a float32 matrix of known shape. The numbers go to a temporary file in the same directory,
+// which finish() renames, so a file of the final name is always complete.
 class NpyWriter {
  public:
-  // Errors: kUsage when the file cannot be created.
+  // Creates the file. Errors: kUsage when it cannot be created.
   NpyWriter(std::string path, int64_t num_rows, int64_t num_columns);
   ~NpyWriter();
   NpyWriter(const NpyWriter&) = delete;
   NpyWriter& operator=(const NpyWriter&) = delete;
 
-  // Whole rows. Errors: kUsage when the disk is full.
+  // Writes whole rows. Errors: kUsage when the disk is full.
   void write(std::span<const float> values);
-  // All rows must have been written. Errors: as write.
+  // Completes the file. REQUIRES: all rows have been written. Errors: those of write().
   void finish();
 
  private:

@@ -16,7 +16,7 @@ std::string flag_of(std::string_view name) {
   return flag;
 }
 
-// Says that a text is no number; sample::problem checks its range.
+// Returns a message if the text is not a number. sample::problem checks the number's range.
 std::string problem_of_number(const std::string& text) {
   char* end = nullptr;
   (void)std::strtod(text.c_str(), &end);
@@ -25,7 +25,8 @@ std::string problem_of_number(const std::string& text) {
              : fmt::format("a number, not '{}'", text);
 }
 
-// Adds the sampling parameters. All but the first are a group of their own.
+// Adds the options of the sampling parameters. All but the first form a group of their own in
+// --help-all.
 std::vector<std::pair<const sample::Parameter*, Option*>> add_options_of(
     sample::SamplingParams& sampling, Command& verb) {
   std::vector<std::pair<const sample::Parameter*, Option*>> options;

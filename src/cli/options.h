@@ -1,4 +1,5 @@
-// Declares flags that several verbs share beside the table's options, and texts for their reports.
+// Declares flags that several verbs share and that are not in the table of options, and texts for
+// their reports.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,11 @@ namespace encore::cli {
 
 void add_sampling_options(Command& verb, sample::SamplingParams& sampling);
 
-// The sampling flags of verbs whose model may have its own defaults; remembers which flags were
-// given.
+// Holds the sampling flags of verbs whose model may have its own defaults, and remembers which
+// flags were given.
 class SamplingFlags {
  public:
-  // Lifetime: must outlive the parse.
+  // Adds the flags to a verb. Lifetime: this object must outlive the parse.
   void add_to(Command& verb);
   // Returns `defaults` with the values of the flags that were given.
   [[nodiscard]] sample::SamplingParams over(sample::SamplingParams defaults) const;
@@ -31,13 +32,14 @@ class SamplingFlags {
 };
 void add_json_flag(Command& verb, bool& json);  // --json
 
-// "bf16", or "bf16 with KV in fp8".
+// Returns the dtypes as text: "bf16", or "bf16 with KV in fp8".
 std::string dtype_text(DType dtype, DType kv_dtype);
 
-// The model, as a report names it.
+// Returns the name that a report gives the model.
 std::string model_text(const config::Settings& settings);
 
-// "1,2,3", also with spaces or in brackets. `where` names the source in messages.
+// Parses token ids such as "1,2,3", also with spaces or in brackets. `where` names the source in
+// messages.
 // Errors: kUsage.
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& where);
 

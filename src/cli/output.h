@@ -1,4 +1,4 @@
-// Results on stdout and in files.
+// Writes results to stdout and to files.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace encore::cli {
 
-// Writes to stdout at once. Errors: kUsage when stdout cannot be written (a full disk).
+// Writes to stdout and flushes it. Errors: kUsage when stdout cannot be written (a full disk).
 void print(std::string_view text);
 
-// A whole file. Errors: kUsage, naming it, when it cannot be written.
+// Writes a whole file. Errors: kUsage, naming the file, when it cannot be written.
 void write_file(const std::string& path, std::string_view text);
 
-// Each line as a YAML comment.
+// Returns the text with each line turned into a YAML comment.
 std::string commented(const std::string& text);
 
 }  // namespace encore::cli

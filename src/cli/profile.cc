@@ -1,4 +1,4 @@
-// encore profile: where a step's time goes, in every mode side by side.
+// Implements `encore profile`, which shows how a step's time divides into parts, in every mode.
 #include "measure/profile.h"
 
 #include <algorithm>
@@ -51,13 +51,13 @@ struct ProfileOptions {
   BenchAdapterOptions adapters;
 };
 
-// The size of the step to profile: how many sequences decode, how long they are, and the prompt
-// beside them.
+// Holds the size of the step to profile: how many sequences decode, their context, and the tokens
+// of a prompt in the same step.
 struct ProfiledStep {
-  int64_t sequences = 0;  // that decode
+  int64_t sequences = 0;  // sequences that decode
   int64_t context = 0;
   int64_t prompt_tokens = 0;  // 0: no prompt
-  int64_t drafts = 0;         // of each sequence, without a prompt
+  int64_t drafts = 0;         // drafts of each sequence; 0 with a prompt
 
   [[nodiscard]] StepKey key() const {
     return prompt_tokens > 0 ? StepKey::mixed(sequences + prompt_tokens, sequences + 1)
@@ -76,7 +76,8 @@ struct ProfiledStep {
   }
 };
 
-// Steps in which all sequences decode have the most drafts that there may be.
+// Returns the step to profile. If all of its sequences decode, they have the most drafts that the
+// limits allow.
 ProfiledStep profiled_step(const ProfileOptions& options, const measure::DecodingOptions& decoding,
                            const runtime::Limits& limits) {
   if (options.step == "decode") {
@@ -91,8 +92,8 @@ ProfiledStep profiled_step(const ProfileOptions& options, const measure::Decodin
   return {options.step == "prompt" ? 0 : decoding.batch, decoding.context, tokens};
 }
 
-// Options of loading for the step to profile. A step with a prompt is recorded at its own size,
-// beside the step that only decodes.
+// Returns the options for loading the model. A step with a prompt is recorded at its own size, in
+// addition to the decode step.
 loader::LoadOptions profile_load_options(const ProfileOptions& options) {
   loader::LoadOptions load = decode_load_options(options.bench);
   const ProfiledStep step = profiled_step(options, {.batch = options.bench.batch}, load.limits);
@@ -124,7 +125,7 @@ measure::DecodingOptions decoding_options(const ProfileOptions& options, int64_t
   return decoding;
 }
 
-// Steps of one kind, to be run one after the other.
+// Runs steps of one kind, one after the other.
 class Steps {
  public:
   Steps(Bench& bench, measure::FilledKv& kv, const measure::DecodingOptions& options,
@@ -136,7 +137,7 @@ class Steps {
     engine_.emplace(*bench.model, loop);
     decoding_.emplace(*engine_, options);
   }
-  // Runs a step, or in bursts all the steps that come together. Returns how many it ran.
+  // Runs a step, or a whole burst of steps. Returns how many steps it ran.
   int64_t run() {
     if (decoding_) return decoding_->step();
     repeated_->step();
@@ -159,7 +160,7 @@ void time_steps(Bench& bench, measure::FilledKv& kv, const measure::DecodingOpti
   profile.device_us = single.device_us;
   profile.enqueue_us = single.enqueue_us;
   Steps all(bench, kv, options, profiled, bench.loop);
-  all.run();  // the first is enqueued alone
+  all.run();  // the first step overlaps with no earlier one, so it is not timed
   std::vector<double> steps_us;
   const double cpu_start = measure::thread_cpu_seconds();
   while (std::ssize(steps_us) < steps) {
@@ -207,7 +208,7 @@ std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const
   return groups;
 }
 
-// "batch 8, context 1024 and a prompt of 512 tokens".
+// Returns the step's size as text: "batch 8, context 1024 and a prompt of 512 tokens".
 std::string step_text(const ProfiledStep& step, int64_t context) {
   std::string text;
   if (step.sequences > 0) text = fmt::format("batch {}, context {}", step.sequences, context);
@@ -239,7 +240,7 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
     profile.floors[node.group].nodes += 1;
   for (const planning::NodeFloor& node : floors) {
     const auto group = profile.floors.find(node.group);
-    if (group == profile.floors.end()) continue;  // a view
+    if (group == profile.floors.end()) continue;  // a view takes no time
     group->second.bytes += node.bytes;
     group->second.flops += node.flops;
     group->second.us += node.us;
@@ -254,8 +255,8 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
     time_steps(bench, kv, decoding, step, steps, mode);
     profile.modes.push_back(std::move(mode));
   }
-  // The tracer opens after everything is timed, because a profiler stays in the process and slows
-  // it down.
+  // The tracer is opened after everything is timed, because a profiler stays in the process and
+  // slows it down.
   const auto tracer = open_tracer(*bench.device, TraceDetail::kLaunches, profile.no_tracer);
   for (measure::ModeProfile& mode : profile.modes) {
     if (!tracer) break;
@@ -266,7 +267,8 @@ measure::Profile run_profile(const ProfileOptions& options, Bench& bench) {
 }
 
 void profile_verb(const ProfileOptions& options) {
-  // The device decides how many steps there are, so ask as for the most.
+  // The number of steps depends on the device, which is not open yet, so the limits are computed
+  // for the most steps.
   loader::LoadOptions load = profile_load_options(options);
   add_adapters(options.adapters, load.adapters);
   const measure::DecodingOptions decoding =

@@ -1,4 +1,4 @@
-// Many prompts from a file or standard input, for `encore generate --prompts`.
+// Reads many prompts from a file or standard input, for `encore generate --prompts`.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace encore::cli {
 
-// One line of a file of prompts.
+// Holds one line of a file of prompts.
 struct PromptLine {
-  int line = 0;              // from 1
-  json::value id = nullptr;  // the line's own, printed beside its results
+  int line = 0;              // number of the line, counted from 1
+  json::value id = nullptr;  // the id that the line gives, printed with its results
   std::string text;          // empty where there are ids
   std::vector<int32_t> ids;
-  int64_t n = 1;  // texts to generate
+  int64_t n = 1;  // number of texts to generate
   std::optional<int64_t> max_tokens;
   sample::SamplingParams sampling;
   std::vector<std::string> stop;
@@ -26,14 +26,14 @@ struct PromptLine {
   std::string adapter;  // as --adapter names it; empty: none
 };
 
-// Values for a line that does not set them itself.
+// Holds values for a line that does not set them itself.
 using PromptDefaults = PromptLine;
 
-// Reads prompts, one a line: plain text, or a JSON object with `prompt` or `prompt_ids`, and `id`,
-// `n`, `max_tokens`, `stop`, `ignore_eos`, `adapter` and the sampling parameters (sample/params.h).
-// Empty lines are left out. `where` names the source in messages.
-// Errors: kUsage "WHERE:LINE: ..." for what is malformed, unknown or out of range; kUsage when
-// there is no prompt.
+// Reads prompts, one per line. A line is plain text, or a JSON object with `prompt` or
+// `prompt_ids`, and `id`, `n`, `max_tokens`, `stop`, `ignore_eos`, `adapter` and the sampling
+// parameters (sample/params.h). Empty lines are left out. `where` names the source in messages.
+// Errors: kUsage "WHERE:LINE: ..." for a line that is malformed, or has an unknown key or a value
+// out of range; kUsage when there is no prompt.
 std::vector<PromptLine> parse_prompts(std::string_view text, const PromptDefaults& defaults,
                                       const std::string& where);
 

@@ -1,4 +1,5 @@
-// encore pull: a model of the hub, into the cache that Hugging Face's tools share.
+// Implements `encore pull`, which downloads a model from the hub into the cache that Hugging Face's
+// tools share.
 #include "hub/pull.h"
 
 #include <cstdlib>
@@ -31,7 +32,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Lines of progress, one for each file.
+// Prints lines of progress, one for each file.
 class PullProgress {
  public:
   void tell(std::string_view file, int64_t done, int64_t total) {

@@ -1,4 +1,4 @@
-// encore serve: the protocols of OpenAI and Anthropic over HTTP.
+// Implements `encore serve`, which serves the protocols of OpenAI and Anthropic over HTTP.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -40,11 +40,12 @@ namespace {
 constexpr std::string_view kScripted = "scripted:";
 constexpr int64_t kScriptedMaxSeqLen = 1 << 20;
 constexpr auto kLastAnswers = std::chrono::milliseconds(2000);
-constexpr auto kBetweenLooks = std::chrono::milliseconds(1000);  // at files that may change
+// Sets the interval between two looks at files that may change.
+constexpr auto kBetweenLooks = std::chrono::milliseconds(1000);
 
 struct ServeOptions {
   config::Settings settings;
-  std::optional<std::string> expert_counts;  // the file to write
+  std::optional<std::string> expert_counts;  // the file to write; absent: experts are not counted
 };
 
 constexpr const char* kServeFooter =
@@ -78,8 +79,8 @@ server::KeySet read_admin_keys(const config::Settings& settings) {
   return keys;
 }
 
-// The name that the server gives the model: the repository's or preset's name, or the name of the
-// directory.
+// Returns the name that the server gives the model: the repository's or preset's name, or the name
+// of the directory or GGUF file.
 std::string model_name(const config::Settings& settings, const model::ModelSource& source) {
   const bool is_of_hub =
       hub::is_repository(settings.model) && !std::filesystem::is_directory(settings.model);
@@ -89,10 +90,10 @@ std::string model_name(const config::Settings& settings, const model::ModelSourc
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-// Everything that exists once the model is loaded: the generator that answers requests, and all
-// that it refers to.
+// Owns everything that exists once the model is loaded: the generator that answers requests, and
+// all objects that it refers to.
 struct Loaded {
-  std::unique_ptr<planning::StepLogWriter> step_log;  // may be null
+  std::unique_ptr<planning::StepLogWriter> step_log;  // null where no log was asked for
   std::unique_ptr<Device> device;
   std::unique_ptr<loader::LoadedModel> model;
   std::optional<text::Tokenizer> tokenizer;
@@ -101,7 +102,8 @@ struct Loaded {
   server::ServedModel served;
 };
 
-// Returns why the template does not turn a plain question into a prompt that has it; nothing where it does.
+// Returns why the template fails to render a plain question, or why the question is missing in the
+// prompt. Returns nothing where the template works.
 std::optional<std::string> failure_of(const text::ChatTemplate& chat_template) {
   constexpr std::string_view kQuestion = "a question";
   json::array messages{json::object{{"role", "user"}, {"content", kQuestion}}};
@@ -112,7 +114,8 @@ std::optional<std::string> failure_of(const text::ChatTemplate& chat_template) {
   return "the chat template shows nothing of what a user says";
 }
 
-// Says what clients will miss.
+// Logs which features clients will miss: text without a tokenizer, conversations without a working
+// chat template.
 void log_missing(const model::ModelSource& source, const Loaded& loaded) {
   if (const auto why = setup::missing_tokenizer(source)) {
     log::warning("{}: /v1/completions takes them, and every conversation is refused", *why);
@@ -158,8 +161,8 @@ void describe(const config::Settings& settings, const model::ModelSource& source
   served.created = std::time(nullptr);
 }
 
-// Has the program count what routers choose, if the options ask for it. Errors: kUsage of a model without
-// experts.
+// Makes the program count which experts routers choose, if the options ask for it. Errors: kUsage
+// for a model without experts.
 void add_expert_counts(const ServeOptions& options, const model::ModelConfig& config,
                        loader::LoadOptions& load) {
   if (!options.expert_counts) return;
@@ -170,14 +173,15 @@ void add_expert_counts(const ServeOptions& options, const model::ModelConfig& co
   load.compile.add_pass(measure::count_experts_pass());
 }
 
-// Writes what was counted since the start.
+// Writes the expert counts since the start to the file that the options name.
 void write_expert_counts(const ServeOptions& options, loader::LoadedModel& model) {
   if (!options.expert_counts) return;
   const measure::ExpertCounts counts = measure::read_expert_counts(model.executor().loaded());
   write_file(*options.expert_counts, measure::expert_counts_text(counts));
 }
 
-// Ends the process where nobody else does: the thread that answers requests has stopped.
+// Ends the process from another rank's thread, where rank 0's thread, which would end the requests,
+// has stopped.
 [[noreturn]] void end_process(const Error& error) {
   log::error(
       name(error.kind()),
@@ -186,7 +190,8 @@ void write_expert_counts(const ServeOptions& options, loader::LoadedModel& model
   std::_Exit(exit_code(error.kind()));
 }
 
-// Loads the model. `enter` is told what comes next, until progress tells more.
+// Loads the model. Calls `enter` with the name of each phase of the load that reports no progress
+// by itself.
 void load_model(const ServeOptions& options, const std::string& url,
                 const std::function<void(std::string)>& enter, Loaded& loaded) {
   const config::Settings& settings = options.settings;
@@ -210,7 +215,8 @@ void load_model(const ServeOptions& options, const std::string& url,
   loaded.generator = std::make_unique<engine::ServingLoop>(*loaded.model, serving);
 }
 
-// Loads a script in the place of a model, with the tokenizer and the template of the bundled model.
+// Loads a script in place of a model, with the tokenizer and the chat template of the bundled
+// model.
 void load_script(const ServeOptions& options, Loaded& loaded) {
   const config::Settings& settings = options.settings;
   if (options.expert_counts)
@@ -227,7 +233,8 @@ void load_script(const ServeOptions& options, Loaded& loaded) {
                                          settings.serving.max_queue});
 }
 
-// A connection is a file descriptor, and shells allow few.
+// Raises the limit of open files to its maximum: each connection is a file descriptor, and shells
+// set a low limit.
 void raise_file_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -250,7 +257,8 @@ server::ApiOptions api_options(const config::Settings& settings) {
   return options;
 }
 
-// Other threads handle it, so that it interrupts no reading on this one.
+// Blocks a signal on this thread, so that another thread handles it and it does not interrupt reads
+// on this one.
 void leave_to_others(int signal) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -258,11 +266,11 @@ void leave_to_others(int signal) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-// HTTP on a thread of its own, from before the model is loaded until after its last answer.
+// Serves HTTP on a thread of its own, from before the model is loaded until after the last answer.
 class Serving {
  public:
-  // Takes the port, and answers that the model is being loaded. Errors: those of HttpServer, and of
-  // the files of keys.
+  // Opens the port, and answers that the model is being loaded. Errors: those of HttpServer, and
+  // those of reading the files of keys.
   Serving(const config::Settings& settings, Supervisor supervisor)
       : settings_(settings),
         supervisor_(std::move(supervisor)),
@@ -298,11 +306,11 @@ class Serving {
   Serving& operator=(const Serving&) = delete;
 
   [[nodiscard]] std::string url() const { return http_.url(); }
-  // Says that the load is at `phase` from now on.
+  // Sets the phase of the load that answers report from now on.
   void enter(std::string phase) { loading_.enter(std::move(phase)); }
 
-  // Answers with the generator, which runs on this thread, until a signal, or until the device
-  // fails. Errors: those of Generator::run(); Interrupted after a second signal.
+  // Answers requests with the generator until a signal comes or the device fails. The generator
+  // runs on this thread. Errors: those of Generator::run(); Interrupted after a second signal.
   void run(engine::Generator& generator, const server::ServedModel& model) {
     log::Progress::listen(nullptr);
     api_options_.gate = gate_options();
@@ -360,7 +368,8 @@ class Serving {
     gate.is_loopback = http_.is_loopback();
     return gate;
   }
-  // The API has its own answers counted and logged; this is for those that come before it.
+  // Returns a responder that counts and logs the answer of a request that was refused before it
+  // reached the API, which counts and logs its own answers.
   std::unique_ptr<server::Responder> watched(const server::HttpRequest& request,
                                              std::unique_ptr<server::Responder> responder) {
     responder =
@@ -369,8 +378,9 @@ class Serving {
     return request_log_.watch(request, server::ApiServer::logged_answers(request),
                               std::move(responder));
   }
-  // Takes no more requests. The port stays open until those in hand have ended and the delay has passed, as proxies
-  // send some for a while.
+  // Stops taking requests. The port stays open until the current requests have ended and the delay
+  // has passed, because proxies still send requests for a while. A second signal ends the server at
+  // once.
   void on_signal(engine::Generator& generator, int64_t delay_s) {
     if (++num_signals_ > 1) return end(generator);
     log::info("finishing the requests in hand; a second signal ends at once");
@@ -380,11 +390,13 @@ class Serving {
     end_after(generator, std::chrono::seconds(std::max(settings_.drain_timeout_s, delay_s)));
     http_.after(std::chrono::seconds(delay_s), [this] { leave(); });
   }
-  // Notes one of the two events after which the port may close.
+  // Counts the two events after which the port may close: the generator has ended, and the delay
+  // after the signal has passed. Closes the port after both.
   void leave() {
     if (++num_reasons_to_leave_ == 2) http_.drain();
   }
-  // Watches the files. Call it before they are read first.
+  // Returns a watch on the files of certificates and keys. Call it before these files are first
+  // read.
   server::FileWatch watch() {
     server::FileWatch watch;
     const config::HttpSettings& http = settings_.http;
@@ -417,7 +429,7 @@ class Serving {
   const config::Settings& settings_;
   Supervisor supervisor_;
   server::ApiOptions api_options_;
-  // The fields below belong to the server's thread once it runs.
+  // Only the server's thread uses the fields below once it runs.
   server::RequestLog request_log_;
   server::RequestCounts request_counts_;
   server::FileWatch watch_;
@@ -425,7 +437,7 @@ class Serving {
   server::KeySet admin_keys_;
   server::HttpServer http_;
   server::Loading loading_;
-  server::ApiServer* api_ = nullptr;  // while the model is loaded: null
+  server::ApiServer* api_ = nullptr;  // null until the model is loaded
   int num_signals_ = 0;
   int num_reasons_to_leave_ = 0;
   std::thread thread_;
@@ -452,7 +464,7 @@ void serve(const ServeOptions& options) {
 void add_serve(Command& app) {
   Command* verb =
       app.add_subcommand("serve", "Serve the protocols of OpenAI and Anthropic over HTTP");
-  // Shared by the parser's options and the callback.
+  // The options are shared by the parser and the callback.
   auto options = std::make_shared<ServeOptions>();
   Taken taken = running_options();
   taken.groups.insert(taken.groups.end(), {config::Group::kServing, config::Group::kServer});

@@ -1,4 +1,5 @@
-// encore sim: the scheduler and the pages of a server, and a cost in the device's place.
+// Implements `encore sim`, which runs a server's scheduler and pages with a cost model in place of
+// the device.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -80,15 +81,17 @@ Cost open_cost(const SimOptions& options, const model::ModelConfig& model) {
           quality};
 }
 
-// The step's sums: two in each layer and that of the embedding. What ranks exchange to choose tokens counts as
-// three: the logits that a choice needs, the largest ones and the candidates, which are as short.
+// Returns the exchanges between ranks in a step: two sums in each layer, the sum of the embedding,
+// and three exchanges to choose tokens. Those three send the logits that a choice needs, the
+// largest logits and the candidates, and count as sums because they are as short.
 traffic::StepExchanges exchanges_of(const model::ModelConfig& model,
                                     const loader::LoadOptions& load) {
   const int64_t size = size_of(load.dtype.value_or(model.dtype));
   return {.count = 2 * model.num_layers() + 4, .bytes_per_token = model.hidden_size * size};
 }
 
-// Makes it the cost of the ranks, where there are several.
+// Where there are several ranks, turns the cost of a step on one device into the cost shared by the
+// ranks.
 void share_cost(const SimOptions& options, const model::ModelConfig& model,
                 const loader::LoadOptions& load, Cost& cost) {
   (void)model::share_of(model, load.rank);

@@ -19,7 +19,8 @@ void Supervisor::notify(std::string_view state) const {
   if (address_.size() >= sizeof(address.sun_path))
     return log::warning("NOTIFY_SOCKET {}: the name is too long", address_);
   std::memcpy(address.sun_path, address_.data(), address_.size());
-  if (address_.front() == '@') address.sun_path[0] = '\0';  // a name that no file system has
+  // An address that begins with '@' is an abstract socket name, which is in no file system.
+  if (address_.front() == '@') address.sun_path[0] = '\0';
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
   const int datagrams = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const ssize_t sent = datagrams < 0 ? -1

@@ -1,4 +1,4 @@
-// Tells systemd of a service of Type=notify that it is ready, and when it is about to end.
+// Tells systemd that a service of Type=notify is ready, and when it is about to end.
 #pragma once
 
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace encore::cli {
 
-// The process that started this one, if it wants to be notified.
+// Represents the supervising process, which may want to be notified.
 class Supervisor {
  public:
-  // `address` is the value of NOTIFY_SOCKET, a path or "@name"; empty: nobody is notified.
+  // `address` is the value of NOTIFY_SOCKET, a path or "@name". If it is empty, nobody is notified.
   explicit Supervisor(std::string address) : address_(std::move(address)) {}
 
   // Sends a state such as "READY=1" or "STOPPING=1\nSTATUS=..."; sd_notify(3) lists them. A failure
-  // costs a warning.
+  // only logs a warning.
   void notify(std::string_view state) const;
 
  private:

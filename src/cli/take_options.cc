@@ -21,7 +21,7 @@ bool has(const std::vector<std::string_view>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// The options that a verb takes, in the table's order.
+// Returns the options that a verb takes, in the table's order.
 std::vector<const config::Option*> options_of(const Taken& taken) {
   std::vector<const config::Option*> options;
   for (const config::Option& option : config::all_options()) {
@@ -32,13 +32,13 @@ std::vector<const config::Option*> options_of(const Taken& taken) {
   return options;
 }
 
-// "Graphs: how a step runs".
+// Returns the title of a group of options, such as "Graphs: how a step runs".
 std::string title_of(config::Group group) {
   const config::GroupText text = config::group_text(group);
   return fmt::format("{}: {}", text.title, text.doc);
 }
 
-// The flags of one verb, and what they and its file say.
+// Holds the flags of one verb, and computes settings from the flags and the --config file.
 class Flags {
  public:
   Flags(Command& verb, const Taken& taken) : verb_(verb), options_(options_of(taken)) {
@@ -53,7 +53,8 @@ class Flags {
     verb.group("Configuration: what --config names", {"--dialect"});
   }
 
-  // The settings of the options that were given. Errors: those of take_options().
+  // Returns the settings from the flags, the file and the defaults. Errors: those of
+  // take_options().
   [[nodiscard]] config::Settings settings() const {
     if (path_.empty() && !dialect_.empty())
       fail(ErrorKind::kUsage, "--dialect says whose keys --config has: give both");
@@ -68,7 +69,7 @@ class Flags {
   }
 
  private:
-  // The value that the parser found for an option: a switch, a text, or a list of texts.
+  // Holds the value that the parser found for an option: a switch, a text, or a list of texts.
   struct Flag {
     const config::Option* option;
     bool is_on = false;
@@ -102,7 +103,7 @@ class Flags {
     if (!is_first(option)) verb_.group(title_of(option.group), {option.flag()});
   }
 
-  // The options of the file, without those that the verb does not take.
+  // Returns the options of the file, without those that the verb does not take.
   [[nodiscard]] config::Options from_file() const {
     config::Options taken;
     if (path_.empty()) return taken;
@@ -126,8 +127,8 @@ class Flags {
     return taken;
   }
 
-  // Says which of them do nothing beside others, where a flag has a part in that. What is so within
-  // the file, its notes say.
+  // Logs which options have no effect because of another option's value, if one of the two was
+  // given as a flag. Conflicts within the file are logged by the file's notes.
   void log_idle(const config::Options& options) const {
     const auto is_flag = [this](const config::Option& option) {
       return std::ranges::any_of(
@@ -147,9 +148,9 @@ class Flags {
 
   Command& verb_;
   std::vector<const config::Option*> options_;
-  std::deque<Flag> flags_;  // which the parser refers to
-  std::string path_;        // of --config; empty: none
-  std::string dialect_;     // empty: told from its keys
+  std::deque<Flag> flags_;  // a deque, because the parser refers to its elements
+  std::string path_;        // path of --config; empty: no file
+  std::string dialect_;     // empty: the keys of the file tell
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Turns the table's options into flags of a verb, and adds --config FILE, which says the same in
-// Encore's keys or another system's.
+// Turns the options of the table into flags of a verb. Also adds --config FILE, a file that sets
+// the same options in Encore's keys or another system's.
 #pragma once
 
 #include <string_view>
@@ -13,18 +13,18 @@ namespace encore::cli {
 // Lists the options of the table that a verb takes.
 struct Taken {
   std::vector<config::Group> groups;
-  std::vector<std::string_view> also = {};  // of other groups
-  std::vector<std::string_view> but = {};   // of these groups, those without effect on the verb
+  std::vector<std::string_view> also = {};  // single options of other groups
+  std::vector<std::string_view> but = {};   // options of `groups` that have no effect on the verb
 };
 
-// The options of a verb that loads a model and runs its loop.
+// Returns the options of a verb that loads a model and runs its loop.
 Taken running_options();
 
-// Adds the flags of those options, and --config and --dialect. Before the verb runs, `settings` gets what
-// its flags say, else the file, else the table's defaults. A key of the file that the verb does not take is
-// named on stderr and has no effect.
-// Errors, before the verb runs: kUsage with file and line; kUnsupported for a key whose feature Encore
-// lacks. Lifetime: `settings` must outlive the parse.
+// Adds the flags of the options in `taken`, and --config and --dialect. Before the verb runs, each
+// setting gets the value of its flag, or else the value in the file, or else the table's default. A
+// key of the file that the verb does not take is named on stderr and has no effect.
+// Errors, before the verb runs: kUsage with file and line; kUnsupported for a key whose feature
+// Encore lacks. Lifetime: `settings` must outlive the parse.
 void take_options(Command& verb, config::Settings& settings, const Taken& taken);
 
 }  // namespace encore::cli

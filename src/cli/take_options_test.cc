@@ -13,7 +13,7 @@ namespace {
 using config::Group;
 using config::Settings;
 
-// The settings of a verb that takes these options, when it is called with these arguments.
+// Returns the settings of a verb that takes these options, after a call with these arguments.
 Settings parse(const Taken& taken, std::vector<std::string> arguments) {
   Command app("encore", "", "encore 1");
   Settings settings;
@@ -43,7 +43,8 @@ TEST(TakeOptions, LetFlagsWinOverTheFileAndTheFileOverTheTable) {
   EXPECT_EQ(settings.serving.max_queue, 5);
   EXPECT_EQ(settings.drain_timeout_s, 30);
   EXPECT_TRUE(settings.verbose);
-  EXPECT_EQ(settings.load.page_size, 32);  // not taken
+  // The verb does not take page_size, so it keeps its default.
+  EXPECT_EQ(settings.load.page_size, 32);
 }
 
 TEST(TakeOptions, TakeSomeTextsWholeAndNamesBetweenCommas) {

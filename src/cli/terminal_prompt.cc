@@ -24,7 +24,8 @@ winsize terminal_size() {
   return size;
 }
 
-// Keys come at once and are not shown by the terminal; what is pasted comes marked.
+// Puts the terminal into a mode in which each key arrives at once without being shown, and pasted
+// text arrives between marks. The destructor restores the mode.
 class KeyMode {
  public:
   KeyMode() {

@@ -1,4 +1,4 @@
-// Messages typed in a terminal.
+// Reads messages that a user types in a terminal.
 #pragma once
 
 #include <optional>
@@ -8,24 +8,24 @@
 
 namespace encore::cli {
 
-// Asks for one message after the other on stdin and stdout, as a LineEditor has them.
+// Asks for one message after the other on stdin and stdout. A LineEditor handles the keys.
 class TerminalPrompt {
  public:
-  // Are both a terminal, and one that moves its cursor?
+  // Returns whether stdin and stdout are a terminal that can move its cursor.
   static bool is_possible();
 
-  // Reads a message; nothing at the end of the input. Errors: Interrupted after Ctrl-C in an empty
-  // message.
+  // Reads a message. Returns nothing at the end of the input. Errors: Interrupted after Ctrl-C in
+  // an empty message.
   std::optional<std::string> read();
 
  private:
   std::optional<char> next_byte();
-  // Draws the text in the place of what was shown before.
+  // Draws the text over the previous drawing.
   void show();
 
   LineEditor editor_;
-  std::string input_;       // read, and not a key yet
-  int64_t cursor_row_ = 0;  // of what is shown
+  std::string input_;       // bytes that were read and not yet taken as keys
+  int64_t cursor_row_ = 0;  // row of the cursor in the drawing
 };
 
 }  // namespace encore::cli

@@ -1,4 +1,5 @@
-// encore tokenize, encore detokenize: lines on stdin to lines on stdout.
+// Implements `encore tokenize` and `encore detokenize`, which convert each line of stdin to a line
+// of stdout.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -22,7 +23,7 @@ namespace encore::cli {
 
 namespace {
 
-// Written in pieces of about this size.
+// Sets the size of the pieces in which output is written.
 constexpr size_t kFlushBytes = 1 << 16;
 
 struct TokenizeOptions {
@@ -41,7 +42,8 @@ text::Tokenizer load_tokenizer(const std::string& name) {
   return *std::move(tokenizer);
 }
 
-// Calls `convert(line, number, out)` for each line of stdin and writes `out` with a line end.
+// Calls `convert(line, number, out)` for each line of stdin, and prints `out` with a line end after
+// each.
 template <typename Convert>
 void for_each_line(Convert convert) {
   LineReader lines;

@@ -1,4 +1,4 @@
-// encore tune: the ladders that pad the steps of a log least.
+// Implements `encore tune`, which finds the ladders that pad the steps of a log least.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -50,7 +50,7 @@ sizes and that largest size. Other engines' schedules go up to --max-batch-size 
 own size that holds the log's largest step. A start whose limit is below the ladder's largest size leaves out what is
 above, and says so.)";
 
-// Sizes of a ladder that anyone would record.
+// Sets the most sizes that a ladder may have; nobody would record more.
 constexpr int64_t kMostSizes = 4096;
 
 struct TuneOptions {
@@ -65,14 +65,14 @@ struct TuneOptions {
   bool json = false;
 };
 
-// A workload's best ladder.
+// Holds a workload and its best ladder.
 struct Tuned {
   planning::Workload workload;
   bool by_time = false;
-  std::string end_from;  // the file that says where the ladder ends; empty: none
-  std::optional<planning::PricedLadder> best;  // nothing without steps or a limit
+  std::string end_from;  // the --times file that ends the ladder; empty: no file does
+  std::optional<planning::PricedLadder> best;  // absent without steps or a limit
   std::vector<planning::PricedLadder> schedules;
-  int64_t bytes = 0;  // of the recordings, where there is a budget of memory
+  int64_t bytes = 0;  // bytes of the recordings; set where memory has a budget
 
   [[nodiscard]] bool is_decode() const { return workload.key == "decode"; }
   [[nodiscard]] planning::OptimalLadders::Cost cost() const {
@@ -100,8 +100,8 @@ Tuned prepared(const TuneOptions& options, planning::Workload workload) {
   return tuned;
 }
 
-// Ends the ladder of such steps where a replay stops paying. Errors: kUsage for another file; kModel
-// for one that cannot be read.
+// Ends the ladder whose steps the file has timed at the size where a replay stops paying. Errors:
+// kUsage for a file of another kind; kModel for a file that cannot be read.
 void end_where_replays_pay(const std::string& file, Tuned& decode, Tuned& tokens) {
   const json::value value = json::parse_file(file);
   const json::Object times(value, file);
@@ -120,7 +120,7 @@ void end_where_replays_pay(const std::string& file, Tuned& decode, Tuned& tokens
   }
 }
 
-// The bytes that ladders of 1, 2, 3 ... sizes take, and what their steps cost together.
+// Holds ladders of 1, 2, 3 ... sizes, the bytes of each, and the cost of all steps with each.
 struct Choices {
   std::vector<runtime::Ladder> ladders;
   std::vector<int64_t> bytes;
@@ -136,7 +136,7 @@ Choices choices(const TuneOptions& options, const Tuned& tuned, bool by_time, in
       std::clamp<int64_t>(budget / static_cast<int64_t>(planning::kBytesPerExecutable), 1,
                           std::min(kMostSizes, num_sizes));
   const planning::TunedLadders ladders = tuned.ladders(options, most);
-  std::map<int64_t, int64_t> bytes_of;  // one size
+  std::map<int64_t, int64_t> bytes_of;  // key: size; value: bytes of a recording of that size
   for (int64_t count = 1; count <= most; ++count) {
     runtime::Ladder ladder = ladders.ladder(count);
     int64_t bytes = 0;
@@ -156,7 +156,8 @@ Choices choices(const TuneOptions& options, const Tuned& tuned, bool by_time, in
   return choices;
 }
 
-// Chooses the two ladders whose recordings fit in the memory, and whose steps cost least together.
+// Chooses the pair of ladders whose recordings fit in the memory and with which all steps together
+// cost least.
 void tune_by_memory(const TuneOptions& options, Tuned& decode, Tuned& tokens) {
   config::Option amount = *config::find_option("memory_reserve");
   amount.name = "--memory";
@@ -164,7 +165,8 @@ void tune_by_memory(const TuneOptions& options, Tuned& decode, Tuned& tokens) {
   if (budget.share > 0) fail(ErrorKind::kUsage, "--memory: bytes, such as 50MB, not a share");
   const int64_t largest_batch = std::max<int64_t>(decode.workload.max, 1);
   const RecordingMemory memory = recording_memory(options.settings, largest_batch);
-  // Times and rows do not add up.
+  // Costs are times only if both workloads have times, because times and rows of padding cannot be
+  // added.
   const auto has_times = [](const Tuned& tuned) {
     return tuned.by_time || tuned.workload.histogram.empty();
   };
@@ -207,13 +209,13 @@ std::string ladder_line(const Tuned& tuned) {
                      planning::sizes_text(tuned.best->ladder));
 }
 
-// A limit that was given, under which the ladder may be as large as it is.
+// Returns a line that sets the limit that the user gave; an empty text without one.
 std::string limit_line(std::string_view option, const Tuned& tuned) {
   return tuned.workload.is_limited ? fmt::format("{}: {}\n", option, tuned.workload.max) : "";
 }
 
-// The ladders, and what becomes of larger steps: there are none above limits that were given; others
-// run eager.
+// Returns the ladders as YAML, with the given limits. A ladder without a given limit adds
+// `above_ladder: eager`, as larger steps may come and run eager.
 std::string yaml_of(const Tuned& decode, const Tuned& tokens) {
   const auto has_end = [](const Tuned& tuned) { return tuned.best && !tuned.workload.is_limited; };
   return ladder_line(decode) + ladder_line(tokens) + limit_line("max_batch_size", decode) +

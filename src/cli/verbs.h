@@ -1,5 +1,5 @@
-// The verbs of the command line, one file each. Every add_ function adds a subcommand whose
-// callback runs the verb; errors are thrown and main prints them.
+// Declares the verbs of the command line, one file each. Every add_ function adds a subcommand
+// whose callback runs the verb. Verbs throw their errors, and main prints them.
 #pragma once
 
 #include "cli/command.h"
@@ -15,7 +15,7 @@ void add_eval(Command& app);
 void add_tokenize(Command& app);
 void add_detokenize(Command& app);
 void add_inspect(Command& app);
-// bench decode, ladder, prefill, mixed, serve, linear, attention, collectives, sampling, sleep, tokenize
+// Adds `bench` and all of its verbs.
 void add_bench(Command& app);
 void add_bench_collectives(Command& bench);
 void add_bench_linear(Command& bench);
@@ -30,7 +30,8 @@ void add_bisect(Command& app);
 void add_config(Command& app);  // config explain
 void add_doctor(Command& app);
 void add_litmus(Command& app);
-// Completions for shells, and the manual page. Added last, as they tell of all other verbs.
+// Adds the verbs that write shell completions and the manual page. Call it last, because these
+// describe all other verbs.
 void add_completion(Command& app);
 
 }  // namespace encore::cli

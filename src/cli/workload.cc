@@ -42,7 +42,8 @@ std::vector<traffic::TracedRequest> read_requests(const WorkloadOptions& options
   return requests;
 }
 
-// Every request has a token to begin with and one to generate.
+// Caps the requests' lengths at the limits, and raises them to at least one input token and one
+// output token.
 void cap_lengths(std::vector<traffic::TracedRequest>& requests, const WorkloadOptions& options) {
   int64_t num_raised = 0;
   for (traffic::TracedRequest& request : requests) {
@@ -206,7 +207,7 @@ Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int6
 void check_fits_kv(const Workload& workload, int64_t kv_tokens) {
   for (size_t i = 0; i < workload.requests.size(); ++i) {
     const engine::Request& request = workload.requests[i].asked;
-    // The last token needs no KV.
+    // The last generated token needs no KV.
     if (std::ssize(request.prompt) + request.max_tokens - 1 > kv_tokens) {
       fail(ErrorKind::kUsage,
            "{}: {} input and {} output tokens do not fit the KV of {}: raise "

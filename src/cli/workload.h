@@ -1,4 +1,5 @@
-// The requests that `encore bench serve` and `encore sim` serve: which, how long, and when.
+// Makes the requests that `encore bench serve` and `encore sim` serve: their tokens, lengths and
+// times of arrival.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +15,36 @@
 namespace encore::cli {
 
 struct WorkloadOptions {
-  std::string trace;                    // a file; empty: requests of one length
-  std::optional<int64_t> num_requests;  // of one length
+  std::string trace;                    // a trace file; empty: requests of one length
+  std::optional<int64_t> num_requests;  // number of requests of one length
   std::optional<int64_t> input_tokens;
   std::optional<int64_t> output_tokens;
-  double mixed_seconds = 0;      // of requests of every kind; 0: none
-  std::optional<int64_t> limit;  // the first so many of the trace
+  double mixed_seconds = 0;      // seconds of generated requests of all kinds; 0: none
+  std::optional<int64_t> limit;  // takes only this many requests from the start of the trace
   std::optional<int64_t> max_input_tokens;
   std::optional<int64_t> max_output_tokens;
-  std::string arrivals = "at-once";  // or trace, or a file
-  double rate = 0;                   // 0: as `arrivals` says
+  std::string arrivals = "at-once";  // other values: trace, or a file
+  double rate = 0;                   // requests per second; 0: they come as `arrivals` says
   double speed = 1;
   uint64_t seed = 1;
 };
-// The flag of WorkloadOptions::trace.
+// Names the flag of WorkloadOptions::trace.
 inline constexpr const char* kTraceFlag = "--trace";
 void add_workload_options(Command& verb, WorkloadOptions& options);
 
 struct Workload {
   std::vector<traffic::Request> requests;  // in the order of their arrival
-  std::string what;                        // a line that says it
-  std::vector<std::string> names;          // of requests, for messages
+  std::string what;                        // one line that describes the workload
+  std::vector<std::string> names;          // names of the requests, for messages
 };
 
-// Reads and makes the requests. Errors: those of the readers; kUsage for options that do not go
-// together, and for a request longer than `max_seq_len` tokens, with the remedy.
+// Reads or generates the requests. Errors: those of the readers; kUsage for options that contradict
+// each other, and for a request longer than `max_seq_len` tokens, with the remedy.
 Workload make_workload(const WorkloadOptions& options, int64_t max_seq_len, int64_t vocab_size);
-// Errors: kUsage when a request does not fit that many tokens of KV.
+// Checks that each request fits `kv_tokens` tokens of KV. Errors: kUsage when one does not.
 void check_fits_kv(const Workload& workload, int64_t kv_tokens);
 
-// Says how results are shown.
+// Holds how results are shown: latency limits, an HTML file, or JSON.
 struct TrafficOutputOptions {
   double ttft_ms = 0;  // 0: no limit
   double tbt_ms = 0;
@@ -53,7 +54,8 @@ struct TrafficOutputOptions {
   [[nodiscard]] traffic::LatencyLimits limits() const;
 };
 void add_traffic_output_options(Command& verb, TrafficOutputOptions& options);
-// Writes the page if asked to, and prints the text, or the JSON behind what `head` has.
+// Writes the HTML page if asked to. Prints the report as text, or as JSON behind the keys of
+// `head`.
 void print_traffic(const measure::TrafficReport& report, const TrafficOutputOptions& options,
                    json::object head);
 

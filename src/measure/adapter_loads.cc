@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A directory that is gone with its object.
+// Makes a temporary directory, and removes it in the destructor.
 class ScratchDir {
  public:
   ScratchDir() {
@@ -51,7 +51,7 @@ void write_text(const fs::path& path, const std::string& text) {
   if (!file) fail(ErrorKind::kUsage, "cannot write {}", path.string());
 }
 
-// Writes an adapter as PEFT saves it, in bf16.
+// Writes an adapter's files in bf16, in the format of the PEFT library.
 void write_adapter(const fs::path& dir, const model::LoraSizes& sizes, int64_t rank) {
   json::object header;
   json::array targets;
@@ -68,7 +68,7 @@ void write_adapter(const fs::path& dir, const model::LoraSizes& sizes, int64_t r
     add(name + std::string(model::kLoraA), rank, size.num_in);
     add(name + std::string(model::kLoraB), size.num_out, rank);
   }
-  // Numbers of bf16 between 2^-7 and 2^-6, of either sign.
+  // The weights are random bf16 numbers between 2^-7 and 2^-6, of either sign.
   std::string numbers(static_cast<size_t>(end), '\0');
   std::minstd_rand random(1);
   for (size_t i = 0; i < numbers.size(); i += 2) {
@@ -88,7 +88,8 @@ void write_adapter(const fs::path& dir, const model::LoraSizes& sizes, int64_t r
                                         {"target_modules", std::move(targets)}}));
 }
 
-// Decode steps without end, timed as whoever waits for tokens sees them.
+// Runs decode steps without end and times each as a client sees it: from one token of the last
+// sequence to the next.
 class TimedSteps {
  public:
   TimedSteps(engine::Engine& engine, const DecodingOptions& options)
@@ -96,7 +97,7 @@ class TimedSteps {
     begin();
   }
 
-  // Returns how long the step took.
+  // Runs one step. Returns its time in milliseconds.
   double step_ms() {
     if (left_ <= 0) begin();
     left_ -= decoding_->step();
@@ -108,7 +109,7 @@ class TimedSteps {
 
  private:
   void begin() {
-    decoding_.reset();  // its sequences end
+    decoding_.reset();  // ends the old sequences
     decoding_.emplace(engine_, options_);
     left_ = options_.steps;
     last_ = now_seconds();

@@ -1,4 +1,4 @@
-// How long steps take while adapters (LoRA) are loaded beside them.
+// Measures how long steps take while adapters (LoRA) are loaded beside them.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,22 @@ namespace encore::measure {
 
 struct AdapterLoads {
   struct Load {
-    double ms = 0;               // from when the files are there until the adapter is in a slot
-    double longest_step_ms = 0;  // of those meanwhile
+    double ms = 0;  // from the start of reading the files until a slot holds the adapter
+    double longest_step_ms = 0;  // the longest step that ran during the load
   };
-  int64_t bytes = 0;           // of an adapter on the device
-  double step_ms = 0;          // without loads, the median
-  double longest_step_ms = 0;  // of those
+  int64_t bytes = 0;           // the size of one slot on the device
+  double step_ms = 0;          // the median step time without loads
+  double longest_step_ms = 0;  // the longest step without loads
   std::vector<Load> loads;
 };
 
-// Times the steps that the options say, then loads adapters one after the other, each read from files as a
-// server reads them, and goes on with such steps meanwhile. Where these end, the sequences begin anew, and steps that read
-// prompts do not count. The adapters have random numbers in all projections that there is room for, and `rank`.
-// Errors: kUsage, with what to do, where sequences use all slots; those of Decoding and Adapters::load.
+// Times the decode steps that `options` describe, then loads `num_loads` adapters one after the
+// other while such steps go on. Each load reads files as a server does. When the sequences have run
+// `options.steps` steps, new sequences replace them; the steps that read their prompts are not
+// timed. Each adapter has random weights of rank `rank` for all projections that the model has room
+// for.
+// Errors: kUsage, with what to do, where sequences use all slots; those of Decoding and
+// Adapters::load.
 AdapterLoads time_adapter_loads(engine::Engine& engine, const DecodingOptions& options,
                                 int64_t num_loads, int64_t rank);
 

@@ -68,7 +68,7 @@ int64_t AttentionTimer::num_pages(const AttentionCase& c) const {
     pages += num_pages(length);
   return pages;
 }
-// The bytes of K in a page, and of V as well.
+// Returns the bytes of K in a page. V has as many.
 int64_t AttentionTimer::page_bytes() const {
   return shape_.kv_heads * shape_.page_size * shape_.head_dim * size_of(shape_.kv_dtype);
 }
@@ -81,8 +81,8 @@ int64_t AttentionTimer::num_copies(const AttentionCase& c) const {
 double AttentionTimer::kv_bytes(const AttentionCase& c) const {
   int64_t tokens = 0;
   for (const int64_t length : c.lengths) {
-    // New tokens stand one behind the other, so their windows together reach from the first one's start to the
-    // last one's end.
+    // The new tokens are consecutive, so the union of their windows reaches from the start of the
+    // first token's window to the end of the last one's.
     const int64_t seen = shape_.window ? *shape_.window + shape_.query_tokens - 1 : length;
     tokens += std::min(length, seen);
   }
@@ -157,7 +157,7 @@ KernelArgs AttentionTimer::kernel_args(const AttentionCase& c, int64_t copy) con
   const auto input = [&](int64_t offset, DType dtype, const Shape& shape) {
     return TensorView(inputs_.data() + offset * 4, dtype, shape);
   };
-  // Queries, keys and values lie side by side, as one product leaves them.
+  // Queries, keys and values lie side by side in one row, as one merged projection writes them.
   int64_t column = 0;
   const auto columns = [&](int64_t heads) {
     TensorView view(qkv_.data() + column * size_of(shape_.dtype), shape_.dtype,

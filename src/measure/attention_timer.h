@@ -1,4 +1,5 @@
-// Times one launch of decode attention, over copies of the KV that no cache holds.
+// Times one launch of decode attention by itself. Successive launches read different copies of the
+// KV, so that caches hold none of it.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,8 @@
 
 namespace encore::measure {
 
-// The dtypes and sizes that all launches share. `rope`: times fused_attention, which rotates.
+// Holds the dtypes and sizes that all launches share. Where `rope` is true, fused_attention, which
+// rotates queries and keys, is timed in place of attention.
 struct AttentionShape {
   DType dtype = DType::kBF16;
   DType kv_dtype = DType::kBF16;
@@ -21,17 +23,18 @@ struct AttentionShape {
   int64_t max_context = 131072;
   int64_t rotation_mb = 512;
   bool rope = false;
-  std::optional<int64_t> window = {};  // tokens that a token sees at most
+  std::optional<int64_t> window = {};  // the most tokens that a query attends to
 };
 
-// A case to time: the tokens of each sequence.
+// Describes a batch to time by the length of each sequence. Units: tokens.
 struct AttentionCase {
   std::string name;
   std::vector<int64_t> lengths;
 };
 
-// Times of one launch, where launches follow each other, and where a small fill is between them,
-// whose own time is subtracted. Units: microseconds per launch.
+// Holds the times of one launch: `chain_us` where launches follow each other directly, `alone_us`
+// where a small fill stands between two launches and the fill's own time is subtracted. Units:
+// microseconds per launch.
 struct AttentionTiming {
   std::string kernel;
   double kv_bytes = 0;
@@ -39,13 +42,13 @@ struct AttentionTiming {
   double alone_us = 0;
 };
 
-// Memory for the largest case, filled once, in which each case is timed.
+// Owns device memory for the largest case, fills it once, and times each case in it.
 class AttentionTimer {
  public:
   AttentionTimer(const AttentionShape& shape, Device& device,
                  const std::vector<AttentionCase>& cases);
 
-  // Times a case: the median of `runs` replays of one recording.
+  // Returns the times of one case, each the median over `runs` replays of a recording.
   AttentionTiming time(const AttentionCase& c, int runs);
 
  private:
@@ -53,8 +56,8 @@ class AttentionTimer {
     bool fill;
     bool launch;
   };
-  // Where the step's inputs lie, which are the same for every copy of the KV. Units: elements of 4
-  // bytes.
+  // Holds the offsets of the step's inputs in `inputs_`. All copies of the KV share these inputs.
+  // Units: elements of 4 bytes.
   struct Inputs {
     int64_t page_table = 0;
     int64_t kv_lens = 0;
@@ -67,7 +70,7 @@ class AttentionTimer {
 
   [[nodiscard]] int64_t num_pages(int64_t length) const;
   [[nodiscard]] int64_t num_pages(const AttentionCase& c) const;
-  [[nodiscard]] int64_t page_bytes() const;  // of K and V each
+  [[nodiscard]] int64_t page_bytes() const;  // bytes of K in a page, and as many of V
   [[nodiscard]] int64_t copy_bytes(const AttentionCase& c) const;
   [[nodiscard]] int64_t num_copies(const AttentionCase& c) const;
   [[nodiscard]] double kv_bytes(const AttentionCase& c) const;

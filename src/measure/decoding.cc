@@ -49,7 +49,7 @@ std::vector<std::vector<int32_t>> random_prompts(int64_t count, int64_t length, 
 int64_t DecodingOptions::max_tokens(const runtime::Limits& limits) const {
   const int64_t prompt_tokens_per_step = std::max<int64_t>(1, limits.mixed_tokens() - batch);
   const int64_t prompt_steps = batch * context / prompt_tokens_per_step + 2;
-  // Warming up and the steps may each end with tokens that come together.
+  // The warm-up and the timed steps may each end with a burst, whose tokens come together.
   const int64_t at_once =
       burst_steps > 1 ? burst_steps + runtime::Recordings::kStepsPerIteration : 1;
   const int64_t tokens = warmup_tokens + steps + prompt_steps + 2 * (at_once - 1);
@@ -201,7 +201,7 @@ RepeatedStep::RepeatedStep(FilledKv& kv, const diagnose::TrialStep& step)
 RepeatedStep::~RepeatedStep() {
   try {
     executor_.loaded().stream.synchronize();
-  } catch (...) {  // whoever timed the steps has seen the device's errors
+  } catch (...) {  // ignored: step() has thrown the device's errors before
   }
 }
 

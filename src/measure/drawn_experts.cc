@@ -13,11 +13,12 @@ namespace {
 
 constexpr std::string_view kShares = "expert_shares";
 
-// No expert has a smaller share of a layer's draws than this over their number, so a row finds as many as
-// it needs, however few were chosen.
+// Sets the least share of a layer's draws that an expert gets: kShareForAll divided by the number
+// of experts. So a row finds enough distinct experts even if few were chosen in the recorded run.
 constexpr double kShareForAll = 1e-3;
 
-// The shares of draws up to each expert, of 1.
+// Returns the cumulative shares of draws: entry i is the sum of the shares of experts 0 to i. The
+// last entry is 1.
 std::vector<float> shares_of(const ExpertCounts::Layer& layer) {
   const auto num_experts = static_cast<double>(layer.rows.size());
   const auto total =
@@ -67,7 +68,7 @@ void draw_by_shares(passes::Program& program, const ir::OpSet& /*ops*/) {
                                         {DType::kF32, {std::ssize(routers), num_experts}}));
 }
 
-// Counts the experts that the rows of a step draw.
+// Counts the distinct experts that the rows of one step draw.
 int64_t num_drawn(const ir::Graph& graph, const ir::Node& router, const float* shares, int64_t rows,
                   int32_t step) {
   const auto num_experts = static_cast<int>(num_experts_of(graph, router));

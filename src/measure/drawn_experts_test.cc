@@ -18,7 +18,7 @@ passes::Program compiled(std::string_view name, std::optional<passes::Pass> pass
   return loader::compile_model({config, std::nullopt}, options, /*num_pages=*/4);
 }
 
-// 128 experts, of which a row has 8.
+// The model has 128 experts, and each row chooses 8 of them.
 TEST(DrawnExperts, DrawsAsManyDistinctExpertsAsAreExpected) {
   const passes::Program program = compiled("qwen3-30b-a3b", drawn_experts_pass());
   for (const auto& [rows, expected] : {std::pair{1, 8.0}, {8, 51.62}, {64, 125.94}}) {
@@ -38,7 +38,8 @@ TEST(DrawnExperts, IsThatOfTheModelWhereNobodyAsks) {
             std::nullopt);
 }
 
-// The first 16 of 128 experts were chosen, all as often: rows draw 8 of those, but for one draw in 1000.
+// In the recorded run, the first 16 of 128 experts were chosen equally often. So rows draw their 8
+// experts from these 16, except for one draw in 1000.
 TEST(DrawnExperts, FollowTheCountsOfARecordedRun) {
   ExpertCounts counts;
   for (int i = 0; i < 6; ++i) {
@@ -54,7 +55,8 @@ TEST(DrawnExperts, FollowTheCountsOfARecordedRun) {
   EXPECT_NEAR(*distinct_experts(program.graph, 64, 32, &counts)->drawn, 16.5, 0.5);
 }
 
-// The device draws by the same rule, so a step's distinct experts are as many as this says.
+// The device and the simulation on the host draw by one rule, so the device counts as many distinct
+// experts as distinct_experts() says.
 TEST(DrawnExperts, AreThoseThatTheDeviceCounts) {
   const auto device = create_cpu_device({.num_threads = 1});
   loader::LoadOptions options;
@@ -75,7 +77,8 @@ TEST(DrawnExperts, AreThoseThatTheDeviceCounts) {
     (void)decoding.step();
   const ExpertCounts found = read_expert_counts(loaded);
   for (const size_t expert : {3, 5, 9})
-    EXPECT_GE(found.layers.at(0).rows[expert], 76) << expert;  // of 80 that chose three experts
+    // 80 rows chose three experts each.
+    EXPECT_GE(found.layers.at(0).rows[expert], 76) << expert;
   EXPECT_LE(*std::ranges::max_element(found.layers.at(1).rows), 40);
 
   counts.layers.pop_back();

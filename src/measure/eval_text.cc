@@ -2,7 +2,8 @@
 
 namespace encore::measure {
 
-// Prose, dialogue, numbers and code, so that a model meets likely and unlikely tokens.
+// The text mixes prose, dialogue, numbers and code, so that a model meets likely and unlikely
+// tokens.
 const std::string_view kEvalText =
     R"(The lighthouse at the end of the peninsula had not been lit for eleven years when the council voted to restore it.
 Nobody remembered who owned the key. Marta, who kept the ferry's accounts, found it in a drawer of her father's desk, under

@@ -1,4 +1,4 @@
-// A text to evaluate models on where none is given.
+// Holds the text on which models are evaluated where the user gives none.
 #pragma once
 
 #include <string_view>

@@ -40,7 +40,8 @@ void count_experts(passes::Program& program, const ir::OpSet& ops) {
   rewrite.commit();
 }
 
-// The buffers in which a program counts the experts that were chosen.
+// Returns the two buffers in which a program counts chosen experts: rows per expert, and steps per
+// expert.
 std::pair<TensorView, TensorView> buffers_of(const runtime::LoadedProgram& loaded) {
   const TensorView counts = loaded.persistent.find(kCounts);
   if (counts.data == nullptr)

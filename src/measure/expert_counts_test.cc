@@ -20,7 +20,8 @@ loader::LoadOptions counting() {
   return options;
 }
 
-// 16 experts in each of two layers, of which a row has 3: three rows of tokens and one of padding.
+// The model has two layers of 16 experts, and each row chooses 3. The step has three rows of tokens
+// and one row of padding.
 TEST(ExpertCounts, AreThoseOfTheRowsOfEachStep) {
   const auto device = create_cpu_device({.num_threads = 1});
   loader::LoadOptions options = counting();

@@ -1,5 +1,5 @@
-// Drafts that are right as often as a benchmark wants, whatever they are: with random weights, or with text
-// that is like no real one, a draft model is right too seldom, or always.
+// Makes drafts right as often as a benchmark wants, whatever tokens they are. With random weights
+// or artificial text, a draft model would be right too seldom or always.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,29 @@
 
 namespace encore::measure {
 
-// Has `advance` draw how many drafts of a row are right, behind all the work of checking them. Nothing is
-// right until force_acceptance() says how often. The pass is given as CompileOptions::passes.
+// Makes `advance` draw at random how many drafts of a row are right, after all the work of checking
+// them is done. No draft is right until force_acceptance() sets the rates. Give the pass as
+// CompileOptions::passes.
 //     advance(%next, lengths=%lengths, ...)
 //  -> advance(%next, lengths=%lengths, acceptance=%draft_acceptance, ...)
 passes::Pass forced_acceptance_pass();
 
-// From the next step on, rates[j] of the rows have their first j + 1 drafts right; drafts behind the last
-// rate are wrong. These are the rates that vLLM calls synthetic_acceptance_rates.
-// Errors: kUsage where a rate is not from 0 to 1 or is above the one before it, or where the program was
-// compiled without the pass. Threads: that of the program's stream, between steps.
+// Sets the acceptance rates from the next step on: in a share rates[j] of the rows, the first j + 1
+// drafts are right. Drafts beyond the last rate are wrong. vLLM calls these rates
+// synthetic_acceptance_rates.
+// Errors: kUsage where a rate is not from 0 to 1 or is above the one before it, or where the
+// program was compiled without the pass. Threads: the thread of the program's stream, between
+// steps.
 void force_acceptance(std::span<const double> rates, runtime::LoadedProgram& loaded);
 
-// The rates where each draft is right with the same probability if those in front of it are.
+// Returns the rates for drafts that are each right with the same probability, given that all drafts
+// in front of them are right.
 std::vector<double> rates_of_probability(double probability, int64_t num_drafts);
-// The rates by which a step has `length` tokens on average, 1 to 1 + num_drafts, with no two steps more than
-// one apart: vLLM's for synthetic_acceptance_length.
+// Returns the rates with which a row gets `length` tokens per step on average, from 1 to 1 +
+// num_drafts. The tokens of two steps differ by at most one. vLLM computes the same rates for
+// synthetic_acceptance_length.
 std::vector<double> rates_of_length(double length, int64_t num_drafts);
-// The tokens of a row of a step, on average: E.
+// Returns E, the expected number of tokens that a row gets per step.
 double expected_tokens(std::span<const double> rates);
 
 }  // namespace encore::measure

@@ -20,7 +20,8 @@ TEST(AcceptanceRates, AreThoseOfAGeometricSeriesOrOfTheLeastVariance) {
   EXPECT_DOUBLE_EQ(expected_tokens(rates_of_length(2.6, 3)), 2.6);
 }
 
-// A draft costs a tenth of a step, and K = 5 drafts are right with a probability of 0.8 each.
+// In this test a draft costs a tenth of a step, and each of K = 5 drafts is right with probability
+// 0.8.
 TEST(SpeculationTimes, PredictTheSpeedUpWithAndWithoutTheCostOfChecking) {
   const SpeculationTimes times{.plain_ms = 4, .draft_ms = 0.4, .verify_ms = 5};
   const double tokens = expected_tokens(rates_of_probability(0.8, 5));
@@ -53,8 +54,8 @@ class ForcedAcceptance : public ::testing::Test {
   const std::unique_ptr<Device> device_ = create_cpu_device({.num_threads = 1});
 };
 
-// A step with drafts reads the draft model's weights for each of them, and those of K and V once more. A step
-// without drafts reads the latter alone.
+// A step with drafts reads the draft model's weights once for each draft, and its K and V
+// projections once more. A step without drafts reads only the K and V projections.
 TEST_F(ForcedAcceptance, WeightsOfADraftModelAreCountedByItsPasses) {
   const auto weight_bytes = [&](const loader::LoadedModel& model, int64_t q) {
     const passes::Program& program = model.program();
@@ -69,8 +70,8 @@ TEST_F(ForcedAcceptance, WeightsOfADraftModelAreCountedByItsPasses) {
   EXPECT_GT((guessing - reading) / kDrafts, 2 * reading);
 }
 
-// As often as the rates say, up to the few steps for which draws are not spread evenly; whatever the
-// drafts are.
+// Drafts are right as often as the rates say, whatever tokens they are. The tolerance covers the
+// unevenness of draws over few steps.
 TEST_F(ForcedAcceptance, MakesDraftsRightAsOftenAsItIsTold) {
   for (const bool has_draft_model : {false, true}) {
     const auto model = load(true, has_draft_model);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kPlotWidth = 40;
 
-// Draws a bar as long as the time, the floor's part of it darker.
+// Draws a bar as long as the time. The floor's part is drawn with '#', the rest with '+'.
 std::string bar(const BucketTime& time, double longest_us) {
   const auto length = [&](double us) {
     return static_cast<size_t>(std::lround(us / longest_us * kPlotWidth));

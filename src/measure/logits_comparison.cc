@@ -6,7 +6,7 @@
 namespace encore::measure {
 namespace {
 
-// log of the sum of exp, so that p = exp(logit - it).
+// Returns log(sum(exp(logits))), so that a token's log probability is its logit minus this result.
 double log_sum_exp(std::span<const float> logits) {
   const double largest = *std::ranges::max_element(logits);
   double sum = 0;

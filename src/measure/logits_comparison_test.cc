@@ -8,7 +8,8 @@ namespace encore::measure {
 namespace {
 
 TEST(LogitsComparison, TellsPerplexityAndDivergence) {
-  // p = (1/4, 3/4) and q = (1/2, 1/2), once; then twice the same.
+  // The first position compares p = (1/4, 3/4) with q = (1/2, 1/2), and the second position
+  // compares q with itself.
   const std::vector<float> p{0, std::log(3.0F)};
   const std::vector<float> q{5, 5};
   LogitsComparison comparison;

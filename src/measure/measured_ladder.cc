@@ -40,7 +40,8 @@ const runtime::RecordingStats& stats_now(loader::LoadedModel& model) {
   return model.executor().loaded().recordings.stats();
 }
 
-// The sequences of a mixed step: as few prompts as hold its tokens, and one less that decode.
+// Returns the number of sequences in a mixed step of `tokens` tokens: the fewest prompts that hold
+// the tokens, and one fewer sequences that decode.
 int64_t mixed_sequences(const runtime::Limits& limits, int64_t tokens) {
   return 2 * div_up(tokens, limits.max_seq_len) - 1;
 }
@@ -68,13 +69,15 @@ loader::LoadOptions strategy_options(const loader::LoadOptions& base, const Stra
     limits.max_seq_len = std::min(longest, std::max(limits.max_num_tokens, limits.max_seq_len));
     const int64_t sequences = mixed_sequences(limits, limits.max_num_tokens);
     limits.max_batch_size = std::max(limits.max_batch_size, sequences);
-    // Decode steps are recorded beside whole ones with prompts: a size of them, which must be.
+    // Full recordings of steps with prompts require recordings of decode steps too, so one decode
+    // size is recorded.
     load.sequences = is_whole ? runtime::Ladder({limits.max_batch_size})
                               : runtime::Ladder({1, sequences, limits.max_batch_size});
     load.kv_tokens = sequences * (limits.max_seq_len + load.page_size);
   }
   if (!strategy.records) {
-    // The ladder has exact sizes, but only those that are timed: a start prepares all of a ladder.
+    // The ladder has only the sizes that are timed, because starting prepares every size of a
+    // ladder.
     const bool of_tokens = counts_tokens(strategy.of);
     const int64_t max = of_tokens ? limits.max_num_tokens : limits.max_batch_size;
     load.graphs = runtime::Graphs::kNone;
@@ -83,19 +86,19 @@ loader::LoadOptions strategy_options(const loader::LoadOptions& base, const Stra
   return load;
 }
 
-// Replays every size `replays` times.
+// Runs the step of every size of the ladder `replays` times.
 void replay_all(loader::LoadedModel& model, const Strategy& strategy, int64_t replays) {
   for (const int64_t size : strategy.ladder.sizes()) {
     const auto step = diagnose::trial_step(model, step_of(model.limits(), strategy.of, size));
     if (!step) continue;
     diagnose::begin(model, *step, kSeed);
     for (int64_t i = 0; i < replays; ++i)
-      model.executor().run(step->lengths());  // of the same inputs, copied anew
+      model.executor().run(step->lengths());  // each run copies the same inputs again
     model.executor().loaded().stream.synchronize();
   }
 }
 
-// Adds up what the recordings of a start take.
+// Adds up the counts and times of all recordings made at start.
 runtime::RecordingStats::Part all_parts(const runtime::RecordingStats& stats) {
   runtime::RecordingStats::Part all;
   for (const auto* part : {&stats.full, &stats.mixed, &stats.pieces}) {
@@ -108,7 +111,8 @@ runtime::RecordingStats::Part all_parts(const runtime::RecordingStats& stats) {
   return all;
 }
 
-// The cost that the cost model predicts for the ladder's recordings; with lru:N, for N of them.
+// Returns the cost that the cost model predicts for the ladder's recordings. For a ladder `lru:N`,
+// that is the cost of N recordings.
 planning::BucketCost predicted(loader::LoadedModel& model, const Strategy& strategy) {
   if (!strategy.records) return {};
   planning::RecordingEstimate estimate = planning::estimate_recordings(
@@ -181,11 +185,11 @@ Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
                  const model::ModelSource& source, const loader::LoadOptions& base,
                  const Strategy& strategy, int64_t replays) {
   log::info("measuring {}", strategy.name);
-  // The child process sends this back.
+  // The child process fills in this answer in shared memory.
   struct Answer {
     Measured measured;
     ErrorKind kind;
-    char error[kLongestError];  // empty: none
+    char error[kLongestError];  // empty if there was no error
   };
   static_assert(std::is_trivially_copyable_v<Answer>);
   auto* answer = static_cast<Answer*>(

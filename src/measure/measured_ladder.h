@@ -14,17 +14,17 @@
 
 namespace encore::measure {
 
-// Says what a ladder's recordings are of.
+// Names the kind of steps that a ladder's recordings hold.
 enum class LadderOf : uint8_t {
-  kSequences,  // decode steps, by sequences
-  kTokens,  // whole steps with prompts, by tokens, for each number of sequences that they are padded to
-  kPieces,  // pieces of steps with prompts, by tokens
+  kSequences,  // decode steps, sized by sequences
+  kTokens,     // whole steps with prompts, sized by tokens, for each padded number of sequences
+  kPieces,     // pieces of steps with prompts, sized by tokens
 };
 inline bool counts_tokens(LadderOf of) {
   return of != LadderOf::kSequences;
 }
 
-// A ladder, and how its recordings are made.
+// Describes a ladder to measure, and how its recordings are made.
 struct Strategy {
   std::string name;
   LadderOf of = LadderOf::kSequences;
@@ -33,37 +33,42 @@ struct Strategy {
   runtime::RecordOrder order = runtime::RecordOrder::kDescending;
 };
 
-// The results. They come from another process, so they are trivially copyable.
+// Holds the results of measuring one ladder. Another process fills it in shared memory, so it is
+// trivially copyable.
 struct Measured {
-  int recordings = 0;  // of all kinds
+  int recordings = 0;  // recordings of all kinds
   int executables = 0;
   int64_t nodes = 0;
   int64_t predicted_bytes = 0;
   double record_ms = 0;
   double predicted_ms = 0;
-  double waste = 0;         // padding over rows launched, every size from 1 to the largest once
-  double first_use_ms = 0;  // of a size that was not recorded at start-up
-  double mean_step_ms = 0;  // over the sample sizes
+  // The share of padding in the launched rows, over one step of every size from 1 to the largest.
+  double waste = 0;
+  double first_use_ms = 0;  // first step of a size that was not recorded at start-up
+  double mean_step_ms = 0;  // mean over the sample sizes
   loader::MemoryPlan plan;
   int64_t kv_bytes_per_token = 0;
-  int64_t used_bytes = 0;        // by the driver's count, at start; 0: it has none
-  int64_t used_bytes_after = 0;  // after the replays
+  // The device memory in use by the driver's count after the start; 0: the driver does not count.
+  int64_t used_bytes = 0;
+  int64_t used_bytes_after = 0;  // device memory by the driver's count after the replays
 
-  // The reference documents' formula: for each kernel, twice 64 bytes and 8 arguments of 8 bytes.
+  // Returns the memory by the reference documents' formula: for each kernel, twice the sum of 64
+  // bytes and 8 arguments of 8 bytes.
   [[nodiscard]] int64_t formula_bytes() const { return nodes * 2 * (64 + 8 * 8); }
-  // The number of tokens whose K and V would fit in the recordings' memory.
+  // Returns how many tokens' K and V would fit in the memory that recordings take.
   [[nodiscard]] int64_t kv_tokens() const { return div_up(plan.recordings, kv_bytes_per_token); }
 };
 
-// Returns the sizes of steps to be measured, each about twice the one before. No ladder's sizes
-// were chosen for them.
+// Returns the sizes of steps to be measured, each about twice the one before. They are chosen
+// independently of every ladder.
 std::vector<int64_t> sample_sizes(LadderOf of, int64_t max);
-// Each size from 1 to `max` once.
+// Returns a histogram that has each size from 1 to `max` once.
 planning::Histogram every_size_once(int64_t max);
 
-// Loads the model with the ladder and measures it, with `replays` steps of every size between the
-// two readings of the driver's memory. This happens in a process of its own: a driver keeps memory
-// that recordings once had, so the second of two measurements in one process would see none.
+// Loads the model with the ladder and measures it. Runs `replays` steps of every size between the
+// two readings of the driver's memory. All of this runs in a forked process: a driver keeps memory
+// that recordings once had, so a second measurement in the same process would not see that memory
+// as newly taken.
 // REQUIRES: this process has not opened a device. Errors: those of loading.
 Measured measure(const std::function<std::unique_ptr<Device>()>& open_device,
                  const model::ModelSource& source, const loader::LoadOptions& base,

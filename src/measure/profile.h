@@ -1,4 +1,4 @@
-// Holds the results of `encore profile`: where a step's time goes, in each mode.
+// Holds the results of `encore profile`: how a step's time divides into parts, in each mode.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@ struct ModeProfile {
   runtime::Graphs graphs = runtime::Graphs::kNone;
   std::string mode;
   std::string ran_as;
-  double step_us = 0;              // wall time, untraced; the median
-  double enqueue_us = 0;           // of the host
-  double cpu_us = 0;               // of the host's thread
-  double device_us = 0;            // by events around what a step enqueues, untraced
-  std::optional<StepTimes> times;  // traced; absent without a tracer
+  double step_us = 0;              // median wall time of an untraced step
+  double enqueue_us = 0;           // the host's time to enqueue a step
+  double cpu_us = 0;               // CPU time of the host's thread
+  double device_us = 0;            // between events around the step's launches, untraced
+  std::optional<StepTimes> times;  // from a trace; absent without a tracer
 };
 
-// The least that the nodes of one group take together.
+// Holds the floor of one group of nodes: their bytes and FLOPs, and the least time that they take
+// together.
 struct GroupFloor {
   int nodes = 0;
   int64_t bytes = 0;
@@ -34,37 +35,40 @@ struct GroupFloor {
 };
 
 struct Profile {
-  std::string what;        // model, the step's sequences and tokens, device
+  std::string what;        // names the model, the step's sequences and tokens, and the device
   std::string step;        // "decode", "mixed", "prompt"
-  bool on_host = false;    // the host computes, within its calls
-  std::string floor_text;  // what a floor is made of
+  bool on_host = false;    // true: the device is the CPU, so kernels run inside the host's calls
+  std::string floor_text;  // says which rates the floors are computed from
   planning::StepFloor floor;
   std::map<std::string, GroupFloor> floors;
   std::vector<ModeProfile> modes;
-  std::string no_tracer;  // why nothing is traced, and how to change that; empty: it is
+  // Says why nothing is traced and how to change that; empty where steps are traced.
+  std::string no_tracer;
 
-  // All groups that took time or have a floor, those that take the most in the last mode first.
+  // Returns all groups that took time or have a floor, ordered by their time in the last mode,
+  // longest first.
   [[nodiscard]] std::vector<std::string> groups() const;
   [[nodiscard]] bool is_traced() const { return no_tracer.empty(); }
 };
 
-// The share of an untraced step in which no kernel runs: launching, copying, waiting for the host.
-// Nothing when no trace says how long kernels run.
+// Returns the share of an untraced step in which no kernel runs: launching, copying, waiting for
+// the host. Returns nothing without a trace, which alone says how long kernels run.
 std::optional<double> overhead(const ModeProfile& mode);
-// A part of a traced step, from reading weights to waiting for the host. The parts add up to the
-// step.
+// Names one part of a traced step, such as reading weights or waiting for the host, and its time.
+// All parts add up to the step.
 struct StepPart {
   const char* what;
-  const char* source;  // what it depends on
+  const char* source;  // names what the part's time depends on
   double us = 0;
 };
 std::vector<StepPart> step_parts(const Profile& profile, const StepTimes& times);
-// Says how long the weights' bytes would take alone, and the step's FLOPs alone.
+// Returns a text that says how long reading the weights alone would take, and how long computing
+// the step's FLOPs alone would take.
 std::string load_and_compute_text(const Profile& profile);
-// The time of the group that chooses tokens.
+// Returns the time of the group of kernels that chooses tokens.
 double sampling_us(const StepTimes& times);
 
-// The profile as text and as JSON.
+// Return the profile as text and as JSON.
 std::string profile_text(const Profile& profile);
 json::object profile_json(const Profile& profile);
 

@@ -10,7 +10,7 @@
 namespace encore::measure {
 namespace {
 
-// `us` as a share of the last mode's traced step: "12.3 %".
+// Returns `us` as a share of the last mode's traced step, such as "12.3 %"; "-" without a trace.
 std::string share_of_step(const Profile& profile, double us) {
   const ModeProfile& last = profile.modes.back();
   return last.times ? percent(us / last.times->step_us) : "-";
@@ -37,7 +37,7 @@ std::string steps_table(const Profile& profile) {
   return table.text();
 }
 
-// Calls of the kinds that there are, in us and in number, and what is left of the host's step.
+// Lists the kinds of host calls that the host's table has columns for.
 constexpr TraceKind kCallKinds[] = {TraceKind::kLaunchCall, TraceKind::kCopyCall,
                                     TraceKind::kAllocateCall, TraceKind::kWaitCall,
                                     TraceKind::kOtherCall};
@@ -47,7 +47,8 @@ SpanTime call_time(const StepTimes& times, TraceKind kind) {
   return place == times.calls.end() ? SpanTime{} : place->second;
 }
 
-// The time within the host's step in which the host computes itself.
+// Returns the time of kernels and copies that run inside the host's step, on the CPU device. On a
+// GPU it is 0.
 double computing_us(const Profile& profile, const StepTimes& times) {
   return profile.on_host ? times.kernels_us + times.copies_us : 0;
 }
@@ -186,7 +187,7 @@ std::vector<std::string> Profile::groups() const {
   for (const ModeProfile& mode : modes) {
     if (!mode.times) continue;
     for (const auto& [group, time] : mode.times->kernels)
-      times[group] = time.own_us;  // the last mode has the last word
+      times[group] = time.own_us;  // the last mode overwrites earlier ones
   }
   std::vector<std::string> result;
   for (const auto& [group, us] : times)

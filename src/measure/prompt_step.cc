@@ -25,7 +25,8 @@ StepLengths begin_step(loader::LoadedModel& model, std::span<const int32_t> prom
   return {.max_query_len = count, .max_kv_len = first + count};
 }
 
-// Is it the residual stream: rows of the hidden size, under the name that sums have?
+// Returns whether the value is a state of the residual stream: its rows have the hidden size, and
+// its name is that of the sums, "x" or "x.N".
 bool is_residual(const ir::Value& value, int64_t hidden_size) {
   return (value.name == "x" || value.name.starts_with("x.")) && value.type.dims.size() == 2 &&
          value.type.dims[1].value == hidden_size;
@@ -52,7 +53,7 @@ std::vector<Residual> residuals(loader::LoadedModel& model, std::span<const int3
     const std::vector<runtime::Launch>& launches = tables.at(segment, key);
     for (size_t i = 0; i < launches.size(); ++i) {
       ++count;
-      // A node's values are there behind its last launch.
+      // A node's outputs are complete only after its last launch.
       if (i + 1 < launches.size() && launches[i + 1].node == launches[i].node) continue;
       for (const ir::ValueId id : graph.node(ir::NodeId{launches[i].node}).outputs) {
         const ir::Value& value = graph.value(id);

@@ -38,7 +38,7 @@ std::string memory_table(const loader::MemoryPlan& plan) {
   const auto add = [&](const char* what, int64_t bytes, std::string remark) {
     table.add({what, bytes_text(bytes), std::move(remark)});
   };
-  // A device whose memory is the host's has no figure of its own.
+  // On a CPU device, the memory in use is the host's, and there is no figure for it.
   if (plan.context > 0) add("context", plan.context, "in use before the model was loaded");
   add("weights", plan.weights, "");
   add("arena", plan.arena, fmt::format("{} without reuse", bytes_text(plan.arena_without_reuse)));

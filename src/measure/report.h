@@ -1,4 +1,4 @@
-// Reports which steps ran and where memory went, as tables and as JSON.
+// Reports which steps ran and how device memory is used, as tables and as JSON.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace encore::measure {
 
-// Steps by mode, bucket and padding, one row each.
+// Return the counts of steps by mode, bucket and padding, one row for each combination.
 std::string step_table(const std::vector<engine::StepCount>& counts);
 json::array steps_json(const std::vector<engine::StepCount>& counts);
 
-// Device memory by use.
+// Return the device memory by use.
 std::string memory_table(const loader::MemoryPlan& plan);
 json::object memory_json(const loader::MemoryPlan& plan);
 

@@ -14,7 +14,7 @@ std::string_view page_file(std::string_view name) {
   return file->content;
 }
 
-// Puts `text` into the place of the page that is named so between two @.
+// Replaces the placeholder @place@ in the page by `text`.
 void fill(std::string& page, std::string_view place, std::string_view text) {
   const std::string mark = "@" + std::string(place) + "@";
   const size_t at = page.find(mark);
@@ -22,7 +22,8 @@ void fill(std::string& page, std::string_view place, std::string_view text) {
   page.replace(at, mark.size(), text);
 }
 
-// A script ends at the first "</script>", so JSON within one has no "<": strings alone may contain it.
+// Returns the object as JSON without the character '<', which only strings can contain and which is
+// escaped: a "</script>" in a string would end the script.
 std::string json_in_script(const json::object& object) {
   std::string text;
   for (const char c : json::to_text(object))

@@ -1,4 +1,5 @@
-// The page that --html of a verb writes: its report, drawn by a browser. One file, which loads nothing.
+// Builds the HTML page that a verb's --html option writes: one file that loads nothing else, whose
+// script draws the report.
 #pragma once
 
 #include <span>
@@ -10,11 +11,12 @@
 
 namespace encore::measure {
 
-// `report` is what the verb prints with --json, with what only its page draws; src/measure/page/report.js
-// names the verbs and draws their reports. `what` is the line below the heading.
+// Returns the page for a verb's report. `report` is the verb's --json output plus data that only
+// the page draws. The script src/measure/page/report.js finds the way to draw the report by the
+// verb's name. `what` is the line below the heading.
 std::string report_page(std::string_view verb, std::string_view what, const json::object& report);
 
-// The files of src/measure/page/.
+// Returns the files of src/measure/page/, which are embedded in the executable.
 std::span<const EmbeddedFile> embedded_files();
 
 }  // namespace encore::measure

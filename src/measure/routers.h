@@ -1,4 +1,4 @@
-// The nodes of a program that choose experts: route and fused_route.
+// Finds the nodes of a program that choose experts: `route` and `fused_route`.
 #pragma once
 
 #include "ir/graph.h"

@@ -19,12 +19,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// The time after which the clients look at the engine's load again.
+// Sets the interval at which the clients sample the engine's load.
 constexpr auto kBetweenSamples = std::chrono::milliseconds(50);
 constexpr auto kBetweenReports = std::chrono::milliseconds(250);
 constexpr auto kBetweenMemorySamples = std::chrono::seconds(1);
 
-// Memory that this process has in use.
+// Returns the resident memory of this process. Units: bytes.
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   int64_t num_pages = 0;
@@ -72,7 +72,8 @@ class HalfOfVocabulary final : public sample::TokenGrammar {
   std::vector<uint32_t> odd_;
 };
 
-// The clients of all requests. run() is their thread; sinks are called on the engine's.
+// Simulates the clients of all requests. run() runs on the clients' thread; the engine's thread
+// calls receive() with updates.
 class Clients {
  public:
   Clients(engine::ServingLoop& loop, std::span<const traffic::Request> requests,
@@ -87,12 +88,14 @@ class Clients {
                                   .deliveries = {}});
       num_tokens += request.asked.max_tokens;
     }
-    // Written once, so that the record's own memory is in use from the start.
+    // Touches the memory of all deliveries, so that the record's own memory counts as used from the
+    // start.
     deliveries_.resize(num_tokens);
     deliveries_.clear();
   }
 
-  // Submits, watches and drains, until the engine has ended or failed.
+  // Submits the requests, watches them, and drains the loop. Returns when the engine has ended or
+  // failed.
   void run() {
     start_ = Clock::now();
     sample_memory();
@@ -106,7 +109,7 @@ class Clients {
     sample_memory();
   }
 
-  // Notes that the engine has ended, or failed.
+  // Notes that the engine has ended or failed, and wakes the clients' thread.
   void end() {
     {
       const std::lock_guard lock(mutex_);
@@ -115,7 +118,8 @@ class Clients {
     wakes_.notify_one();
   }
 
-  // The refusal that ended the traffic. Call it once both threads have ended.
+  // Returns the refusal that ended the traffic, or an empty text. Call it once both threads have
+  // ended.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
   [[nodiscard]] traffic::TrafficRecord take_record() {
     for (const auto& [request, delivery] : deliveries_) {
@@ -135,7 +139,8 @@ class Clients {
     return engine_ended_ || is_stopped_;
   }
 
-  // Submits all requests that come at the time of the request `first`. Returns the one behind them.
+  // Submits all requests that arrive at the same time as the request `first`. Returns the position
+  // of the next request.
   size_t submit_from(size_t first) {
     size_t end = first;
     std::vector<engine::Submission> submissions;
@@ -161,7 +166,7 @@ class Clients {
     return end;
   }
 
-  // Aborts the requests whose clients leave by now.
+  // Aborts the requests whose clients leave at the current time or earlier.
   void abort_leaving() {
     for (; !leaving_.empty() && leaving_.begin()->first <= now_s();
          leaving_.erase(leaving_.begin())) {
@@ -171,7 +176,7 @@ class Clients {
     }
   }
 
-  // Receives an update, on the engine's thread.
+  // Stores an update of a request. Threads: the engine's thread.
   void receive(size_t request, const engine::Update& update) {
     if (!update.tokens.empty()) {
       const double at_s = Seconds(update.at - start_).count();
@@ -183,7 +188,7 @@ class Clients {
     ++num_ended_;
   }
 
-  // Samples the load and reports progress until then, or until all is over.
+  // Samples the load and reports progress until the time `end`, or until the traffic is over.
   void watch_until(Clock::time_point end) {
     std::unique_lock lock(mutex_);
     while (!engine_ended_ && !is_stopped_ && Clock::now() < end) {
@@ -227,12 +232,13 @@ class Clients {
   Clock::time_point sampled_at_;
   Clock::time_point reported_at_;
   Clock::time_point memory_sampled_at_;
-  std::multimap<double, std::pair<size_t, engine::RequestId>> leaving_;  // by when
-  // A request's record is written by this thread before it is submitted, and by the engine's then,
-  // but for `has_left`.
+  // Holds the requests whose clients will leave. The key is the time at which a client leaves.
+  std::multimap<double, std::pair<size_t, engine::RequestId>> leaving_;
+  // The clients' thread writes a request's record before it submits the request; after that only
+  // the engine's thread does. The exception is `has_left`, which the clients' thread writes.
   traffic::TrafficRecord record_;
-  // All clients' deliveries, in the order of time. They are kept in one place because a step
-  // delivers to many clients.
+  // Holds the deliveries of all clients in the order of time. They lie in one vector because each
+  // step delivers to many clients.
   std::vector<std::pair<size_t, traffic::Delivery>> deliveries_;
   std::string refusal_;
   std::atomic<int64_t> num_ended_ = 0;
@@ -251,7 +257,8 @@ void StepTotals::add(const planning::LoggedStep& step) {
 }
 
 traffic::DeviceIdle device_idle(const Trace& trace) {
-  std::vector<int> num_sent(trace.step_starts_ns.size());  // behind the replay of each step
+  // Counts for each step the copies and launches that the host enqueued after the step's inputs.
+  std::vector<int> num_sent(trace.step_starts_ns.size());
   for (const TraceSpan& span : trace.spans) {
     const bool sends = span.kind == TraceKind::kCopyCall || span.kind == TraceKind::kLaunchCall;
     if (sends && span.step >= 0) ++num_sent.at(static_cast<size_t>(span.step));

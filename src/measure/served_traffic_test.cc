@@ -23,7 +23,7 @@ loader::LoadOptions load_options() {
   return options;
 }
 
-// Twelve requests; three come together, the others a hundredth of a second apart.
+// Makes twelve requests. Three of them arrive together, the others 0.01 s apart.
 std::vector<traffic::Request> some_requests() {
   std::vector<traffic::Request> requests;
   for (int i = 0; i < 12; ++i) {
@@ -88,11 +88,11 @@ TEST(DeviceIdle, LiesBetweenStepsThatFollowEachOtherByWhetherTheHostSentSomethin
         {.kind = kind, .step = step, .start_ns = start_us * 1000, .end_ns = end_us * 1000});
   };
   trace.step_starts_ns = {0, 1, 2, 3, 4, 5, 6};
-  add(TraceKind::kCopyCall, -1, 1, 2);  // the first step's inputs
+  add(TraceKind::kCopyCall, -1, 1, 2);  // inputs of the first step
   for (const int step : {0, 1, 2, 3, 5})
     add(TraceKind::kLaunchCall, step, 3 + step, 4 + step);
-  add(TraceKind::kCopyCall, 1, 10, 11);    // the third's
-  add(TraceKind::kLaunchCall, 2, 12, 13);  // pages for the fourth
+  add(TraceKind::kCopyCall, 1, 10, 11);    // inputs of the third step
+  add(TraceKind::kLaunchCall, 2, 12, 13);  // pages for the fourth step
   add(TraceKind::kReplay, 0, 100, 200);
   add(TraceKind::kReplay, 1, 202, 300);
   add(TraceKind::kReplay, 2, 309, 400);
@@ -113,7 +113,7 @@ TEST_F(ServedTrafficTest, SeesHowLongTheDeviceIsIdleBetweenSteps) {
   (void)replay(requests);
   const traffic::DeviceIdle idle = device_idle(tracer->stop());
   model_.executor().hooks().before = nullptr;
-  EXPECT_LE(idle.changed_us.size(), 1U);  // behind the prompt, where that is replayed whole
+  EXPECT_LE(idle.changed_us.size(), 1U);  // after the prompt's step, if it was replayed whole
   EXPECT_EQ(idle.same_us.size(), 7U);
 }
 
@@ -141,7 +141,7 @@ TEST_F(ServedTrafficTest, FindsTheRequestsThatGetOtherTokensAlone) {
   }
   EXPECT_EQ(compare(with_one_wrong).num_compared, std::ssize(requests));
   EXPECT_EQ(compare(with_one_wrong).different, std::vector<int64_t>{7});
-  record.requests[7].ended.reset();  // its answer is not whole
+  record.requests[7].ended.reset();  // this request's answer is now incomplete
   EXPECT_EQ(compare(with_one_wrong).num_compared, std::ssize(requests) - 1);
 }
 
@@ -162,7 +162,7 @@ TEST_F(ServedTrafficTest, SaysWhatThePrefixCacheFound) {
 TEST_F(ServedTrafficTest, AbortsRequestsWhoseClientsLeave) {
   auto requests = some_requests();
   requests[2].asked.max_tokens = 100;
-  requests[2].leaves_after_s = 0;  // before it has a token, most likely
+  requests[2].leaves_after_s = 0;  // the client most likely leaves before the first token
   requests[11].leaves_after_s = 3600;
   const traffic::TrafficRecord record = replay(requests);
   EXPECT_TRUE(record.requests[2].has_left);

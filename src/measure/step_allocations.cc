@@ -7,7 +7,7 @@
 namespace encore::measure {
 namespace {
 
-constexpr int64_t kGranule = 512;  // bytes that buffers are rounded up to
+constexpr int64_t kGranule = 512;  // sizes of buffers are rounded up to a multiple of this
 
 }  // namespace
 
@@ -15,7 +15,7 @@ StepAllocations::StepAllocations(Device& device, const passes::Program& program,
                                  const ir::Sizes& sizes)
     : device_(device) {
   const ir::Graph& graph = program.graph;
-  // A buffer is the value that others are views of, or written over.
+  // A buffer belongs to a root value; views of it, and values written over it, share the buffer.
   const auto root_of = [&](ir::ValueId value) {
     return program.arena.placements[value.index].root;
   };
@@ -27,7 +27,7 @@ StepAllocations::StepAllocations(Device& device, const passes::Program& program,
     for (const ir::ValueId output : node.outputs)
       last_use[root_of(output).index] = i;
   }
-  std::map<int, std::vector<size_t>> ends;  // buffers by the node behind which they are freed
+  std::map<int, std::vector<size_t>> ends;  // key: the node after which the buffers are freed
   for (int i = 0; i < graph.num_nodes(); ++i) {
     for (const ir::ValueId output : graph.nodes()[i].outputs) {
       const ir::Value& value = graph.value(output);

@@ -1,5 +1,5 @@
-// Buffers that are allocated anew in each step, as engines without a memory plan have them: for benchmarks that show
-// what persistent buffers save.
+// Allocates a step's buffers anew in each step, as engines without a memory plan do. Benchmarks use
+// it to show what persistent buffers save.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,34 @@
 
 namespace encore::measure {
 
-// Allocates each buffer that a step writes in front of its launch and frees it behind the last one that reads it.
-// What is freed is kept for the next buffer that fits, as caching allocators of other engines do, so from the second
-// step on the device is asked for nothing. The step's launches keep to their own addresses: what this adds to a step
-// is the work of the allocator.
+// Allocates each buffer before the launch that writes it and frees it after the last launch that
+// reads it. Freed memory is kept for the next buffer that fits, as the caching allocators of other
+// engines do, so from the second step on nothing is requested from the device. The step's launches
+// keep using their planned addresses; only the allocator's work is added to a step.
 // Threads: one. Lifetime: refers to the device.
 class StepAllocations {
  public:
-  // `sizes`: of the step.
+  // Plans the allocations for steps of the given sizes.
   StepAllocations(Device& device, const passes::Program& program, const ir::Sizes& sizes);
 
-  // Does a step's allocations. Errors: kMemory.
+  // Makes the allocations and frees of one step. Errors: kMemory.
   void run();
-  // Buffers of a step.
+  // Returns the number of buffers that a step allocates.
   [[nodiscard]] int64_t num_buffers() const { return num_buffers_; }
-  // Bytes that were taken from the device.
+  // Returns how many bytes were requested from the device so far.
   [[nodiscard]] int64_t device_bytes() const { return device_bytes_; }
 
  private:
   struct Event {
     size_t buffer = 0;
-    int64_t bytes = 0;  // to allocate; 0: it is freed
+    int64_t bytes = 0;  // bytes to allocate; 0: the buffer is freed
   };
 
   [[nodiscard]] Memory take(int64_t bytes);
 
   Device& device_;
-  std::vector<Event> events_;  // of a step, in order
-  std::vector<Memory> live_;   // by buffer
+  std::vector<Event> events_;  // allocations and frees of a step, in order
+  std::vector<Memory> live_;   // key: number of the buffer
   std::multimap<int64_t, Memory> free_;
   int64_t num_buffers_ = 0;
   int64_t device_bytes_ = 0;

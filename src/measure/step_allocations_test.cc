@@ -9,7 +9,8 @@
 namespace encore::measure {
 namespace {
 
-// A buffer lives from the node that writes it to the last that reads it, so that the third takes the first one's place.
+// A buffer lives from the node that writes it to the last node that reads it, so the third buffer
+// takes the first one's memory.
 TEST(StepAllocations, TakeFromTheDeviceWhatLivesAtOneTimeAndNothingInLaterSteps) {
   ir::Graph graph("chain");
   model::Builder b(graph, ops::standard());

@@ -20,18 +20,18 @@ bool is_kernel(const TraceSpan& span) {
          span.kind == TraceKind::kReplay;
 }
 
-// The work of one step on the device. Units: nanoseconds.
+// Holds the work of one step on the device. Units: nanoseconds.
 struct DeviceStep {
-  std::vector<const TraceSpan*> work;  // by start
-  std::vector<int64_t> own;            // by position in `work`
-  int64_t begin = 0;                   // when its first work is the device's only work
+  std::vector<const TraceSpan*> work;  // ordered by start
+  std::vector<int64_t> own;            // own times, in the order of `work`
+  int64_t begin = 0;                   // time from which the device runs only this step's work
   int64_t gaps = 0;
-  int64_t idle = 0;  // behind it
+  int64_t idle = 0;  // idle time after the step
 };
 
 std::vector<DeviceStep> device_steps(const Trace& trace) {
   std::vector<DeviceStep> steps(std::max<size_t>(trace.step_starts_ns.size(), 1) - 1);
-  int64_t front = 0;  // until then the device had work
+  int64_t front = 0;  // end of the latest work seen so far
   DeviceStep* last = nullptr;
   for (const TraceSpan& span : trace.spans) {
     if (!span.on_device()) continue;
@@ -50,9 +50,9 @@ std::vector<DeviceStep> device_steps(const Trace& trace) {
   return steps;
 }
 
-// Each kernel's group; see NodeGroup.
+// Returns the group of each kernel, and of every other work its name or op; see NodeGroup.
 std::vector<std::string> groups_of(const DeviceStep& step, const std::vector<NodeGroup>& groups) {
-  std::map<std::string, std::vector<size_t>> kernels;  // positions in `work`, by op
+  std::map<std::string, std::vector<size_t>> kernels;  // key: op; value: positions in `work`
   std::vector<std::string> result(step.work.size());
   for (size_t i = 0; i < step.work.size(); ++i) {
     result[i] = step.work[i]->op.empty() ? step.work[i]->name : step.work[i]->op;

@@ -15,8 +15,8 @@ TraceSpan kernel(int step, const char* op, int64_t start_us, int64_t end_us) {
   return work(TraceKind::kKernel, step, op, start_us, end_us);
 }
 
-// Two steps from 100 and from 200: copy, norm, a linear that starts early and overlaps, a gap,
-// another linear.
+// Makes a trace of two steps, which start at 100 us and 200 us. Each has a copy, a norm, a linear
+// that starts early and overlaps the norm, a gap, and another linear.
 Trace two_steps() {
   Trace trace;
   for (int step = 0; step < 2; ++step) {
@@ -37,7 +37,7 @@ Trace two_steps() {
 
 TEST(StepTimes, AddUpToTheStepWhateverOverlaps) {
   const StepTimes times = step_times(two_steps(), {});
-  EXPECT_EQ(times.num_steps, 1);  // the second has no next
+  EXPECT_EQ(times.num_steps, 1);  // no step follows the second
   EXPECT_DOUBLE_EQ(times.step_us, 100);
   EXPECT_DOUBLE_EQ(times.copies_us, 4);
   EXPECT_DOUBLE_EQ(times.kernels_us, 35 + 20);
@@ -51,7 +51,7 @@ TEST(Overhead, IsTheShareOfAnUntracedStepWithoutKernels) {
   ModeProfile mode;
   mode.step_us = 80;
   EXPECT_FALSE(overhead(mode).has_value());
-  mode.times = step_times(two_steps(), {});  // kernels run for 55 of them
+  mode.times = step_times(two_steps(), {});  // kernels run for 55 us
   EXPECT_DOUBLE_EQ(*overhead(mode), 25.0 / 80);
   mode.step_us = 50;
   EXPECT_DOUBLE_EQ(*overhead(mode), 0);
@@ -71,14 +71,14 @@ TEST(StepTimes, NameKernelsByTheNodesTheyAre) {
   const StepTimes times = step_times(two_steps(), groups);
   EXPECT_DOUBLE_EQ(times.kernels.at("linear [2,1]").own_us, 25);
   EXPECT_DOUBLE_EQ(times.kernels.at("linear [3,1]").own_us, 20);
-  // Kernels of one launch are of one node.
+  // Two kernels with the same launch number belong to one node.
   Trace trace = two_steps();
   for (TraceSpan& span : trace.spans) {
     if (span.op == "linear") span.launch = 3;
   }
   EXPECT_DOUBLE_EQ(step_times(trace, {{"linear", "linear [2,1]"}}).kernels.at("linear [2,1]").count,
                    2);
-  // Two launches cannot be three nodes.
+  // Two launches cannot be matched with three nodes, so their op names the group.
   const StepTimes other =
       step_times(two_steps(), {{"linear", "a"}, {"linear", "b"}, {"linear", "c"}});
   EXPECT_DOUBLE_EQ(other.kernels.at("linear").count, 2);
@@ -112,7 +112,7 @@ TEST(StepTimes, AreOfTheMiddleHalf) {
   for (int step = 0; step < 9; ++step) {
     trace.step_starts_ns.push_back(at * 1000);
     trace.spans.push_back(kernel(step, "norm", at, at + 10));
-    at += step == 3 ? 5000 : 20;  // one is far longer
+    at += step == 3 ? 5000 : 20;  // step 3 is far longer than the others
   }
   trace.step_starts_ns.push_back(at * 1000);
   const StepTimes times = step_times(trace, {});

@@ -1,4 +1,4 @@
-// Clocks, and how a benchmark repeats one launch.
+// Declares clocks, and how often a benchmark of one op repeats its launch.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,9 @@
 namespace encore::measure {
 
 double now_seconds();
-double thread_cpu_seconds();  // of the calling thread, waiting that spins included
+double thread_cpu_seconds();  // CPU time of the calling thread, including waits that spin
 
-// A number that an option of a benchmark has where it is not given: on a GPU, and on the CPU, which is
-// slower.
+// Holds the default of a benchmark's option for GPUs, and for the CPU, which is slower.
 struct ByDevice {
   int64_t gpu = 0;
   int64_t cpu = 0;
@@ -21,15 +20,16 @@ struct ByDevice {
   [[nodiscard]] constexpr int64_t on(DeviceKind device) const {
     return device == DeviceKind::kCpu ? cpu : gpu;
   }
-  // The words of the help: "5, on the CPU 3", or "3" where both are the same.
+  // Returns the default as words for --help: "5, on the CPU 3", or "3" where both are the same.
   [[nodiscard]] std::string text() const;
 };
 
-// Replays of one op's launches: what --runs says, else as many as that device needs.
+// Holds how often a benchmark replays one op's launches where --runs is not given; num_replays()
+// returns --runs if it is.
 inline constexpr ByDevice kReplays{.gpu = 15, .cpu = 3};
 int num_replays(std::optional<int> runs, const Device& device);
-// Copies of operands that a benchmark of one op reads in turn, so that caches hold none of them: what
-// makes up `rotation_mb` MiB, within limits.
+// Returns how many copies of `bytes` bytes of operands a benchmark of one op reads in turn, so that
+// caches hold none of them: enough to make up `rotation_mb` MiB, but from 2 to 256.
 int64_t num_copies(int64_t rotation_mb, int64_t bytes);
 
 }  // namespace encore::measure

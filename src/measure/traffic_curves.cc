@@ -7,16 +7,16 @@
 namespace encore::measure {
 namespace {
 
-// Times are put into so many bins.
+// Sets the number of bins that the traffic's time is divided into.
 constexpr int64_t kNumBins = 240;
-// A distribution is drawn through so many points, and one.
+// Sets the number of intervals of a distribution's curve, which has one more point than intervals.
 constexpr int kNumShares = 400;
 
 void add_point(json::array& curve, double x, double y) {
   curve.push_back(json::array{x, y});
 }
 
-// Bins of equal width over the time of the traffic.
+// Collects values in bins of equal width over the time of the traffic.
 class Bins {
  public:
   explicit Bins(double wall_s)
@@ -33,7 +33,7 @@ class Bins {
       add_point(curve, middle(i), sums_[i] / width_s_);
     return curve;
   }
-  // The mean of each bin that has values.
+  // Returns the mean of each bin that has values.
   [[nodiscard]] json::array means() const {
     json::array curve;
     for (int64_t i = 0; i < kNumBins; ++i) {
@@ -52,12 +52,13 @@ class Bins {
   std::vector<int64_t> counts_;
 };
 
-// Adds the share of `values`, in percent, that is no longer than each of some of them.
+// Adds the cumulative distribution of `values` as a curve: each point has a latency and the
+// percentage of values that are not longer.
 void add_latencies(json::array& latencies, std::string_view what, std::vector<double> values,
                    const std::optional<double>& limit_ms) {
   if (values.empty()) return;
   std::ranges::sort(values);
-  const double least = std::max(values.front(), 1e-3);  // an axis of logarithms has no 0
+  const double least = std::max(values.front(), 1e-3);  // a logarithmic axis has no 0
   json::array points;
   for (int i = 0; i <= kNumShares; ++i) {
     const double share = static_cast<double>(i) / kNumShares;

@@ -86,7 +86,8 @@ double per_step_us(const TrafficRecord& record, double seconds) {
   return steps > 0 ? seconds * 1e6 / static_cast<double>(steps) : 0;
 }
 
-// "time to first token up to 500 ms, between deliveries up to 50 ms".
+// Returns the limits as text: "time to first token up to 500 ms, each time between deliveries up to
+// 50 ms".
 std::string limits_text(const traffic::LatencyLimits& limits) {
   std::string text;
   if (limits.first_token_ms)
@@ -124,7 +125,7 @@ std::string step_text(const std::vector<engine::StepCount>& steps) {
   return table.text();
 }
 
-// The buckets that were used most.
+// Returns a table of the most used buckets.
 std::string bucket_text(const std::vector<engine::StepCount>& steps) {
   constexpr size_t kMost = 8;
   std::vector<StepGroup> groups = step_groups(steps);
@@ -141,7 +142,8 @@ std::string bucket_text(const std::vector<engine::StepCount>& steps) {
   return table.text() + fmt::format("  and {} more: --json, --html\n", groups.size() - kMost);
 }
 
-// "ended: 90 length, 8 stop, 2 aborted; 2 were aborted by their clients, 0 failed".
+// Returns how the requests ended: "ended: 90 length, 8 stop, 2 aborted; 2 were aborted by their
+// clients, 0 failed".
 std::string endings_text(const traffic::Figures& figures) {
   std::vector<std::string> counts;
   for (size_t i = 0; i < figures.ended.size(); ++i) {
@@ -210,7 +212,8 @@ double seconds(engine::HostTimes::Clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-// The host's time per step for each kind of work, by name; their sum comes last, as "all".
+// Returns the host's time per step by kind of work. The last entry, "all", is the sum. Units:
+// microseconds.
 std::vector<std::pair<std::string_view, double>> host_us(const TrafficRecord& record) {
   std::vector<std::pair<std::string_view, double>> times;
   double all = 0;
@@ -243,7 +246,8 @@ json::object host_json(const TrafficRecord& record) {
   return out;
 }
 
-// Each sort of steps by the name it has here and in JSON.
+// Returns the device's idle times before steps of the same batch and of a changed batch, by their
+// names in the report and in JSON.
 std::vector<std::pair<std::string_view, Distribution>> idle_times(const traffic::DeviceIdle& idle) {
   return {{"same", traffic::distribution(idle.same_us)},
           {"changed", traffic::distribution(idle.changed_us)}};

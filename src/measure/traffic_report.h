@@ -1,4 +1,4 @@
-// Reports traffic that was served: as text and as JSON.
+// Reports the traffic that was served, as text and as JSON.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@
 
 namespace encore::measure {
 
-// The record of some traffic, and what its report needs beside it.
+// Holds the record of some traffic and the other data that its report shows.
 struct TrafficReport {
-  std::string title;              // of the verb
+  std::string title;              // the title line of the verb
   std::vector<std::string> what;  // lines that say what was served, and on what
   traffic::TrafficRecord record;
   traffic::LatencyLimits limits;
-  std::string busy;  // what the share of time is in which the device works
+  std::string busy;  // names the device's share of busy time in the report
   traffic::Figures figures = traffic::figures(record, limits);
 };
 
-// Steps that ran in one mode at one bucket, which counts sequences for decode steps and tokens for
-// mixed ones.
+// Counts the steps that ran in one mode at one bucket. `bucket` counts sequences for decode steps
+// and tokens for mixed steps.
 struct StepGroup {
   runtime::Mode mode = runtime::Mode::kEager;
   bool is_mixed = false;
@@ -30,18 +30,18 @@ struct StepGroup {
   int64_t tokens = 0;
   int64_t padding = 0;
 
-  [[nodiscard]] double padding_share() const;  // of what was launched
+  [[nodiscard]] double padding_share() const;  // share of padding in the launched rows
 };
-// The groups, ordered by mode, then kind, then bucket.
+// Returns the groups, ordered by mode, then kind, then bucket.
 std::vector<StepGroup> step_groups(const std::vector<engine::StepCount>& steps);
-// The groups summed over their buckets; `bucket` is 0.
+// Returns the groups summed over their buckets; `bucket` is 0.
 std::vector<StepGroup> step_sums(const std::vector<engine::StepCount>& steps);
 
 std::string traffic_text(const TrafficReport& report);
-// The report as JSON, without the title.
+// Returns the report as JSON, without the title.
 json::object traffic_json(const TrafficReport& report);
-// The curves that a page draws beside that: load, throughput and memory over time, distributions of
-// latencies. Each is a list of points [x, y].
+// Returns the curves that only the HTML page draws: load, throughput and memory over time, and
+// distributions of latencies. Each curve is a list of points [x, y].
 json::object traffic_curves(const TrafficReport& report);
 
 }  // namespace encore::measure

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kWeightSuffix = ".weight";
 
-// One row after the other of a matrix, as the numbers that it stands for.
+// Reads a matrix row by row, as the numbers that its codes stand for.
 class MatrixRows {
  public:
   MatrixRows(const StoredModel& model, const std::string& module, int64_t num_columns)

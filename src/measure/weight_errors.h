@@ -1,4 +1,4 @@
-// How far the weights of one checkpoint are from those of another, tensor by tensor.
+// Measures how far the weights of one checkpoint are from those of another, tensor by tensor.
 #pragma once
 
 #include <span>
@@ -11,17 +11,18 @@ namespace encore::measure {
 
 struct WeightError {
   std::string tensor;
-  double error = 0;  // root mean square of the difference over that of the reference
+  double error = 0;  // RMS of the difference divided by the RMS of the reference
 };
 
-// A model's files, and how its weights are stored.
+// Refers to a model's files and to the formats in which its weights are stored.
 struct StoredModel {
   const model::Checkpoint& checkpoint;
   const model::WeightFormats& formats;
 };
 
-// Compares those of the named tensors that are matrices and that both models have in the same shape, in the numbers that
-// codes stand for. The largest error comes first. Errors: those of WeightFormats::find.
+// Returns the error of each named tensor that is a matrix and that both models have in the same
+// shape. Quantized weights are compared by the numbers that their codes stand for. The largest
+// error comes first. Errors: those of WeightFormats::find.
 std::vector<WeightError> weight_errors(std::span<const std::string> names, const StoredModel& model,
                                        const StoredModel& reference);
 

@@ -11,7 +11,7 @@ namespace {
 
 const std::string kUpProjection = "model.layers.0.mlp.up_proj";
 
-// The tiny Llama whose up projection is given as codes of a scale, or as floats.
+// Writes the tiny Llama with its up projection either as FP8 codes with one scale, or as floats.
 void write_model(const TempDir& dir, const std::vector<float>& codes, float scale, bool in_fp8) {
   std::vector<model::TypedTensor> tensors;
   for (const auto& [name, shape] : model::tiny_llama_tensors()) {

@@ -1,5 +1,5 @@
-// sample_draft and accept: the tokens of a step whose drafts are accepted by rejection sampling are distributed
-// as those without drafts.
+// Tests sample_draft and accept: tokens of steps whose drafts are accepted by rejection sampling
+// have the same distribution as tokens of steps without drafts.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -23,19 +23,20 @@ using ir::Dim;
 
 constexpr int64_t kVocabulary = 16;
 constexpr int64_t kDrafts = 2;
-constexpr int64_t kEach = 1 + kDrafts;  // rows of logits of a sequence
-// As token_counts has them: a token of the prompt, one that was generated, one that was both.
+constexpr int64_t kEach = 1 + kDrafts;  // rows of logits per sequence
+// Holds counts in the format of token_counts: token 1 is in the prompt, token 2 was generated
+// twice, and token 3 is in the prompt and was generated once.
 const std::vector<int32_t> kCounted = {0, kInPrompt, 2, kInPrompt + 1, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                                        0, 0,         0};
 
-// How a sequence chooses tokens, and who guesses them.
+// Describes how a sequence chooses tokens, and how drafts are made.
 struct Choosing {
   const char* name;
   SamplingParams params = {};
   int64_t draft_vocabulary = kVocabulary;  // 0: drafts are looked up
-  bool is_adjusted = false;                // the logits that count are the adjusted ones
-  // The probabilities that the two models give to the first tokens of the vocabulary, at each
-  // place. Where these are empty, logits are random.
+  bool is_adjusted = false;                // true: tokens are chosen from adjusted logits
+  // The probabilities that the model and the draft model give to the first tokens of the
+  // vocabulary, at each place. If a list is empty, its logits are random.
   std::vector<double> model = {};
   std::vector<double> draft = {};
 };
@@ -50,7 +51,8 @@ const std::vector<Choosing> kChoosings = {
              {.temperature = 1.4F, .top_k = 12, .top_p = 0.9F, .min_p = 0.02F, .typical_p = 0.9F}},
     Choosing{"adjusted logits", {.temperature = 1}, kVocabulary, true},
     Choosing{"a draft model of fewer tokens", {.temperature = 1}, 11},
-    // vLLM 47386 and 54282: draft and the token in its place shared noise.
+    // This case finds the bug of vLLM issues 47386 and 54282, where a draft and the token in its
+    // place shared noise.
     Choosing{"a draft model that takes the likeliest for the least",
              {.temperature = 1},
              kVocabulary,
@@ -61,7 +63,8 @@ const std::vector<Choosing> kChoosings = {
     Choosing{"drafts that are looked up, top_p", {.temperature = 0.8F, .top_p = 0.7F}, 0},
 };
 
-// Logits of one row: those of the probabilities, or random ones, flat enough that any token may come.
+// Returns logits of one row: the logs of the given probabilities, or, if none are given, random
+// logits flat enough that any token may come.
 std::vector<double> some_logits(Random& random, int64_t count, const std::vector<double>& given) {
   std::vector<double> logits;
   if (!given.empty()) {
@@ -75,7 +78,7 @@ std::vector<double> some_logits(Random& random, int64_t count, const std::vector
   return logits;
 }
 
-// The distribution that a row of logits gives.
+// Returns the distribution over tokens that a row of logits gives with these parameters.
 std::vector<double> distribution(const std::vector<double>& logits, const SamplingParams& params) {
   const reference::SampleRow row{.logits = logits.data(),
                                  .num_logits = std::ssize(logits),
@@ -94,8 +97,8 @@ std::vector<double> distribution(const std::vector<double>& logits, const Sampli
   return p;
 }
 
-// Sequences that are all alike but for their seeds: the model and the draft model give the same logits at a place
-// of each, whatever the tokens in front of it.
+// Runs a step of sequences that differ only in their seeds. At each place, the model gives the same
+// logits in all sequences, whatever tokens stand in front, and so does the draft model.
 class Step {
  public:
   Step(Device& device, Random& random, const Choosing& choosing, int64_t num_sequences)
@@ -116,7 +119,8 @@ class Step {
       kv_lens_.values[static_cast<size_t>(l)] = length_of(l);
   }
 
-  // Guesses, chooses and decides. Sequences have seeds from `first_seed` on.
+  // Runs one step: makes drafts, samples tokens, and accepts or replaces drafts. Sequence b has the
+  // seed first_seed + b.
   void run_with(int64_t first_seed) {
     first_seed_ = first_seed;
     sampling_ = filled({Dim::sequences(), kSamplingWords}, key_.sizes());
@@ -155,8 +159,8 @@ class Step {
   [[nodiscard]] std::vector<double> expected(int64_t place) const {
     return distribution(target_[static_cast<size_t>(place)], choosing_.params);
   }
-  // Returns the distribution at `place` where penalties also count the tokens `before` of the same
-  // step.
+  // Returns the distribution at `place` if penalties also count the tokens `before`, which belong
+  // to the same step.
   [[nodiscard]] std::vector<double> expected(int64_t place, std::span<const int64_t> before) const {
     std::vector<double> logits = target_[static_cast<size_t>(place)];
     std::vector<int32_t> counts = kCounted;
@@ -176,7 +180,8 @@ class Step {
   [[nodiscard]] int64_t draft(int64_t b, int64_t place) const {
     return ids_.integer(b * kEach + place + 1);
   }
-  // A number that a token's draft is decided by, and the noise of a token in its place.
+  // Return the random number by which a draft is accepted, and the noise of a token that may
+  // replace the draft.
   [[nodiscard]] float noise(int64_t b, int64_t place) const {
     return random::acceptance_noise(first_seed_ + b, length_of(place));
   }
@@ -198,7 +203,7 @@ class Step {
     }
     return tensor_of(type_of(DType::kF32, {rows, std::ssize(places[0])}), key_.sizes(), values);
   }
-  // Each sequence has had the same tokens so far, kCounted.
+  // Adjusts the logits. In every sequence the tokens so far have the counts kCounted.
   void adjust() {
     HostTensor counts = filled({key_.sequences, kVocabulary}, key_.sizes());
     for (int64_t b = 0; b < key_.sequences; ++b)
@@ -245,7 +250,7 @@ class Step {
   Device& device_;
   const Choosing& choosing_;
   StepKey key_;
-  std::vector<std::vector<double>> target_;  // logits by place
+  std::vector<std::vector<double>> target_;  // the model's logits, by place
   std::vector<std::vector<double>> draft_;
   HostTensor logits_;
   HostTensor adjusted_;
@@ -258,13 +263,15 @@ class Step {
   int64_t first_seed_ = 0;
 };
 
-// Tokens of a distribution that a test looks at; a million by hand.
+// Returns how many tokens a test draws from each distribution. ENCORE_ACCEPTED_TOKENS sets another
+// number, such as a million.
 int64_t wanted_tokens() {
   if (const char* wanted = std::getenv("ENCORE_ACCEPTED_TOKENS")) return std::atoll(wanted);
   return is_thorough() ? 30000 : 10000;
 }
 
-// Each token as a step gives it, and the tokens behind each other one: noise that two decisions share shows there.
+// Tests the distribution of the tokens at each place, and of the tokens behind each other token:
+// the latter shows whether two decisions share noise.
 TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWhateverIsGuessed) {
   constexpr int64_t kSequences = 5000;
   for (const Choosing& choosing : kChoosings) {
@@ -306,7 +313,7 @@ TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWhateverIsGuessed) {
   }
 }
 
-// Penalties count all tokens in front of the one that is drawn, those of the same step included.
+// Penalties count all tokens in front of the drawn one, including tokens of the same step.
 TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWherePenaltiesGoByTheDrafts) {
   constexpr int64_t kSequences = 5000;
   const SamplingParams penalties{.temperature = 1,
@@ -317,7 +324,7 @@ TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWherePenaltiesGoByTheDraft
        {Choosing{"a draft model", penalties}, Choosing{"looked up", penalties, 0}}) {
     SCOPED_TRACE(choosing.name);
     Step step(device(), random_, choosing, kSequences);
-    std::map<std::vector<int64_t>, std::vector<int64_t>> counts;  // by the tokens in front
+    std::map<std::vector<int64_t>, std::vector<int64_t>> counts;  // key: the tokens in front
     int64_t num_tokens = 0;
     int64_t num_accepted = 0;
     for (int64_t turn = 0; num_tokens < wanted_tokens(); ++turn) {
@@ -351,7 +358,8 @@ TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWherePenaltiesGoByTheDraft
   }
 }
 
-// The noise is defined to the bit, so what is decided is known wherever it is clear.
+// The noise is defined to the bit, so the decision is known wherever it is not within rounding of a
+// threshold.
 TEST_P(Sampling, AcceptTakesDraftsByTheirProbabilitiesAndElseDrawsFromWhatIsLeft) {
   constexpr double kSlack = 1e-4;
   for (const Choosing& choosing : kChoosings) {

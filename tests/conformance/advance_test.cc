@@ -1,4 +1,4 @@
-// advance: the end of a step.
+// Tests `advance`, which ends a step.
 #include "backend/advance.h"
 
 #include <array>
@@ -14,18 +14,19 @@ namespace {
 
 constexpr int64_t kPageSize = 16;
 constexpr int64_t kMaxPages = 4;
-constexpr int64_t kMaxSequences = 40;  // M
+constexpr int64_t kMaxSequences = 40;  // M in the shapes of ops.cc
 constexpr int64_t kTokenRingSteps = 8;
 constexpr int64_t kState = offsetof(SamplingRow, state) / sizeof(int32_t);
 
 using namespace advance_op;  // NOLINT(google-build-using-namespace): where marks lie
 
-// Whether some layers have pages of their own.
+// Says whether some layers have pages of their own.
 enum class WindowPages : uint8_t { kNone, kOwn };
-// Whether tokens are counted here, as in programs with drafts.
+// Says whether `advance` counts tokens, as it does in programs with drafts.
 enum class Counting : uint8_t { kNone, kOfSpans };
 
-// All are i32. A step of several rows of logits a sequence has drafts.
+// Makes the operands of `advance`, all of i32. A step with several rows of logits per sequence has
+// drafts.
 HostTensors operands(Random& random, const StepKey& step, WindowPages window = WindowPages::kNone,
                      Counting counting = Counting::kNone) {
   using ir::Dim;
@@ -66,7 +67,8 @@ HostTensors operands(Random& random, const StepKey& step, WindowPages window = W
                    {"token_ring", tensor({kTokenRingSteps, kMaxSequences * q}, 0, 30)},
                    {"ring_marks", tensor({32}, 90, 110)}};
   if (q == 1 && counting == Counting::kNone) return made;
-  // Most drafts are right, in most rows; some sequences take none, and in a mixed step some have fewer.
+  // In most rows, most drafts are right. Some sequences take no drafts, and in a mixed step some
+  // have fewer drafts.
   HostTensor lengths = tensor({logits}, 0, 0);
   HostTensor rows_of_logits = tensor({logits}, 0, 0);
   for (int64_t b = 0; b < step.sequences; ++b) {
@@ -89,7 +91,7 @@ HostTensors operands(Random& random, const StepKey& step, WindowPages window = W
   return made;
 }
 
-// Is draft j of row b, one or more, right?
+// Returns whether draft j of row b is right. j counts from 1.
 bool is_right_draft(const HostTensors& t, int64_t step, int64_t b, int64_t j) {
   const auto num_each = std::ssize(t["next"].values) / std::ssize(t["kv_lens"].values);
   if (const HostTensor* const rates = t.find("acceptance")) {
@@ -100,7 +102,7 @@ bool is_right_draft(const HostTensors& t, int64_t step, int64_t b, int64_t j) {
   return t["ids"].values[row] == t["next"].values[b * num_each + j - 1];
 }
 
-// Computes what ops.cc says, one value at a time.
+// Computes the outputs as ops.cc defines them, one value at a time.
 HostTensors advanced(HostTensors t, const StepKey& step) {
   const auto num_rows = static_cast<int64_t>(t["kv_lens"].values.size());
   const auto num_each = static_cast<int64_t>(t["next"].values.size()) / num_rows;
@@ -112,7 +114,7 @@ HostTensors advanced(HostTensors t, const StepKey& step) {
     const auto kv_len = static_cast<int64_t>(t["kv_lens"].values[b]);
     const double* const next = t["next"].values.data() + b * num_each;
     double* const ids = t["ids"].values.data() + b * num_each;
-    int64_t count = 0;  // of tokens that count
+    int64_t count = 0;  // number of the row's tokens that count
     const HostTensor* const lengths = t.find("lengths");
     auto length = lengths == nullptr ? kv_len : static_cast<int64_t>(lengths->values[b * num_each]);
     bool ends = false;
@@ -188,7 +190,7 @@ TEST_P(OnDevice, AdvancePublishesTokensAndMovesTheRowsOfAUniformStepOn) {
     for (int round = 0; round < 4; ++round) {
       const StepKey step = StepKey::uniform(rows);
       HostTensors inputs = operands(random_, step);
-      // A burst ends before this step, with it, or one or two steps later.
+      // The burst ends before this step, with it, or one or two steps later.
       inputs["ring_marks"].values[kRunUntil] = inputs["step_clock"].values[0] + round;
       expect_advances(device(), step, inputs);
     }
@@ -218,7 +220,8 @@ TEST_P(OnDevice, AdvanceMovesRowsOnBehindTheDraftsThatAreRight) {
   }
 }
 
-// Comparison decides nothing then; stop tokens, lengths, and rows that take no drafts do as ever.
+// With forced acceptance, comparing drafts with tokens decides nothing. Stop tokens, length limits
+// and rows that take no drafts work as without it.
 TEST_P(OnDevice, AdvanceTakesAsManyDraftsAsItIsForcedTo) {
   for (const int64_t num_rates : {4, 16}) {
     for (const int64_t q : {2, 5, 9}) {

@@ -12,13 +12,15 @@ namespace {
 
 using ir::Dim;
 
-// Puts a sequence's tokens into pages drawn from `free_pages`; whatever is not written stays NaN.
+// Fills the pages of sequences with random K and V. The pages are drawn from `free_pages_`; slots
+// that are not written stay NaN.
 class CacheFiller {
  public:
   CacheFiller(Random& random, const Heads& heads, HostTensor& k_cache, HostTensor& v_cache)
       : random_(random), heads_(heads), k_cache_(k_cache), v_cache_(v_cache) {
     free_pages_.resize(static_cast<size_t>(k_cache.num_rows() - 1));
-    std::iota(free_pages_.begin(), free_pages_.end(), 1);  // page 0 stays NaN: padding points there
+    // Page 0 stays NaN, and the page table's padding points to it.
+    std::iota(free_pages_.begin(), free_pages_.end(), 1);
     std::shuffle(free_pages_.begin(), free_pages_.end(), random.engine());
   }
 
@@ -76,7 +78,7 @@ std::string describe(const Heads& heads, const Batch& batch) {
 
 OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Batch& batch) {
   int64_t num_tokens = batch.padding_tokens;
-  int64_t num_pages = 3;  // the NaN page, and some that nobody uses
+  int64_t num_pages = 3;  // the NaN page, and pages that no sequence uses
   int64_t max_pages = 1;
   StepLengths lengths;
   for (const Sequence& s : batch.sequences) {
@@ -95,7 +97,7 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
 
   const ir::Type cache =
       type_of(heads.kv_dtype.value_or(dtype), {num_pages, heads.kv, heads.page_size, heads.size});
-  constexpr int64_t kOtherRows = 2;  // of the table: of no sequence in the step
+  constexpr int64_t kOtherRows = 2;  // rows of the page table that belong to no sequence
   const ir::Type table = type_of(DType::kI32, {num_sequences + kOtherRows, max_pages + 1});
   HostTensor q =
       random.tensor(type_of(dtype, {Dim::tokens(), heads.query * heads.size}), step.sizes());
@@ -114,12 +116,12 @@ OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Bat
     kv_lens[b] = static_cast<double>(s.kv_len);
     starts[b + 1] = starts[b] + static_cast<double>(s.query_len);
   }
-  // Rows that nobody owns hold garbage.
+  // Query rows that belong to no sequence are NaN.
   for (auto t = static_cast<int64_t>(starts.back()); t < num_tokens; ++t) {
     std::fill_n(q.row(t), q.row_elements(), kNaN);
   }
   if (batch.uniform_q > 0) {
-    // A uniform step must not look at the starts.
+    // Attention of a uniform step must not read the query starts, so they are random.
     for (double& start : starts)
       start = static_cast<double>(random.integer(-9, 99));
   }

@@ -1,4 +1,5 @@
-// Steps of attention over paged caches, for the tests of attention and of what is fused with it.
+// Makes steps of attention over paged caches, for the tests of attention and of the ops that are
+// fused with it.
 #pragma once
 
 #include "harness.h"
@@ -10,10 +11,10 @@ struct Heads {
   int64_t kv;
   int64_t size;
   int64_t page_size;
-  std::optional<DType> kv_dtype = {};  // of the caches; absent: that of the queries
+  std::optional<DType> kv_dtype = {};  // dtype of the caches; absent: the queries' dtype
 };
 
-// Each of them with caches of the queries' dtype, then with caches of fp8.
+// Returns each entry of `all` twice: with caches of the queries' dtype, and with caches of fp8.
 std::vector<Heads> with_fp8(const std::vector<Heads>& all);
 
 struct Sequence {
@@ -21,7 +22,7 @@ struct Sequence {
   int64_t kv_len;
 };
 
-// One step: real sequences, then padding. `uniform_q` 0 makes it mixed.
+// Describes one step: real sequences, then padding. If `uniform_q` is 0, the step is mixed.
 struct Batch {
   std::vector<Sequence> sequences;
   int uniform_q = 0;
@@ -31,22 +32,22 @@ struct Batch {
 
 std::string describe(const Heads& heads, const Batch& batch);
 
-// Features that a model's attention may have besides.
+// Holds features that some models' attention has.
 struct Extras {
   std::optional<int64_t> window = {};
   std::optional<double> softcap = {};
   bool sinks = false;
 };
 
-// Gives an attention or fused_attention those extras. Entries of the page table for pages that lie
-// before everybody's window become -1.
+// Adds these features to an attention or fused_attention. Entries of the page table whose pages lie
+// before every query's window become -1.
 void add_extras(Random& random, OpCase& c, const Batch& batch, const Extras& extras);
 
-// The `attention` of that step. Pages are shuffled; what no token owns, in the caches and among the
-// queries, is NaN.
+// Returns the op `attention` for the step that `batch` describes. Pages are shuffled. Slots of the
+// caches and rows of the queries that belong to no token are NaN.
 OpCase attention_case(Random& random, DType dtype, const Heads& heads, const Batch& batch);
 
-// The row that the op writes, for each row; nothing where it leaves the row as it is.
+// Holds for each row what the op writes there, or nothing where it leaves the row untouched.
 using Rows = std::vector<std::optional<std::vector<double>>>;
 Rows expected_rows(const OpCase& attention);
 

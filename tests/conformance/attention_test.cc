@@ -1,4 +1,4 @@
-// attention over paged caches, in uniform and in mixed steps.
+// Tests attention over paged caches, in uniform and in mixed steps.
 #include <algorithm>
 #include <limits>
 
@@ -7,7 +7,8 @@
 namespace encore::conformance {
 namespace {
 
-// Runs the case apart and over its queries, dense and as column slices, and compares.
+// Runs the case with separate output and with the output over its queries, with dense queries and
+// with column slices. Compares all results.
 void expect_attention(Device& device, OpCase c) {
   const Rows expected = expected_rows(c);
   c.may_skip = [&](std::string_view, int64_t row) { return !expected[row].has_value(); };
@@ -19,7 +20,7 @@ void expect_attention(Device& device, OpCase c) {
       EXPECT_TRUE(y[0].untouched[row]) << "a row that no sequence owns was written";
       continue;
     }
-    // Scores are sums of C products in f32.
+    // The tolerance is large because scores are sums of C products in f32.
     expect_row_close(dtype, y[0].tensor.row(static_cast<int64_t>(row)), expected[row]->data(),
                      y[0].tensor.row_elements(), {.ulps = dtype == DType::kF32 ? 32.0 : 2.0});
     if (testing::Test::HasFailure()) return;
@@ -63,7 +64,7 @@ TEST_P(Conformance, AttentionOfUniformStepsAgrees) {
 TEST_P(Conformance, AttentionOfUniformStepsZeroesWhatNobodyOwns) {
   for (const Heads& heads : with_fp8({{4, 2, 64, 32}})) {
     for (const int q : {1, 2}) {
-      // More rows than sequences own, and a sequence without tokens in the middle.
+      // The step has more rows than its sequences own, and a sequence without tokens in the middle.
       Batch batch{.sequences = {{q, 40}, {q, 0}, {q, 7}},
                   .uniform_q = q,
                   .padding_sequences = 1,
@@ -78,7 +79,8 @@ TEST_P(Conformance, AttentionOfMixedStepsAgrees) {
       {.sequences = {{1, 1}}},
       {.sequences = {{33, 33}}},
       {.sequences = {{5, 5}, {1, 70}, {1, 1}, {17, 17}}},
-      // Chunks with what came before already cached, decodes between them.
+      // This batch has chunks of prompts whose earlier tokens are already cached, and decodes
+      // between them.
       {.sequences = {{20, 64}, {1, 33}, {31, 95}, {1, 32}, {2, 31}},
        .padding_sequences = 3,
        .padding_tokens = 9},
@@ -107,7 +109,8 @@ TEST_P(Conformance, AttentionOverLongSequencesAgrees) {
   }
 }
 
-// Chunks of more rows than a block of any kernel takes, and few tokens whose keys are many blocks'.
+// The batches have chunks of more rows than one block of any kernel takes, and sequences of few new
+// tokens whose keys are divided among many blocks.
 TEST_P(Conformance, AttentionOfPromptsAgrees) {
   const Heads kPromptHeads[] = {
       {4, 1, 128, 32}, {2, 2, 64, 16}, {2, 1, 256, 64}, {6, 2, 96, 16}, {2, 1, 256, 16}};
@@ -160,8 +163,8 @@ TEST_P(Conformance, AttentionWithWindowsCapsAndSinksAgrees) {
   }
 }
 
-// At a context of 8,192 tokens, the pages of a window of 1,024 hold at most 1.1 times as many. K and V of all others
-// are NaN, which no sum may have met.
+// At a context of 8,192 tokens, the pages of a window of 1,024 hold at most 1.1 times that many
+// tokens. All other pages of K and V are NaN, so a sum that reads one of them fails the test.
 TEST_P(Conformance, AttentionOfALongContextReadsThePagesOfItsWindowAlone) {
   const Batch batches[] = {
       {.sequences = {{1, 8192}, {1, 8191}}, .uniform_q = 1},
@@ -173,7 +176,7 @@ TEST_P(Conformance, AttentionOfALongContextReadsThePagesOfItsWindowAlone) {
       OpCase c = attention_case(random_, dtype(), heads, batch);
       add_extras(random_, c, batch, {.window = 1024});
       std::vector<double>& pages = c.inputs["page_table"].values;
-      std::ranges::replace(pages, -1, 0);  // a page of NaN
+      std::ranges::replace(pages, -1, 0);  // page 0, which is NaN
       const auto num_seen = std::ranges::count_if(pages, [](double page) { return page > 0; });
       EXPECT_LE(static_cast<double>(num_seen * heads.page_size), 1.1 * 2 * 1024);
       expect_attention(device(), c);
@@ -181,7 +184,7 @@ TEST_P(Conformance, AttentionOfALongContextReadsThePagesOfItsWindowAlone) {
   }
 }
 
-// A row's bits do not depend on where its chunk begins.
+// The bits of a row do not depend on where its chunk begins.
 TEST_P(Conformance, AttentionOfAChunkIsThatOfTheWhole) {
   for (const Heads& heads : with_fp8({{4, 2, 128, 32}, {2, 1, 64, 16}})) {
     OpCase whole = attention_case(random_, dtype(), heads, {.sequences = {{200, 233}}});
@@ -218,7 +221,7 @@ TEST_P(Conformance, AttentionOfAnEmptyStepDoesNothing) {
       device(), attention_case(random_, dtype(), heads, {.uniform_q = 1, .padding_sequences = 4}));
 }
 
-// Many sequences, of which a launch has to find those with tokens.
+// The step has many sequences, among which a launch has to find those with tokens.
 TEST_P(Conformance, AttentionOfManyUnevenSequencesAgrees) {
   const Heads heads{4, 2, 64, 16};
   for (const int q : {1, 3}) {
@@ -231,8 +234,8 @@ TEST_P(Conformance, AttentionOfManyUnevenSequencesAgrees) {
   }
 }
 
-// More sequences than one launch takes on a GPU, some of them with runs that are cut into several tiles, or
-// with keys that are cut into several parts.
+// The step has more sequences than one launch takes on a GPU. Some of them have so many query rows
+// that they are cut into several tiles, or so many keys that these are cut into several parts.
 TEST_P(Conformance, AttentionOfThousandsOfSequencesAgrees) {
   const Heads heads{4, 2, 64, 16};
   constexpr int64_t kSequences = 2100;
@@ -243,14 +246,14 @@ TEST_P(Conformance, AttentionOfThousandsOfSequencesAgrees) {
     mixed.sequences.push_back({query_len, i % 61 == 7 ? 0 : kv_len});
   }
   expect_attention(device(), attention_case(random_, dtype(), heads, mixed));
-  constexpr int kTokens = 10;  // more than the kernel for few tokens takes
+  constexpr int kTokens = 10;  // more tokens than the kernel for few tokens takes
   Batch uniform{.sequences = {}, .uniform_q = kTokens, .padding_sequences = 2, .padding_tokens = 4};
   for (int64_t i = 0; i < kSequences / 2; ++i)
     uniform.sequences.push_back({kTokens, i % 61 == 7 ? 0 : kTokens + i % 23});
   expect_attention(device(), attention_case(random_, dtype(), heads, uniform));
 }
 
-// Large scores: a softmax without its maximum taken away would overflow.
+// The scores are so large that a softmax overflows unless it subtracts the maximum.
 TEST_P(Conformance, AttentionSurvivesLargeScores) {
   const Heads heads{4, 2, 64, 32};
   OpCase c = attention_case(random_, dtype(), heads, {.sequences = {{1, 90}, {4, 40}}});
@@ -258,13 +261,15 @@ TEST_P(Conformance, AttentionSurvivesLargeScores) {
   const Rows expected = expected_rows(c);
   const std::vector<Output> y = run(device(), c);
   for (size_t row = 0; row < expected.size(); ++row) {
-    // exp(score) turns the score's rounding, 20 * 64 * 2^-24 at least, into a relative error.
+    // exp(score) turns the rounding error of a score, at least 20 * 64 * 2^-24, into a relative
+    // error.
     expect_row_close(dtype(), y[0].tensor.row(static_cast<int64_t>(row)), expected[row]->data(),
                      y[0].tensor.row_elements(), {.ulps = dtype() == DType::kF32 ? 20000.0 : 8.0});
   }
 }
 
-// A sequence's bits depend on nothing but itself, at the same padded size.
+// Expects that a sequence's bits depend only on the sequence itself, in steps of the same padded
+// size.
 void expect_independent_sequences(Device& device, Random& random, DType dtype, const Heads& heads,
                                   int q) {
   const int64_t len = std::max(q, 1);
@@ -276,7 +281,7 @@ void expect_independent_sequences(Device& device, Random& random, DType dtype, c
   const std::vector<Output> before = run(device, together);
   OpCase alone = together;
   for (int64_t b : {0, 2}) {
-    alone.inputs["kv_lens"].values[b] = b == 0 ? 0 : 3;  // other lengths
+    alone.inputs["kv_lens"].values[b] = b == 0 ? 0 : 3;  // the neighbours get other lengths
     for (int64_t t = b * len; t < (b + 1) * len; ++t) {
       std::fill_n(alone.inputs["q"].row(t), alone.inputs["q"].row_elements(), kNaN);
     }

@@ -1,4 +1,5 @@
-// Every device owes memory, address ranges, random numbers, and a kernel for each op.
+// Tests what every device must provide: memory, address ranges, random numbers, and a kernel for
+// each op.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -20,12 +21,12 @@ TEST_P(OnDevice, SaysWhatItIs) {
 }
 
 TEST_P(OnDevice, HasAKernelForEveryOpThatNeedsOne) {
-  // They stand for other ops, whatever their operands.
+  // These ops may always be expanded to other ops, so they need no kernel of their own.
   const std::set<std::string_view> made_of_others = {"fused_linear", "fused_attention",
                                                      "all_reduce_add_rms_norm", "fused_route"};
   for (const auto& [op, row] : ops::standard().rows()) {
     if (row.is_view || made_of_others.contains(op)) continue;
-    // Only ranks on the CPU compute a model together.
+    // Collective ops are not checked on a GPU here; ranks_test.cc runs them between GPUs.
     if (row.is_collective && device().kind() == DeviceKind::kCuda) continue;
     const auto rows = device().kernels().rows();
     EXPECT_GT(std::ranges::count(rows, op, &Kernel::op), 0) << op;
@@ -120,7 +121,8 @@ TEST_P(OnDevice, RefusesToMapBeyondItsRange) {
   range->map(range->granularity());
 }
 
-// Random numbers are a function of (seed, index): any part of a longer tensor is the same.
+// Random numbers are a function of (seed, index), so any part of a longer tensor holds the same
+// numbers.
 TEST_P(OnDevice, FillsWithRandomNumbersByIndexAlone) {
   const auto stream = device().create_stream();
   constexpr int64_t kCount = 100003;
@@ -190,7 +192,7 @@ TEST_P(OnDevice, RoundsRandomNumbersToHalves) {
     EXPECT_EQ(halves[i].bits, BFloat16(wide[i]).bits);
 }
 
-// random.h promises the same bits on every device.
+// random.h promises the same bits of random numbers on every device.
 TEST_P(OnDevice, FillsWithTheSameRandomNumbersAsTheCpu) {
   constexpr int64_t kCount = 100003;
   std::vector<float> filled[2];

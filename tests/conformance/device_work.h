@@ -1,4 +1,4 @@
-// Small work for the device tests.
+// Provides small launches, copies and reads for the device tests.
 #pragma once
 
 #include <numeric>
@@ -9,7 +9,7 @@
 
 namespace encore::conformance {
 
-// first, first + 1, ...
+// Returns `count` numbers: first, first + 1, ...
 inline std::vector<float> counting(int64_t count, float first = 0) {
   std::vector<float> values(static_cast<size_t>(count));
   std::iota(values.begin(), values.end(), first);
@@ -20,7 +20,7 @@ inline int64_t bytes_of(const std::vector<float>& values) {
   return static_cast<int64_t>(values.size() * sizeof(float));
 }
 
-// `count` floats of the device's memory.
+// Reads `count` floats from the device's memory.
 inline std::vector<float> read(Stream& stream, const void* device, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   stream.copy_to_host(values.data(), device, bytes_of(values));
@@ -28,7 +28,7 @@ inline std::vector<float> read(Stream& stream, const void* device, int64_t count
   return values;
 }
 
-// z = x + y, then w = z * y: two launches, the second after the first.
+// Launches two kernels, the second after the first: z = x + y, then w = z * y.
 class TwoLaunches {
  public:
   static constexpr int64_t kRows = 3;

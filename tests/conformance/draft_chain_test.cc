@@ -1,4 +1,4 @@
-// begin_drafts and extend_drafts, the drafts of a draft model.
+// Tests begin_drafts and extend_drafts, which make the drafts of a draft model.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,11 +14,11 @@ using ir::Dim;
 
 constexpr int64_t kChainPageSize = 16;
 constexpr int64_t kMaxChainPages = 5;
-constexpr int64_t kMaxChains = 12;  // M
+constexpr int64_t kMaxChains = 12;  // M in the shapes of ops.cc
 
-// A step of sequences whose lengths, pages and last tokens are random.
+// Makes the inputs of a step of sequences whose lengths, pages and last tokens are random.
 struct Chain {
-  // `counts`: tokens of each sequence; 0: a row of padding.
+  // `counts` holds the tokens of each sequence; 0 makes a row of padding.
   Chain(Random& random, const StepKey& step, const std::vector<int64_t>& counts) : step(step) {
     const ir::Sizes sizes = step.sizes();
     inputs = {{"ids", filled({Dim::tokens()}, sizes, -1)},
@@ -79,7 +79,7 @@ struct Chain {
 TEST_P(OnDevice, BeginDraftsGivesTheLastTokenOfEachSequenceThatTakesDrafts) {
   for (const int64_t q : {2, 3, 9}) {
     std::vector<int64_t> counts(9, q);
-    counts[8] = 0;  // a row of padding
+    counts[8] = 0;  // sequence 8 is a row of padding
     Chain chain(random_, StepKey::uniform(9, q), counts);
     const auto actual =
         run(device(), {.op = "begin_drafts", .inputs = chain.inputs, .step = chain.step});
@@ -108,7 +108,8 @@ TEST_P(OnDevice, BeginDraftsGivesTheLastTokenOfEachSequenceThatTakesDrafts) {
   }
 }
 
-// The outputs of begin_drafts in a step whose sequence b guesses drafts[b] tokens.
+// Returns the expected outputs of begin_drafts in a step in which sequence b guesses drafts[b]
+// tokens.
 std::array<std::vector<double>, 12> begun(Chain& chain, const std::vector<int64_t>& counts,
                                           const std::vector<int64_t>& drafts) {
   std::array<std::vector<double>, 12> expected;
@@ -157,9 +158,9 @@ TEST_P(OnDevice, BeginDraftsGivesTheTokensOfSequencesThatGuessNothingToRead) {
   struct Case {
     StepKey step;
     std::vector<int64_t> counts;
-    std::vector<int64_t> drafts = {};  // of them, guessed
+    std::vector<int64_t> drafts = {};  // how many of each sequence's tokens are guessed
   };
-  // In a mixed step, some sequences guess.
+  // Only in the last mixed step do some sequences guess.
   for (const auto& [step, counts, drafts] : {Case{StepKey::uniform(7), std::vector<int64_t>(7, 1)},
                                              Case{StepKey::mixed(90, 5), {60, 1, 20, 2, 1}},
                                              Case{StepKey::mixed(90, 8, 3),
@@ -181,7 +182,8 @@ TEST_P(OnDevice, BeginDraftsGivesTheTokensOfSequencesThatGuessNothingToRead) {
   }
 }
 
-// Slots in pages of windows, unlike any of the others.
+// Returns the slot in the pages of windows that this test pairs with a slot; it differs from all
+// other slots.
 double window_slot(double slot) {
   return slot < 0 ? -1 : 2 * slot + 1;
 }
@@ -197,7 +199,7 @@ TEST_P(OnDevice, BeginDraftsGivesSlotsOfWindowsWhereItGivesSlots) {
                                      {StepKey::mixed(90, 8, 3), {4, 30, 20, 4, 3, 1, 1, 1}}}) {
     Chain chain(random_, step, counts);
     if (!step.is_uniform()) {
-      for (const int64_t first : {1, 55})  // of the sequences of four tokens
+      for (const int64_t first : {1, 55})  // first drafts of the sequences of four tokens
         std::fill_n(chain.inputs["ids"].values.begin() + first, 3, -1);
     }
     HostTensor of_windows = chain.inputs["slots"];
@@ -221,7 +223,7 @@ TEST_P(OnDevice, BeginDraftsGivesSlotsOfWindowsWhereItGivesSlots) {
   }
 }
 
-// In a mixed step a sequence may have fewer drafts than places, and its rows lie anywhere.
+// In a mixed step a sequence may have fewer drafts than places, and its rows may lie anywhere.
 TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
   constexpr int64_t kRows = 10;
   for (const auto& [q, is_mixed] : {std::pair{2, false}, {5, false}, {5, true}}) {
@@ -272,7 +274,7 @@ TEST_P(OnDevice, ExtendDraftsPutsATokenInItsPlaceAndMovesTheSequenceOn) {
       for (size_t i = 0; i < moved.size(); ++i)
         EXPECT_EQ(actual[i + 1].tensor.values, moved[i]) << "output " << i + 1;
 
-      constexpr double kPagesOfWindows = 100;  // behind those of the page table
+      constexpr double kPagesOfWindows = 100;  // page numbers above those of the page table
       HostTensor window_table = chain.page_table;
       for (double& page : window_table.values)
         page += kPagesOfWindows;

@@ -1,4 +1,4 @@
-// route and expert_mlp.
+// Tests route, count_experts, fused_route and expert_mlp.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -89,7 +89,7 @@ TEST_P(Conformance, RouteTakesTheLowerOfEqualExperts) {
   EXPECT_EQ(routed[1].tensor.values[0], 0.25);
 }
 
-// By kv_lens, a row of a sequence is live from length 1 on.
+// If `live` holds kv_lens, a row is live if its sequence's length is 1 or more.
 TEST_P(Conformance, RouteLeavesPaddingWithoutExperts) {
   const RouteCase routing{16, {.top_k = 2, .least = 1}};
   const StepKey step = tokens(3);
@@ -109,7 +109,8 @@ TEST_P(Conformance, RouteLeavesPaddingWithoutExperts) {
   EXPECT_GE(routed[0].tensor.row(1)[0], 0);
 }
 
-// Whatever a router gives, experts are distinct and there, and weights are numbers.
+// Even if logits are NaN or infinite, a row's experts are distinct and exist, and its weights are
+// numbers.
 TEST_P(Conformance, RouteIsProofAgainstNumbersThatAreNone) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const StepKey step = tokens(6);
@@ -135,7 +136,8 @@ TEST_P(Conformance, RouteIsProofAgainstNumbersThatAreNone) {
   }
 }
 
-// For benchmarks: distinct experts, others in every step, and none in padding.
+// Benchmarks draw experts at random: those of a row are distinct, those of two steps differ, and
+// padding gets none.
 TEST_P(Conformance, RouteDrawsExpertsAtRandom) {
   const RouteCase routing{24, {.top_k = 6}};
   const StepKey step = tokens(40);
@@ -165,13 +167,13 @@ TEST_P(Conformance, RouteDrawsExpertsAtRandom) {
         ++counts.at(static_cast<size_t>(id));
       EXPECT_EQ(std::set<double>(row.begin(), row.end()).size(), 6U) << r;
     }
-    EXPECT_GT(*std::ranges::min_element(counts), 1);  // of 9.75
+    EXPECT_GT(*std::ranges::min_element(counts), 1);  // the expected count is 9.75
     drawn.push_back(routed[0].tensor.values);
   }
   EXPECT_NE(drawn[0], drawn[1]);
 }
 
-// The first four of 24 experts have all draws but a few.
+// The first four of 24 experts have 96 % of the draws.
 TEST_P(Conformance, RouteDrawsExpertsByTheirShares) {
   const RouteCase routing{24, {.top_k = 2}};
   const StepKey step = tokens(60);
@@ -201,7 +203,8 @@ TEST_P(Conformance, RouteDrawsExpertsByTheirShares) {
     EXPECT_NEAR(counts[static_cast<size_t>(e)], 29, 15) << e;
 }
 
-// `rows` rows choose among the experts of a layer, whose counts were `before`.
+// Expects the right counts after `rows` rows have chosen experts of one layer, where all counts
+// were `before`.
 void expect_counted(Device& device, Random& random, int64_t rows, double before) {
   constexpr int64_t kExperts = 5;
   constexpr double kMost = 2147483647;
@@ -244,8 +247,9 @@ TEST_P(Conformance, CountsOfExpertsStopAtTheLargestNumber) {
   expect_counted(device(), random_, 300, 2147483647);
 }
 
-// A norm, the router's product and its choice. The norm's result may be rounded either way where it
-// lies between two numbers, so the choice is compared with that of what came out of the norm.
+// Expects the results of a norm, the router's product and its choice of experts. A result of the
+// norm that lies between two numbers may be rounded either way, so the choice is compared with the
+// reference's choice from the norm that the device computed.
 void expect_fused_route(const std::vector<Output>& actual, const HostTensor* sum,
                         const HostTensor& normed, const OpCase& c, const RouteCase& routing) {
   const size_t first = sum == nullptr ? 0 : 1;
@@ -342,13 +346,13 @@ struct ExpertSizes {
   int64_t inner;
 };
 
-// One launch of expert_mlp, and where it is to lead.
+// Holds one launch of expert_mlp, and the experts that it routes rows to.
 struct ExpertCase {
   OpCase op;
   reference::Routed routed;
 
   [[nodiscard]] const HostTensor& input(std::string_view name) const { return op.inputs[name]; }
-  // The numbers that a weight stands for.
+  // Returns the numbers that a weight stands for.
   [[nodiscard]] HostTensor numbers(const std::string& name, int64_t num_matrices) const {
     const HostTensor* scale = op.inputs.find(name + "_scale");
     return scale == nullptr ? input(name)
@@ -359,7 +363,7 @@ struct ExpertCase {
   }
 };
 
-// Rows that choose distinct experts at random; every fourth is padding.
+// Makes a case whose rows choose distinct experts at random. Every fourth row is padding.
 ExpertCase expert_case(Random& random, DType dtype, const ExpertSizes& s, const StepKey& step) {
   const int64_t rows = step.tokens;
   std::vector<double> ids;
@@ -390,7 +394,7 @@ ExpertCase expert_case(Random& random, DType dtype, const ExpertSizes& s, const 
 
 enum class ExpertScales : uint8_t { kByRow, kByBlock };
 
-// Makes a weight of the case one of codes in fp8, with scales about `spread` / 20, each another.
+// Replaces a weight of the case by fp8 codes with different scales of about `spread` / 20.
 void store_in_fp8(ExpertCase& c, Random& random, const std::string& name, ExpertScales scales) {
   const int64_t num_matrices = name == "gate_up" ? 2 : 1;
   const Shape shape = c.input(name).shape;
@@ -403,11 +407,12 @@ void store_in_fp8(ExpertCase& c, Random& random, const std::string& name, Expert
   for (double& value : scale.values)
     value = round_to(DType::kF32, spread / 20 * std::exp2(value / 2));
   c.op.inputs[name] = random.tensor(type_of(DType::kFP8, {shape[0], shape[1], shape[2]}), {}, 20);
-  // Operands keep no name of their own.
+  // Operands keep no copy of their names, so the name must be a literal.
   c.op.inputs.add(name == "gate_up" ? "gate_up_scale" : "down_scale", scale, true);
 }
 
-// Products of gate and up that fall on the other side of a rounding move a sum by less than this.
+// Returns a tolerance for sums in which some products of gate and up are rounded in the other
+// direction.
 Tolerance expert_tolerance(DType dtype, const ExpertSizes& s) {
   const double size =
       std::sqrt(static_cast<double>(s.top_k * s.inner) / static_cast<double>(s.width));
@@ -439,8 +444,8 @@ TEST_P(Conformance, ExpertMlpOfManyRowsAgrees) {
   }
 }
 
-// One expert has all rows, others a few, a single one, or none; widths of several tiles of outputs, of parts of one
-// and of parts of a step.
+// One expert has all rows, and the others have a few rows, one row, or none. The widths make
+// several tiles of outputs, parts of a tile, and parts of a step along the sum.
 TEST_P(Conformance, ExpertMlpOfExpertsOfAllSizesAgrees) {
   const ExpertSizes all[] = {{5, 2, 200, 136}, {4, 2, 328, 264}};
   for (const ExpertSizes& sizes : cases(all, 2)) {
@@ -459,7 +464,7 @@ TEST_P(Conformance, ExpertMlpOfExpertsOfAllSizesAgrees) {
   }
 }
 
-// A GPU computes 8192 rows at a time.
+// A GPU computes at most 8192 rows at a time, so these rows take two parts.
 TEST_P(Conformance, ExpertMlpOfSeveralPartsOfTheRowsAgrees) {
   const ExpertSizes sizes{3, 1, 16, 8};
   const ExpertCase c = expert_case(random_, dtype(), sizes, tokens(8600));
@@ -467,8 +472,8 @@ TEST_P(Conformance, ExpertMlpOfSeveralPartsOfTheRowsAgrees) {
   expect_close(y[0].tensor, c.expected(), expert_tolerance(dtype(), sizes));
 }
 
-// Widths of several blocks of scales, of parts of one, and of no whole group of codes; one weight of
-// the two in floats.
+// The widths make several blocks of scales, parts of a block, and incomplete groups of codes. In
+// some cases one of the two weights is in floats.
 TEST_P(Conformance, ExpertMlpOfFp8WeightsAgrees) {
   struct Fp8Experts {
     ExpertSizes sizes;
@@ -511,7 +516,7 @@ TEST_P(Conformance, ExpertMlpOfFp8WeightsWithManyRowsAgrees) {
   }
 }
 
-// Uneven choices: all rows go to one expert, or all but one row are padding.
+// All rows go to one expert, or all rows except one are padding.
 TEST_P(Conformance, ExpertMlpOfUnevenChoicesAgrees) {
   const ExpertSizes sizes{16, 1, 64, 32};
   for (const int64_t rows : {4, 64, 200}) {
@@ -521,7 +526,8 @@ TEST_P(Conformance, ExpertMlpOfUnevenChoicesAgrees) {
       for (int64_t r = 0; r < rows; ++r)
         c.routed.experts.row(r)[0] = padding && r != rows / 2 ? -1 : 11;
       c.op.inputs["experts"] = c.routed.experts;
-      for (const char* const name : {"gate_up", "down"}) {  // of nobody's experts
+      // The weights of experts that no row chose are NaN.
+      for (const char* const name : {"gate_up", "down"}) {
         for (int64_t expert = 0; expert < sizes.num_experts; ++expert) {
           HostTensor& weight = c.op.inputs[name];
           if (expert != 11) std::fill_n(weight.row(expert), weight.row_elements(), kNaN);
@@ -533,8 +539,8 @@ TEST_P(Conformance, ExpertMlpOfUnevenChoicesAgrees) {
   }
 }
 
-// Weights of an expert that no row chose, and padding rows, may hold anything; ids that are no
-// expert's lead nowhere.
+// The weights of an expert that no row chose, and the values of padding rows, may be NaN. Ids that
+// name no expert add nothing.
 TEST_P(Conformance, ExpertMlpReadsNoExpertThatNobodyChose) {
   const ExpertSizes sizes{8, 2, 64, 32};
   for (const int64_t rows : {2, 40, 130}) {
@@ -564,7 +570,7 @@ TEST_P(Conformance, ExpertMlpReadsNoExpertThatNobodyChose) {
   }
 }
 
-// Steps in which no row has an expert: nobody's products are added up.
+// In these steps no row has an expert, so the result is zero.
 TEST_P(Conformance, ExpertMlpOfPaddingAloneIsZero) {
   const ExpertSizes sizes{8, 2, 328, 64};
   for (const int64_t rows : {1, 9, 40, 130}) {
@@ -578,8 +584,8 @@ TEST_P(Conformance, ExpertMlpOfPaddingAloneIsZero) {
   }
 }
 
-// A row keeps its bits in steps of one size, whatever stands beside it: padding alone, other rows, which choose other
-// experts or the same, rows that repeat it, and padding, in any number.
+// A row keeps its bits in all steps of one size, whatever rows are beside it: only padding, rows
+// that choose other experts or the same ones, copies of the row, and any number of padding rows.
 TEST_P(Conformance, AnyCompositionLeavesARowOfExpertMlpItsBits) {
   struct Step {
     int64_t rows;
@@ -619,8 +625,8 @@ TEST_P(Conformance, AnyCompositionLeavesARowOfExpertMlpItsBits) {
   }
 }
 
-// A row alone in a step is the same, bit for bit, as among others that choose other experts, the same
-// ones, or none.
+// A row that is alone in a step has the same bits as among rows that choose other experts, the same
+// experts, or none.
 TEST_P(Conformance, RowsOfExpertMlpAreIndependent) {
   const ExpertSizes sizes{16, 4, 64, 96};
   for (const int64_t rows : {4, 16, 64, 150}) {

@@ -1,4 +1,4 @@
-// linear and fused_linear whose weight is in fp8, with activations as they are or in fp8.
+// Tests linear and fused_linear with weights in fp8, with activations unchanged or rounded to fp8.
 #include <cmath>
 
 #include "base/rounding.h"
@@ -35,9 +35,9 @@ struct Fp8Case {
 
 struct Fp8Weight {
   HostTensor codes;
-  HostTensor scale;  // about 0.02, each another
+  HostTensor scale;  // scales around 0.02, all different
 
-  // The numbers that it stands for.
+  // Returns the numbers that the codes stand for.
   [[nodiscard]] HostTensor numbers() const { return reference::scaled(codes, scale); }
 };
 
@@ -53,7 +53,8 @@ Fp8Weight fp8_weight(const Fp8Case& c, Random& random) {
   return weight;
 }
 
-// Sums of I products cancel: their rounding errors grow with the products, not with the sum.
+// Returns the tolerance of a sum of I products. The products cancel, so the rounding error grows
+// with them and not with the sum.
 Tolerance tolerance_of(DType dtype, const Fp8Case& c) {
   return {.ulps = dtype == DType::kF32 ? 8.0 : 1.0,
           .floor_rms = 0.5 * std::sqrt(static_cast<double>(c.in))};
@@ -73,7 +74,8 @@ const Fp8Case kFp8Cases[] = {
     {1024, 200, Scales::kByRow, 33},
     {512, 384, Scales::kByBlock, 33},
     {768, 96, Scales::kByBlock, 1},
-    // Static scales: one that all numbers fit, one with which the largest saturate.
+    // The static scales are one into which all numbers fit, and one with which the largest numbers
+    // saturate.
     {320, 130, Scales::kByRow, 1, true, 0.01},
     {1024, 200, Scales::kByRow, 33, false, 0x1.9p-9},
 };
@@ -116,7 +118,8 @@ TEST_P(Conformance, LinearOfAnFp8WeightGivesLogitsInFloat) {
   }
 }
 
-// A group of zeros, as in padding rows, one too small for a scale, and one with infinity.
+// The rows have a group of zeros, as padding does, a group whose numbers are too small for a scale,
+// and a group with infinity.
 TEST_P(Conformance, Fp8ActivationsHaveAScaleWhateverTheGroupHolds) {
   const Fp8Case c{384, 40, Scales::kByBlock, 1};
   const Fp8Weight weight = fp8_weight(c, random_);
@@ -136,7 +139,8 @@ TEST_P(Conformance, Fp8ActivationsHaveAScaleWhateverTheGroupHolds) {
                 tolerance_of(dtype(), c));
 }
 
-// vllm-project/vllm issue 57017: a poisoned neighbour, such as a padding row, enters no scale.
+// A NaN in a neighbouring row, such as a padding row, must not enter any scale (vllm-project/vllm
+// issue 57017).
 TEST_P(Conformance, RowsOfFp8LinearsAreIndependent) {
   for (const int64_t fp8_rows : {0, 1}) {
     const Fp8Case c{320, 80, fp8_rows == 0 ? Scales::kByRow : Scales::kByBlock, fp8_rows};
@@ -179,7 +183,7 @@ TEST_P(Conformance, FusedLinearOfAnFp8WeightAgrees) {
                          .inputs = {x, weight.codes, {"norm", norm}, {"scale", weight.scale}},
                          .attrs = attrs,
                          .step = step});
-      // Where the norm falls on the other side of a rounding, to fp8 at worst.
+      // The norm may be rounded in the other direction, in the worst case to fp8.
       const double size = tolerance_of(dtype(), c).floor_rms;
       expect_close(y[0].tensor, reference::linear(taken, weight.numbers(), nullptr),
                    {.ulps = dtype() == DType::kF32   ? 1e5
@@ -191,7 +195,8 @@ TEST_P(Conformance, FusedLinearOfAnFp8WeightAgrees) {
   }
 }
 
-// From two rows on, or five on a GPU, whose kernel of fewer may have the norm in it.
+// The bits must be equal from two rows on, or from five on a GPU, where the kernel for fewer rows
+// may compute the norm itself.
 TEST_P(Conformance, FusedLinearOfAnFp8WeightIsItsParts) {
   const Fp8Case c{384, 512, Scales::kByBlock, 33};
   const Fp8Weight weight = fp8_weight(c, random_);

@@ -1,4 +1,5 @@
-// fused_attention: against the reference of the ops it stands for, and against their bits.
+// Tests fused_attention: its results against the reference of the ops that it stands for, and its
+// bits against those ops.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,8 +18,8 @@ HostTensor random_frequencies(Random& random, int64_t head_size) {
   return inv_freq;
 }
 
-// The step of `attention` with its new tokens still in front: their places in the caches are NaN,
-// and the queries not yet turned.
+// Returns the step of `attention` before its new tokens are written: their slots in the caches are
+// NaN, and the queries are not yet rotated.
 OpCase fused_case(Random& random, const Heads& heads, const OpCase& attention, bool with_norms) {
   const DType dtype = attention.inputs["q"].type.dtype;
   const ir::Sizes sizes = attention.step.sizes();
@@ -87,7 +88,7 @@ OpCase write_of(const OpCase& fused) {
   return c;
 }
 
-// Attention over what the write gave, be it a device's outputs or the reference.
+// Returns the attention over the written caches, which are outputs of a device or of the reference.
 OpCase attention_of(const OpCase& fused, const HostTensor& q, const HostTensor& k_cache,
                     const HostTensor& v_cache) {
   OpCase c = fused;
@@ -125,7 +126,7 @@ Rows expected_of(const OpCase& c) {
                                     reference::kv_write(in["v_cache"], in["v"], in["slots"])));
 }
 
-// Tells which rows of the output no sequence owns.
+// Returns a function that tells which rows of the output no sequence owns.
 std::function<bool(std::string_view, int64_t)> unowned(const Rows& expected) {
   return [&expected](std::string_view output, int64_t row) {
     return output == "o" && !expected[row].has_value();
@@ -140,7 +141,8 @@ void expect_same_owned_rows(const Output& a, const Output& b, const Rows& expect
   }
 }
 
-// Runs the case, over its queries, too, and compares its bits with those of the ops it stands for.
+// Runs the case, also with its output over its queries, and compares the bits with those of the ops
+// that it stands for.
 void expect_its_parts(Device& device, OpCase c) {
   const Rows expected = expected_of(c);
   const std::vector<Output> written = run(device, write_of(c));
@@ -238,8 +240,8 @@ TEST_P(Conformance, FusedAttentionAgrees) {
           c.inputs[rows].row_gap = gap;
         const std::vector<Output> y = run(device(), c);
         for (size_t row = 0; row < expected.size(); ++row) {
-          // A value in between may fall on the other side of a rounding; of one to fp8, that shows
-          // as much as several roundings to bf16.
+          // An intermediate value may be rounded in the other direction. If the rounding is to fp8,
+          // the error in the result is as large as that of several roundings to bf16.
           const DType precision = heads.kv_dtype ? DType::kBF16 : dtype();
           expect_row_close(precision, y[0].tensor.row(static_cast<int64_t>(row)),
                            expected[row]->data(), y[0].tensor.row_elements(),

@@ -1,4 +1,5 @@
-// fused_linear: against the reference of the ops it stands for, and against their bits.
+// Tests fused_linear: its results against the reference of the ops that it stands for, and its bits
+// against those ops.
 #include <cmath>
 
 #include "harness.h"
@@ -8,14 +9,14 @@ namespace {
 
 using ir::Dim;
 
-// The ops that are fused around a product of `out` outputs of `in` columns.
+// Describes the ops that are fused around a product of `out` outputs and `in` inputs.
 struct FusedCase {
-  std::string prologue;  // empty: none
+  std::string prologue;  // empty: no prologue
   bool silu_mul = false;
   bool bias = false;
   int64_t in = 0;
-  int64_t out = 0;    // of the product
-  std::string dtype;  // empty: as the input
+  int64_t out = 0;    // outputs of the product
+  std::string dtype;  // empty: the input's dtype
 
   [[nodiscard]] ir::Attrs attrs() const {
     ir::Attrs attrs;
@@ -42,7 +43,7 @@ HostTensor half_of(const HostTensor& x, int64_t first, int64_t count) {
   return half;
 }
 
-// Inputs, and what the op gives: the sum, if there is one, then y.
+// Holds the inputs and the expected outputs: the sum, if there is one, then y.
 struct FusedData {
   HostTensors inputs;
   std::vector<HostTensor> expected;
@@ -105,7 +106,8 @@ TEST_P(Conformance, FusedLinearAgrees) {
           run(device(),
               {.op = "fused_linear", .inputs = data.inputs, .attrs = c.attrs(), .step = step});
       ASSERT_EQ(y.size(), data.expected.size());
-      // A value in between may fall on the other side of a rounding, which an f32 output shows.
+      // An intermediate value may be rounded in the other direction, which is visible in an f32
+      // output.
       const double ulps = c.dtype.empty() ? 2 : dtype() == DType::kBF16 ? 0x1p16 : 0x1p13;
       for (size_t i = 0; i < y.size(); ++i)
         expect_close(y[i].tensor, data.expected[i],
@@ -115,10 +117,10 @@ TEST_P(Conformance, FusedLinearAgrees) {
   }
 }
 
-// From two rows on, or five on a GPU, whose kernel of fewer has the norm in it, the bits are those
-// of the ops it stands for, whatever the device fuses. The order of sums is the device's choice by
-// shape, and may differ between the product alone and with silu_mul; not where both have the same
-// choices, as with 128 outputs on a GPU.
+// From two rows on, the bits are those of the ops that fused_linear stands for, whatever the device
+// fuses. On a GPU this holds from five rows on, because its kernel for fewer rows computes the norm
+// itself. The device chooses the order of sums by shape, so the order may differ between the
+// product alone and the product with silu_mul. With 128 outputs on a GPU both have the same choice.
 TEST_P(Conformance, FusedLinearOfSeveralRowsIsItsParts) {
   const FusedCase c{
       .prologue = "sum, rms_norm", .silu_mul = true, .bias = true, .in = 320, .out = 128};

@@ -54,8 +54,8 @@ double decode(DType dtype, const std::byte* from) {
   return 0;
 }
 
-// All inputs in one buffer, and a copy of it where the host has some; what is not an element is NaN
-// in every float dtype.
+// Holds all inputs in one buffer on the device, and a copy of the buffer in host memory if some
+// inputs lie there. Bytes that belong to no element are NaN in every float dtype.
 struct Uploaded {
   Memory memory;
   Memory on_host;
@@ -110,7 +110,7 @@ HostTensor read_output(const CheckedOutput& checked) {
   return tensor;
 }
 
-// One unit in the last place of a number near 1, relative to it.
+// Returns one unit in the last place of a number near 1.
 double ulp_of(DType dtype) {
   switch (dtype) {
     case DType::kF16:
@@ -155,7 +155,7 @@ Device* device_of(Target target, std::string& reason) {
   static const Made cpu = make([] { return create_cpu_device(); });
   static const Made shuffled =
       make([] { return create_cpu_device({.num_threads = 0, .shuffle_seed = Random::seed()}); });
-  // Made on first use: a run of the CPU's tests does not touch a GPU.
+  // The GPU is opened on first use, so that tests of the CPU alone do not touch it.
   const auto cuda = [&]() -> const Made& {
     static const Made made = make([] { return create_cuda_device(); });
     return made;
@@ -244,7 +244,8 @@ void expect_row_close(DType dtype, const double* actual, const double* expected,
   }
   const double size =
       std::max(std::sqrt(norm), tolerance.floor_rms * std::sqrt(static_cast<double>(n)));
-  // Results below the smallest normal half lose relative precision.
+  // The bound is larger for f16 results below the smallest normal number, which lose relative
+  // precision.
   const double denormal = dtype == DType::kF16 ? 0x1p-24 * std::sqrt(static_cast<double>(n)) : 0;
   const double bound = tolerance.ulps * ulp_of(dtype) * size + denormal;
   EXPECT_TRUE(std::sqrt(error) <= bound)
@@ -297,8 +298,8 @@ void Conformance::expect_agrees(OpCase c, const std::vector<HostTensor>& expecte
     over.in_place = {reuse};
     expect_same_bits(run(device(), over), plain);
   }
-  // Rows that stay aligned to a vector load run as dense ones do; others may take another kernel,
-  // which adds in another order.
+  // Rows that stay aligned to a vector load are computed as dense rows are. Unaligned rows may take
+  // another kernel, which adds in another order.
   for (const int64_t gap : {8, 7}) {
     SCOPED_TRACE(c.op + ": rows apart by " + std::to_string(gap));
     OpCase apart = c;

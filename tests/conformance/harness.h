@@ -1,4 +1,5 @@
-// The conformance tests share devices, fresh random inputs, one checked launch, and comparison.
+// Declares what the conformance tests share: devices, fresh random inputs, one checked launch, and
+// comparison.
 #pragma once
 
 #include <functional>
@@ -20,14 +21,16 @@
 
 namespace encore::conformance {
 
-// The devices of the suite. The shuffled CPU runs launches in random legal order, when somebody
-// looks.
+// Names the devices of the suite. The shuffled CPU, on which the OnDevice tests run too, executes
+// launches in random legal order.
 enum class Target : uint8_t { kCpu, kShuffledCpu, kCuda };
 
-// That device, made once; null, with the reason, when this machine has none.
+// Returns the device of `target`, which is made once. Returns null, and writes the reason, where
+// this machine has none.
 Device* device_of(Target target, std::string& reason);
 
-// The cases to try: all, or of a quick run the first and every `step`-th after it.
+// Returns the cases to try: all of them in a thorough run, or the first and every `step`-th after
+// it in a quick run.
 template <typename T, size_t N>
 std::vector<T> cases(const T (&all)[N], size_t step) {
   std::vector<T> result;
@@ -36,44 +39,45 @@ std::vector<T> cases(const T (&all)[N], size_t step) {
   return result;
 }
 
-// Numbers for inputs. The seed is --gtest_random_seed, or a fixed one.
+// Draws random numbers for inputs. The seed is --gtest_random_seed, or a fixed one.
 class Random {
  public:
   Random();
   static uint64_t seed();
-  int64_t integer(int64_t first, int64_t last);  // both included
+  int64_t integer(int64_t first, int64_t last);  // from first to last, both included
   double normal() { return normal_(engine_); }
   std::mt19937_64& engine() { return engine_; }
 
-  // A tensor of that type at those sizes: floats normal(0, stddev), rounded to the dtype.
+  // Returns a random tensor of `type` at `sizes`. Floats have a normal distribution (0, stddev) and
+  // are rounded to the dtype.
   HostTensor tensor(const ir::Type& type, const ir::Sizes& sizes, double stddev = 1);
 
  private:
   std::mt19937_64 engine_;
-  std::normal_distribution<double> normal_;  // each draw makes two
+  std::normal_distribution<double> normal_;  // kept, because each draw makes two numbers
 };
 
-// A tensor with these values.
+// Returns a tensor with these values.
 HostTensor tensor_of(const ir::Type& type, const ir::Sizes& sizes, std::vector<double> values);
-// A tensor of i32 whose elements are all `value`.
+// Returns a tensor of i32 whose elements are all `value`.
 HostTensor filled(std::initializer_list<ir::Dim> dims, const ir::Sizes& sizes, double value = 0);
-// A weight-like tensor: no dim depends on the step.
+// Returns a type whose dims do not depend on the step, such as a weight's.
 ir::Type type_of(DType dtype, std::initializer_list<ir::Dim> dims);
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// A step of so many tokens, of any sequences.
+// Returns the key of a step of `count` tokens in any number of sequences.
 StepKey tokens(int64_t count, int64_t sequences = 0);
-// "rows 3, columns 64", for messages.
+// Returns the shape as text for messages: "rows 3, columns 64".
 std::string at(int64_t rows, int64_t columns);
 
 using HostTensors = ir::Operands<HostTensor>;
 
-// One launch of one op.
+// Describes one launch of one op.
 struct OpCase {
   std::string op;
-  HostTensors inputs;                       // those without a name are the required ones, in order
-  std::set<std::string_view> on_host = {};  // inputs in memory of the host
+  HostTensors inputs;                       // unnamed inputs are the required ones, in order
+  std::set<std::string_view> on_host = {};  // names of the inputs that lie in host memory
   ir::Attrs attrs;
   StepKey step;
   StepLengths lengths;
@@ -82,7 +86,7 @@ struct OpCase {
   std::function<bool(std::string_view output, int64_t row)> may_skip;
 };
 
-// An output: its values, its very bits, and which rows the kernel left alone.
+// Holds an output: its values, its exact bits, and which rows the kernel left untouched.
 struct Output {
   HostTensor tensor;
   std::vector<std::byte> bytes;
@@ -91,12 +95,12 @@ struct Output {
   [[nodiscard]] std::vector<std::byte> row_bits(int64_t row) const;
 };
 
-// Uploads the inputs, gaps between rows filled with NaN, and runs the op through check_kernel.
+// Uploads the inputs, with NaN in the gaps between rows, and runs the op through check_kernel.
 std::vector<Output> run(Device& device, const OpCase& c);
 
-// How far from the reference a row may be: its error's norm against `ulps` units in the last place
-// of the dtype times its own norm, or `floor_rms` per element where that is larger (sums that
-// cancel).
+// Says how far from the reference a row may be. The norm of its error must be at most `ulps` units
+// in the last place of the dtype, times the row's norm or, if that is larger, `floor_rms` per
+// element (for sums that cancel).
 struct Tolerance {
   double ulps = 2;
   double floor_rms = 0;
@@ -105,10 +109,10 @@ void expect_close(const HostTensor& actual, const HostTensor& expected,
                   const Tolerance& tolerance = {});
 void expect_row_close(DType dtype, const double* actual, const double* expected, int64_t n,
                       const Tolerance& tolerance = {});
-// Equal bits, whatever the numbers.
+// Expects equal bits in all outputs, whatever numbers they are.
 void expect_same_bits(const std::vector<Output>& a, const std::vector<Output>& b);
 
-// Every op case runs on each device with each float dtype.
+// Runs every op case on each device with each float dtype.
 class Conformance : public testing::TestWithParam<std::tuple<Target, DType>> {
  protected:
   void SetUp() override;
@@ -117,12 +121,12 @@ class Conformance : public testing::TestWithParam<std::tuple<Target, DType>> {
   [[nodiscard]] static ir::Type tokens_by(int64_t columns) {
     return type_of(dtype(), {ir::Dim::tokens(), columns});
   }
-  // Runs the case as it is, with gaps between rows of floats, and over each input the op may reuse,
-  // and expects the first output(s) to agree with `expected` each time.
+  // Runs the case unchanged, with gaps between rows of floats, and over each input that the op may
+  // reuse. Expects the first outputs to agree with `expected` each time.
   void expect_agrees(OpCase c, const std::vector<HostTensor>& expected,
                      const Tolerance& tolerance = {});
-  // Changes every row of the token- or sequence-indexed inputs but `row`, and expects output row
-  // `row` to keep its bits.
+  // Changes all rows except `row` of the inputs that have a row per token or sequence. Expects row
+  // `row` of the outputs to keep its bits.
   void expect_row_independent(OpCase c, int64_t row);
 
   Random random_;
@@ -133,7 +137,7 @@ class Conformance : public testing::TestWithParam<std::tuple<Target, DType>> {
                               "--gtest_random_seed=" + std::to_string(Random::seed())};
 };
 
-// Properties of the device itself.
+// Tests properties of each device.
 class OnDevice : public testing::TestWithParam<Target> {
  protected:
   void SetUp() override;
@@ -145,7 +149,7 @@ class OnDevice : public testing::TestWithParam<Target> {
   Device* device_ = nullptr;
 };
 
-// Sampling: on each device, its logits always f32.
+// Tests sampling on each device; its logits are always f32.
 class Sampling : public OnDevice {};
 
 }  // namespace encore::conformance

@@ -1,4 +1,4 @@
-// Tests the ops on logits before a token is chosen, and behind it.
+// Tests the ops on logits that run before a token is chosen, and after it.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,12 +14,12 @@ namespace {
 
 using ir::Dim;
 
-constexpr int64_t kStates = 3;      // M
-constexpr int64_t kMostBiases = 5;  // K
-constexpr int64_t kRingSteps = 4;   // E
+constexpr int64_t kStates = 3;      // M in the shapes of ops.cc
+constexpr int64_t kMostBiases = 5;  // K in the shapes of ops.cc
+constexpr int64_t kRingSteps = 4;   // E in the shapes of ops.cc
 constexpr int64_t kVocabularies[] = {257, 1, 5, 4096, 30001};
 
-// The words of `value` at `to`, as numbers.
+// Writes the 32-bit words of `value` as numbers to `to`.
 template <typename T>
 void put(double* to, const T& value) {
   const auto words = std::bit_cast<std::array<int32_t, sizeof(T) / 4>>(value);
@@ -37,9 +37,10 @@ HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary) {
   return random.tensor(type_of(DType::kF32, {Dim::sequences(), vocabulary}), {0, rows}, 3);
 }
 
-// Rows 1 and 4 have penalties and biases, 2 and 4 stop tokens that may not come yet, of which 4 has
-// more than stop_tokens has room for, 4 and 6 masks; the others are as the model gives them. Each names
-// a stop token that no vocabulary has.
+// Makes a case of adjust_logits. Rows 1 and 4 have penalties and biases. Rows 2 and 4 have stop
+// tokens that may not come yet, and row 4 has more of them than fit in stop_tokens. Rows 4 and 6
+// have masks. The logits of the other rows stay unchanged. Each row also names a stop token that no
+// vocabulary has.
 OpCase adjust_case(Random& random, int64_t vocabulary) {
   constexpr int64_t kRows = 7;
   const ir::Sizes sizes{0, kRows};
@@ -61,7 +62,7 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
                                    .num_stops = vocabulary > 2 ? 2 : 1});
   put(sampling.row(5), SamplingRow{.min_length = 11, .state = 1});
   put(sampling.row(6), SamplingRow{.mask = 2});
-  lengths.values[5] = 0;  // a sequence that has ended
+  lengths.values[5] = 0;  // this sequence has ended
   for (int64_t b = 0; b < kRows; ++b) {
     stops.row(b)[b % 3] = static_cast<double>(random.integer(0, vocabulary - 1));
     stops.row(b)[(b + 1) % 3] = std::numeric_limits<int32_t>::max();
@@ -72,7 +73,8 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
   }
   for (double& word : masks.values)
     word = random.integer(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
-  // Row 0 is full, of two stop tokens and biases, and row 2 has some biases, each of another token.
+  // Row 0 of the biases is full, with two stop tokens and then biases. Row 2 has two biases. All
+  // entries of a row name different tokens.
   for (const int64_t m : {0, 2}) {
     const int64_t num = std::min(vocabulary, m == 0 ? kMostBiases : 2);
     for (int64_t k = 0; k < num; ++k) {
@@ -93,7 +95,8 @@ OpCase adjust_case(Random& random, int64_t vocabulary) {
           .may_skip = [](std::string_view, int64_t b) { return b == 0 || b == 3 || b == 5; }};
 }
 
-// As ops.cc says, in floats: the same bits on every device.
+// Returns the adjusted logits as ops.cc defines them, computed in floats, so that they have the
+// same bits on every device.
 std::vector<double> adjusted_row(const OpCase& c, int64_t l) {
   const int64_t vocabulary = c.inputs["logits"].shape[1];
   const int64_t each = c.inputs["logits"].num_rows() / c.inputs["sampling"].num_rows();
@@ -138,7 +141,8 @@ TEST_P(OnDevice, AdjustLogitsAppliesBiasesPenaltiesMasksAndStopTokensToWhoAsks) 
   }
 }
 
-// The sequences of adjust_case() with drafts: the count of a token grows along them.
+// The sequences of adjust_case() have drafts here. The count of a token grows with the drafts in
+// front of a row.
 TEST_P(OnDevice, AdjustLogitsCountsTheDraftsInFrontOfARow) {
   for (const int64_t vocabulary : cases(kVocabularies, 5)) {
     for (const int64_t q : {1, 2, 6, 17}) {
@@ -159,8 +163,8 @@ TEST_P(OnDevice, AdjustLogitsCountsTheDraftsInFrontOfARow) {
       c.inputs["kv_lens"] = lengths;
       c.inputs.add("ids", ids, true);
       c.inputs.add("logits_rows", rows, true);
-      // Sequence 2 reaches its minimum length with the first draft. Its stop tokens may come from
-      // there on, so the op may skip its later rows.
+      // Sequence 2 reaches its minimum length with the first draft. Its stop tokens may come in its
+      // later rows, so the op may skip these.
       c.may_skip = [q](std::string_view, int64_t l) {
         const int64_t b = l / q;
         return b == 0 || (b == 2 && l % q > 0) || b == 3 || b == 5;
@@ -195,7 +199,7 @@ TEST_P(OnDevice, LogProbsAreThoseOfTheLogitsAndGoToTheRowThatAsks) {
     const ir::Sizes sizes{0, kRows};
     HostTensor logits = random_logits(random_, kRows, vocabulary);
     for (int64_t i = 0; i < vocabulary; ++i)
-      logits.row(4)[i] = 3;  // all alike
+      logits.row(4)[i] = 3;  // all logits are equal
     if (vocabulary > 3) logits.row(3)[1] = -INFINITY;
     HostTensor next = filled({Dim::sequences()}, sizes);
     HostTensor sampling = filled({Dim::sequences(), kSamplingWords}, sizes);
@@ -243,8 +247,8 @@ TEST_P(OnDevice, LogProbsAreThoseOfTheLogitsAndGoToTheRowThatAsks) {
   }
 }
 
-// A token that is not a number has no likelihood, and neither has any beside it; the order of the others
-// is still theirs.
+// A token whose logit is NaN has no likelihood, and the other tokens of its row have none either.
+// The order of the other tokens is still that of their logits.
 TEST_P(OnDevice, LogProbsOrderTokensBesideWhatIsNotANumber) {
   const ir::Sizes sizes{0, 3};
   HostTensor logits = random_logits(random_, 3, 300);

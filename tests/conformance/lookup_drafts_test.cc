@@ -1,4 +1,4 @@
-// lookup_drafts: what a sequence itself says may follow.
+// Tests lookup_drafts, which guesses tokens from earlier text of the same sequence.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -13,12 +13,14 @@ using ir::Dim;
 
 constexpr int64_t kPageSize = 16;
 constexpr int64_t kMaxPages = 24;
-constexpr int64_t kMaxSequences = 12;  // M
+constexpr int64_t kMaxSequences = 12;  // M in the shapes of ops.cc
 constexpr int64_t kNumPages = kMaxSequences * kMaxPages + 1;
 
-// A step whose sequences have texts of few different tokens, on pages in no order.
+// Makes the inputs of a step whose texts have few different tokens and whose pages lie in random
+// order.
 struct Lookup {
-  // `counts`: tokens of each sequence. `drafts`: in a mixed step, how many of those are guessed; empty: none.
+  // `counts` holds the tokens of each sequence. In a mixed step, `drafts` says how many of them are
+  // guessed; if empty, none are.
   Lookup(Random& random, const StepKey& step, const std::vector<int64_t>& counts,
          int64_t last_token, const std::vector<int64_t>& drafts = {})
       : step(step), num_guessed(drafts) {
@@ -55,7 +57,8 @@ struct Lookup {
         if (i < length - count) {
           inputs["token_cache"].values[slot] = token;
         } else {
-          // The first of them is what the last step sampled for some row.
+          // The first of a sequence's new tokens may be given as the token that the last step
+          // sampled for some row.
           const int64_t m = random.integer(0, kMaxSequences - 1);
           const bool is_sampled = i == length - count && random.integer(0, 1) == 0;
           if (is_sampled) token = inputs["last_tokens"].values[m];
@@ -76,7 +79,7 @@ struct Lookup {
     }
   }
 
-  // The drafts behind the first `known` tokens of a text.
+  // Returns the `count` drafts that follow the known tokens `text`.
   static std::vector<double> drafts(std::vector<double> text, int64_t count, int64_t max_match) {
     const int64_t n = std::ssize(text) - 1;
     int64_t best = n;
@@ -137,16 +140,17 @@ struct Lookup {
   }
 
   StepKey step;
-  std::vector<int64_t> num_guessed;  // tokens, by sequence
+  std::vector<int64_t> num_guessed;  // guessed tokens of each sequence
   HostTensors inputs;
-  std::vector<std::vector<double>> texts;  // drafts are not what they have there
+  // Holds the texts of the sequences. At places of drafts, the texts' tokens are not read.
+  std::vector<std::vector<double>> texts;
 };
 
 TEST_P(OnDevice, LookupDraftsRepeatsWhatStoodBehindTheLongestMatch) {
   for (const int64_t q : {2, 3, 5, 17}) {
     for (const int64_t max_match : {1, 3, 8}) {
       std::vector<int64_t> counts(9, q);
-      counts[8] = 0;  // a row of padding
+      counts[8] = 0;  // sequence 8 is a row of padding
       Lookup(random_, StepKey::uniform(9, q), counts, q == 3 ? 30 : 2).expect(device(), max_match);
     }
   }

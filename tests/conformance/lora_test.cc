@@ -1,4 +1,4 @@
-// lora_shrink, lora_expand, and linear and fused_linear of rows with adapters.
+// Tests lora_shrink, lora_expand, and linear and fused_linear with adapters in some rows.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ using ir::Dim;
 
 constexpr int64_t kSlots = 3;
 
-// A product of merged parts, and the rank of its adapters.
+// Describes a product of merged parts, and the rank of its adapters.
 struct LoraCase {
   int64_t in;
   int64_t rank;
@@ -38,7 +38,8 @@ const LoraCase kLoraCases[] = {
     {72, 3, {18, 5}}, {2056, 8, {520}},
 };
 
-// By turns no adapter, the last, the first, ...: neighbours with one slot, and with different ones.
+// Returns the adapter slots of rows in a pattern in which some neighbours share a slot and others
+// do not, and some rows have no adapter (-1).
 HostTensor slots_of(int64_t rows) {
   const double pattern[] = {-1, 2, 0, 0, 1, -1, 2, 2, 2, 1};
   std::vector<double> slots;
@@ -93,7 +94,7 @@ TEST_P(Conformance, LoraShrinkAgrees) {
         const std::vector<Output> h = run(device(), op);
         for (int64_t r = 0; r < rows; ++r) {
           if (adapters.integer(r) < 0) continue;
-          // A value behind the norm may fall on the other side of a rounding.
+          // A result of the norm may be rounded in the other direction.
           const double ulps = !has_norm                 ? 64
                               : dtype() == DType::kBF16 ? 0x1p16
                               : dtype() == DType::kF16  ? 0x1p13
@@ -131,7 +132,7 @@ TEST_P(Conformance, LoraExpandAgreesAndLeavesBaseRows) {
   }
 }
 
-// Rows of any kind: silu_mul follows for those without an adapter as well.
+// lora_expand applies silu_mul to rows without an adapter as well.
 TEST_P(Conformance, LoraExpandAppliesSiluMul) {
   for (const LoraCase& c :
        {LoraCase{0, 16, {300, 300}}, LoraCase{0, 32, {320, 320}}, LoraCase{0, 3, {40, 32}}}) {
@@ -163,7 +164,7 @@ TEST_P(Conformance, LoraExpandAppliesSiluMul) {
   }
 }
 
-// linear, or fused_linear with all that may surround it.
+// Makes a case of linear, or of fused_linear with a residual, a norm and a bias.
 OpCase product_case(const LoraCase& c, bool is_fused, DType dtype, int64_t rows, Random& random) {
   const StepKey step = tokens(rows);
   const ir::Type x = type_of(dtype, {Dim::tokens(), c.in});
@@ -245,7 +246,8 @@ TEST_P(Conformance, LinearAddsAdaptersInFrontOfSiluMul) {
   }
 }
 
-// Kernels and their tiles are chosen as for the product that silu_mul is fused to.
+// For the product in front of lora_expand, kernels and tiles are chosen as for the product with
+// silu_mul fused.
 TEST_P(Conformance, ABaseRowInFrontOfSiluMulHasTheBitsOfTheFusedProduct) {
   const LoraCase c{1024, 16, {96, 96}};
   const Matrices m = matrices(c, dtype(), random_);
@@ -266,7 +268,7 @@ TEST_P(Conformance, ABaseRowInFrontOfSiluMulHasTheBitsOfTheFusedProduct) {
   }
 }
 
-// A step in which few rows have one, or none does.
+// One row of the step has an adapter, or none has.
 TEST_P(Conformance, BaseRowsKeepTheirBitsHoweverFewRowsHaveAdapters) {
   const LoraCase c{1024, 16, {96, 32, 32}};
   const Matrices m = matrices(c, dtype(), random_);
@@ -289,7 +291,8 @@ TEST_P(Conformance, BaseRowsKeepTheirBitsHoweverFewRowsHaveAdapters) {
   }
 }
 
-// Alone among base rows, whatever those hold, a row gets the bits that it gets beside other adapters.
+// A row with an adapter has the same bits among base rows, even if these are NaN, as beside rows
+// with other adapters.
 TEST_P(Conformance, ARowsAdapterDependsOnNoOther) {
   const LoraCase c{1024, 16, {96, 32}};
   const Matrices m = matrices(c, dtype(), random_);

@@ -1,4 +1,4 @@
-// linear, the norms, the elementwise ops and rope.
+// Tests linear, the norms, the elementwise ops and rope.
 #include <algorithm>
 #include <cmath>
 
@@ -197,8 +197,9 @@ TEST_P(Conformance, RmsNormOfASumAgreesByGroup) {
                 {exact, reference::rms_norm(sum, weight, 1e-5)}, {.ulps = 2, .floor_rms = 1});
 }
 
-// A long row's rounding errors average out: one rounding leaves 0.2 units in the last place, two
-// 0.28. So this tells whether the norm was taken of the rounded sum, as it must be.
+// In a long row, rounding errors average out: one rounding leaves an error of 0.2 units in the last
+// place, and two leave 0.28. So the tolerance tells whether the norm was taken of the rounded sum,
+// as the op requires.
 TEST_P(Conformance, RmsNormOfASumIsOfTheRoundedSum) {
   if (dtype() == DType::kF32) GTEST_SKIP() << "f32 sums are rounded as finely as they are added";
   const StepKey step = tokens(4);
@@ -220,7 +221,7 @@ TEST_P(Conformance, LinearAgrees) {
   };
   constexpr Sizes kSizes[] = {{64, 72},   {1, 1},    {5, 3},      {72, 5},   {320, 130},
                               {1000, 33}, {4097, 7}, {256, 1000}, {1024, 64}};
-  // A quick run takes one, whose last tiles are half full in every direction.
+  // A quick run takes one size, whose last tiles are half full in every direction.
   for (const Sizes sizes : cases(kSizes, 9)) {
     const HostTensor weight = random_.tensor(type_of(dtype(), {sizes.out, sizes.in}), {}, 0.5);
     const HostTensor bias = random_.tensor(type_of(dtype(), {sizes.out}), {});
@@ -228,7 +229,8 @@ TEST_P(Conformance, LinearAgrees) {
       SCOPED_TRACE(at(rows, sizes.in) + ", outputs " + std::to_string(sizes.out));
       const StepKey step = tokens(rows);
       const HostTensor x = random_.tensor(tokens_by(sizes.in), step.sizes());
-      // Sums of I products cancel: their rounding errors grow with the products, not with the sum.
+      // The I products of a sum cancel, so the rounding error grows with the products and not with
+      // the sum.
       const double size = 0.5 * std::sqrt(static_cast<double>(sizes.in));
       const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 8.0 : 1.0, .floor_rms = size};
       expect_agrees({.op = "linear", .inputs = {x, weight}, .step = step},
@@ -293,7 +295,7 @@ TEST_P(Conformance, RopeAgrees) {
         const double power = -2.0 * static_cast<double>(i) / static_cast<double>(heads.size);
         inv_freq.values[i] = round_to(DType::kF32, std::pow(10000.0, power));
       }
-      // In f32 the angle itself is rounded: position * 2^-24 radians.
+      // In f32 the angle itself is rounded, with an error of position * 2^-24 radians.
       const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 4000.0 : 2.0};
       expect_agrees({.op = "rope", .inputs = {x, positions, inv_freq}, .step = step},
                     {reference::rope(x, positions, inv_freq)}, tolerance);

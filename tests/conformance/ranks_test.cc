@@ -1,5 +1,5 @@
-// all_reduce and all_gather between the devices of ranks: threads of a CPU, and GPUs where there are
-// enough.
+// Tests collectives such as all_reduce and all_gather between the devices of ranks: threads of a
+// CPU, and GPUs where there are enough.
 #include <array>
 #include <bit>
 #include <chrono>
@@ -21,7 +21,7 @@
 namespace encore::conformance {
 namespace {
 
-// A call's shape on one rank.
+// Holds the shape of one rank's tensor in a call.
 struct Exchanged {
   int64_t rows;
   int64_t columns;
@@ -45,7 +45,7 @@ class Ranks : public testing::TestWithParam<std::tuple<Target, int>> {
     }
   }
 
-  // Runs it for each rank on a thread of its own.
+  // Calls `run` for each rank, on a thread of its own.
   void on_all(const std::function<void(Device& device, int rank)>& run) {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < num_ranks(); ++rank) {
@@ -63,7 +63,8 @@ class Ranks : public testing::TestWithParam<std::tuple<Target, int>> {
   std::unique_ptr<Device> device_;
 };
 
-// Numbers whose sum depends on the order, -0 and pairs of -0 and 0 among them.
+// Returns random numbers whose sum depends on the order of addition. Some are -0, and at some
+// places ranks have -0 and 0.
 template <typename T>
 std::vector<T> numbers(int rank, int round, int64_t count) {
   std::mt19937 random(static_cast<uint32_t>(100 * round + rank));
@@ -89,7 +90,7 @@ std::vector<T> sums(int num_ranks, int round, int64_t count) {
   return rounded;
 }
 
-// Gathers the values of all ranks, those of the rank `first` in front.
+// Returns the values of all ranks side by side, beginning with rank `first`.
 template <typename T>
 std::vector<T> gathered(int num_ranks, int round, const Exchanged& shape, int first = 0) {
   std::vector<T> all;
@@ -110,7 +111,7 @@ constexpr DType dtype_of() {
   return std::is_same_v<T, Float16> ? DType::kF16 : DType::kBF16;
 }
 
-// Where they differ; -1: nowhere. 0 and -0 are equal.
+// Returns the first position at which `a` and `b` differ, or -1. 0 and -0 count as equal.
 template <typename T>
 int64_t difference(const std::vector<T>& a, const std::vector<T>& b) {
   for (size_t i = 0; i < a.size(); ++i) {
@@ -119,13 +120,13 @@ int64_t difference(const std::vector<T>& a, const std::vector<T>& b) {
   return -1;
 }
 
-// The step until which a burst runs, as the host tells that rank.
+// Returns the step at which a burst ends, as the host of that rank says.
 int32_t burst_end(int rank, int round) {
   return std::array<int32_t, 3>{5, -7, 0x00800080}.at(static_cast<size_t>(round) % 3) + 1000 * rank;
 }
 
-// One rank's calls of one shape: a sum, a gathering, a sum over its own input, a gathering in which its
-// own columns come first, and one that tells all ranks until when a burst runs.
+// Runs one rank's calls for one shape: a sum, a gathering, a sum in place, a gathering in which the
+// rank's own columns come first, and a call that tells all ranks where a burst ends.
 template <typename T>
 class Calls {
  public:
@@ -211,7 +212,7 @@ class Calls {
   Device& device_;
   int64_t count_;
   int num_ranks_;
-  Memory marks_;  // ring_marks and, behind them, run_until
+  Memory marks_;  // holds ring_marks, followed by run_until
   Memory memory_;
   std::vector<BoundLaunch> bound_;
 };
@@ -237,7 +238,8 @@ void run_shape(Device& device, int rank, int num_ranks, const Exchanged& shape) 
   }
 }
 
-// Shapes of one vector and less, of rows that no vector ends with, and of one shot, two and several parts.
+// The shapes have one vector or less, rows that end within a vector, and data that is sent in one
+// shot, in two parts, or in several.
 constexpr std::array kShapes = {Exchanged{1, 8},    Exchanged{1, 1},    Exchanged{3, 5},
                                 Exchanged{2, 4096}, Exchanged{7, 72},   Exchanged{33, 1000},
                                 Exchanged{5, 1001}, Exchanged{96, 4096}};
@@ -252,7 +254,7 @@ TEST_P(Ranks, SumAndGatherInTheOrderOfTheRanks) {
   });
 }
 
-// The sum with the norm behind it, in one launch and in its parts: equal bits.
+// Runs the sum with the norm behind it, in one launch and as separate ops, and expects equal bits.
 template <typename T>
 void run_normed(Device& device, int rank, const Exchanged& shape) {
   SCOPED_TRACE(
@@ -318,8 +320,8 @@ TEST_P(Ranks, SumAndNormalizeAsTheOpsApart) {
   });
 }
 
-// The forms are measured before the first launch, as at start: rank 0 runs them on all GPUs, while the other ranks wait for
-// its choice.
+// The forms of the collective are measured before the first launch, as at start: rank 0 runs them
+// on all GPUs, while the other ranks wait for its choice.
 TEST_P(Ranks, SumInTheFormsThatTheTunerFound) {
   if (std::get<0>(GetParam()) == Target::kCpu) GTEST_SKIP() << "for GPUs";
   const std::vector<Exchanged> shapes{{1, 8192}, {2, 4096}, {64, 4096}, {128, 4096}, {300, 4096}};
@@ -353,7 +355,8 @@ TEST_P(Ranks, SumInTheFormsThatTheTunerFound) {
   });
 }
 
-// Logits of four sequences with two rows each, of which some ask for log probabilities, or for a top_p.
+// Holds logits of four sequences with two rows each. Some sequences ask for log probabilities or
+// for a top_p, which need the logits of all ranks.
 struct Logits {
   static constexpr int64_t kSequences = 4;
   static constexpr int64_t kRows = 2 * kSequences;
@@ -380,7 +383,8 @@ struct Logits {
   Memory memory;
 };
 
-// Runs a gathering of the rows that `needed` has, for each.
+// Runs one gathering of logits for each entry of `needed`. Bit b of an entry says whether sequence
+// b needs the logits of all ranks.
 void run_logits(Device& device, int rank, int num_ranks, int64_t columns,
                 const std::vector<uint32_t>& needed) {
   constexpr uint32_t kUntouched = 0x7fabcdefU;
@@ -397,7 +401,7 @@ void run_logits(Device& device, int rank, int num_ranks, int64_t columns,
     bound.push_back(device.kernels().choose("gather_logits", args).bind(device, args));
   }
   for (size_t round = 0; round < needed.size(); ++round) {
-    std::vector<std::vector<float>> own;  // by rank
+    std::vector<std::vector<float>> own;  // by rank: the logits of its columns
     for (int of = 0; of < num_ranks; ++of)
       own.push_back(numbers<float>(of, static_cast<int>(round), Logits::kRows * columns));
     std::array<SamplingRow, Logits::kSequences> sampling;
@@ -408,7 +412,7 @@ void run_logits(Device& device, int rank, int num_ranks, int64_t columns,
     }
     std::array<int32_t, Logits::kRows> kv_lens;
     kv_lens.fill(9);
-    kv_lens[1] = 0;  // nobody needs a row behind which nothing is chosen
+    kv_lens[1] = 0;  // no token is chosen from row 1, so no rank needs it
     const std::vector<float>& x = own[static_cast<size_t>(rank)];
     stream->fill(logits.all().data, kUntouched, logits.all().num_bytes());
     stream->copy_to_device(logits.x().data, x.data(), logits.x().num_bytes());
@@ -422,7 +426,7 @@ void run_logits(Device& device, int rank, int num_ranks, int64_t columns,
       const bool is_needed = (needed[round] >> (row / 2) & 1U) != 0 && row != 1;
       for (int64_t column = 0; column < logits.vocabulary; ++column) {
         const int64_t of = column / columns;
-        // The first vector of a call goes to all ranks on a GPU.
+        // On a GPU, the first vector of a call goes to all ranks in any case.
         if (!is_needed && of != rank && row == 0 && column % columns < 4) continue;
         const float expected = is_needed || of == rank
                                    ? own[static_cast<size_t>(of)]
@@ -467,7 +471,8 @@ TEST_P(Ranks, AgreeOverManyReplaysWhoeverIsLate) {
       calls.set_input(*stream, numbers<BFloat16>(rank, round, shape.rows * shape.columns));
       if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
       stream->replay(*recording);
-      // The fourth sum in place is a sum of sums, so only what is not in place is compared.
+      // The fourth sum in place is a sum of sums, so only the results that are not in place are
+      // compared.
       const std::vector<BFloat16> sum =
           sums<BFloat16>(num_ranks(), round, shape.rows * shape.columns);
       ASSERT_EQ(difference(calls.read(*stream, 1, 1), sum), -1) << "round " << round;
@@ -490,7 +495,7 @@ TEST_P(Ranks, EndAWaitForAGpuThatDoesNotCome) {
                 "rank 1 of {} failed: it has not come to op 'all_reduce' of layer 5", num_ranks())),
             std::string::npos)
       << message;
-  // The next launch fails at once: nobody waits any more.
+  // The next launch fails at once, because ranks no longer wait after a failure.
   calls.launch(*stream);
   EXPECT_NE(message_of(ErrorKind::kDevice, [&] { stream->synchronize(); }), "");
 }

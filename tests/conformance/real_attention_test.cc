@@ -1,6 +1,7 @@
-// attention at the sizes of models, on a GPU: against float64_test.cu, which the reference checks on
-// small steps. ENCORE_ATTENTION_STEPS=2000 tries more random steps. The step of a seed is that of
-// --gtest_random_seed=SEED with ENCORE_ATTENTION_STEPS=1.
+// Tests attention at the sizes of real models, on a GPU, against the plain kernel of
+// float64_test.cu, which small steps check against the reference. ENCORE_ATTENTION_STEPS=2000 tries
+// more random steps. To repeat the step of a seed, set --gtest_random_seed=SEED and
+// ENCORE_ATTENTION_STEPS=1.
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -19,10 +20,10 @@ using bench::Sequence;
 using cuda::HeadError;
 using cuda::QueryRow;
 
-constexpr uint32_t kPoison = 0x7fc17fc1U;  // NaN, twice
+constexpr uint32_t kPoison = 0x7fc17fc1U;  // two 16-bit NaNs
 
-// The rows of q that the launch writes. In a uniform step that is all of them, and those of no
-// sequence, or of one without tokens, are zeros.
+// Returns the rows of q for which the launch writes results. In a uniform step these are all rows;
+// rows of no sequence, and of a sequence without tokens, are written as zeros.
 std::vector<QueryRow> written_rows(const Case& c) {
   std::vector<QueryRow> rows;
   int32_t row = 0;
@@ -39,8 +40,8 @@ std::vector<QueryRow> written_rows(const Case& c) {
   return rows;
 }
 
-// As many of them, evenly, as cost the plain kernel `kMostProducts` products of a query's number
-// with a key's, and the last of each sequence.
+// Returns evenly spaced rows, and the last row of each sequence. Limits the products of a query's
+// number with a key's, which the plain kernel computes, to about `kMostProducts`.
 std::vector<QueryRow> some_rows(const Case& c, const std::vector<QueryRow>& rows) {
   constexpr int64_t kMostProducts = 2'000'000'000;
   int64_t products = 0;
@@ -67,7 +68,7 @@ std::string describe(const Case& c) {
   return text;
 }
 
-// Only on a GPU.
+// Runs only on a GPU.
 class RealAttention : public OnDevice {
  protected:
   void SetUp() override {
@@ -91,7 +92,7 @@ class RealAttention : public OnDevice {
     stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, c.lengths());
   }
 
-  // NaN in whatever the step owns nothing of: slots of the caches, rows of q.
+  // Writes NaN to all slots of the caches and rows of q that the step does not own.
   void poison(PagedStep& step, const std::vector<QueryRow>& rows) {
     const KernelArgs& args = step.args();
     const uint8_t* used = upload(step, step.used_slots());
@@ -106,7 +107,7 @@ class RealAttention : public OnDevice {
         stream_->fill(q.row<uint16_t>(row), kPoison, q.row_elements() * size_of(q.dtype));
     }
   }
-  // Results of those rows: on the device, [rows,H*C].
+  // Computes the results of `rows` in float64. Returns them on the device, as [rows,H*C].
   double* run_float64(PagedStep& step, const std::vector<QueryRow>& rows,
                       const QueryRow* on_device) {
     const int64_t columns = step.args().inputs["q"].row_elements();
@@ -116,7 +117,8 @@ class RealAttention : public OnDevice {
     return expected;
   }
   void expect_agrees(const Case& c, uint64_t seed);
-  // The launch writes its rows, with the same bits to memory of its own and over q, and no other.
+  // Expects that the launch writes the rows `rows` and no others, with the same bits to a separate
+  // output and over q.
   void expect_rows_written(const Case& c, PagedStep& step, const std::vector<QueryRow>& rows);
   void expect_errors_small(const Case& c, const std::vector<QueryRow>& rows,
                            const std::vector<HeadError>& errors);
@@ -158,7 +160,8 @@ void RealAttention::expect_rows_written(const Case& c, PagedStep& step,
 
 void RealAttention::expect_errors_small(const Case& c, const std::vector<QueryRow>& rows,
                                         const std::vector<HeadError>& errors) {
-  // Weights and results are rounded to the dtype: half a unit in the last place each.
+  // The softmax weights and the results are rounded to the dtype, with an error of half a unit in
+  // the last place each.
   const double ulp = c.dtype == DType::kBF16 ? 0x1p-7 : 0x1p-10;
   HeadError all;
   for (size_t i = 0; i < errors.size(); ++i) {
@@ -190,8 +193,6 @@ void RealAttention::expect_agrees(const Case& c, uint64_t seed) {
   expect_errors_small(c, rows, read<HeadError>(errors, count * c.heads));
 }
 
-// --- Steps --------------------------------------------------------------------------------------
-
 const std::vector<Sequence> kBatch{{5, 5},     {1, 70},    {1, 1},     {17, 17},  {20, 64},
                                    {33, 1033}, {300, 900}, {1, 2049},  {2, 31},   {130, 131},
                                    {9, 4000},  {64, 128},  {100, 100}, {3, 0},    {2, 9},
@@ -215,14 +216,14 @@ std::vector<Case> batches() {
   return all;
 }
 
-// The bounds that random steps are drawn within.
+// Holds the bounds within which random steps are drawn.
 struct Sizes {
   int64_t most_sequences;
-  int64_t most_tokens;  // of the step
-  int64_t most_keys;    // of all sequences together
+  int64_t most_tokens;  // most tokens of the step
+  int64_t most_keys;    // most keys of all sequences together
 };
 constexpr Sizes kReal{.most_sequences = 300, .most_tokens = 2048, .most_keys = 40000};
-// A quick run still has enough keys for several parts.
+// The sizes of a quick run still give enough keys for several parts.
 constexpr Sizes kQuick{.most_sequences = 4, .most_tokens = 40, .most_keys = 4000};
 constexpr Sizes kSmall{.most_sequences = 4, .most_tokens = 40, .most_keys = 200};
 
@@ -241,7 +242,8 @@ class RandomStep {
     c.dtype = below(3) == 0 ? DType::kF16 : DType::kBF16;
     if (below(3) == 0) c.kv_dtype = DType::kFP8;
     c.padding_tokens = below(2) * below(40);
-    c.query_gap = below(2) * 2 * c.kv_heads * c.head_size;  // as behind a merged projection
+    // The gap between query rows is one that a merged projection leaves.
+    c.query_gap = below(2) * 2 * c.kv_heads * c.head_size;
     c.batch_invariant = below(5) == 0;
     if (below(4) == 0) c.uniform_q = static_cast<int>(1 + below(below(4) == 0 ? 40 : 9));
     const int64_t most =
@@ -257,12 +259,13 @@ class RandomStep {
   int64_t below(int64_t end) {
     return static_cast<int64_t>(random_() % static_cast<uint64_t>(end));
   }
-  // From 1 on.
+  // Returns a number from 1 to `most` whose logarithm is uniformly distributed.
   int64_t log_uniform(int64_t most) {
     const double share = static_cast<double>(random_() >> 11U) * 0x1p-53;
     return std::min(most, static_cast<int64_t>(std::exp2(share * std::log2(most + 1.0))));
   }
-  // A prompt, a chunk of one, tokens to verify, a decode, padding, rows that nobody owns.
+  // Draws a sequence: a prompt, a chunk of a prompt, drafts to verify, a decode, padding, or rows
+  // that no sequence owns.
   Sequence sequence(int uniform_q) {
     const int64_t kind = below(8);
     int64_t tokens = kind <= 1   ? log_uniform(1200)
@@ -307,8 +310,6 @@ TEST_P(RealAttention, OfRandomStepsAgreesWithFloat64) {
     if (HasFailure()) return;
   }
 }
-
-// --- The plain kernel itself --------------------------------------------------------------------
 
 HostTensor download(Stream& stream, const TensorView& view) {
   HostTensor tensor;

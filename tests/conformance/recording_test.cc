@@ -1,4 +1,4 @@
-// Streams: recording, its rules, replay, events.
+// Tests streams: recording, the rules of recording, replay and events.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,8 @@
 namespace encore::conformance {
 namespace {
 
-// "Graphs first, KV last" works because a recording may point at memory that comes later.
+// A recording may refer to memory that is mapped later, so the KV pool can be mapped after all
+// recordings are made.
 TEST_P(OnDevice, RecordsIntoARangeThatIsMappedLater) {
   const auto stream = device().create_stream();
   const auto range = device().reserve(4 << 20);
@@ -56,7 +57,7 @@ TEST_P(OnDevice, ReplaysWhatItRecorded) {
   }
 }
 
-// Each counts its replays in memory of its own.
+// Each recording counts its replays in its own memory.
 TEST_P(OnDevice, TellsRecordingsOfTheSameLaunchesApart) {
   constexpr int64_t kCount = 64;
   const auto stream = device().create_stream();
@@ -76,7 +77,7 @@ TEST_P(OnDevice, TellsRecordingsOfTheSameLaunchesApart) {
   }
   EXPECT_FALSE(recordings[0]->shares_executable());
 
-  // Many replays are under way when the next recording has its turn.
+  // The replays of one recording are still running when another recording is replayed.
   std::vector<float> expected(4 * kCount, 1.0F);
   std::fill(expected.begin() + kCount, expected.end(), 0.0F);
   for (int replay = 0; replay < 500; ++replay) {
@@ -87,7 +88,7 @@ TEST_P(OnDevice, TellsRecordingsOfTheSameLaunchesApart) {
   }
   EXPECT_EQ(read(*stream, memory.data(), 4 * kCount), expected);
 
-  // One that is gone takes nothing from the others.
+  // Destroying one recording leaves the others usable.
   recordings.erase(recordings.begin());
   stream->replay(*recordings[0]);
   for (int64_t k = 0; k < kCount; ++k)
@@ -149,7 +150,7 @@ TEST_P(OnDevice, RefusesMemoryWhileRecordingAndNamesTheOp) {
   breaks_rules([&] { range->map(range->granularity()); });
   breaks_rules([&] { stream->synchronize(); });
 
-  // The device is as good as before.
+  // The device works as before after code has broken the rules of recording.
   const std::vector<float> x = counting(TwoLaunches::kCount);
   work.set_inputs(*stream, x, x);
   work.launch(*stream);
@@ -184,7 +185,7 @@ TEST_P(OnDevice, LeavesAnAbandonedRecordingBehind) {
     const RecordingScope scope(*stream);
     work.launch(*stream);
   }
-  stream->abandon_recording();  // a second time does nothing
+  stream->abandon_recording();  // abandoning a second time does nothing
   EXPECT_EQ(read(*stream, work.tensor(3), TwoLaunches::kCount), zero);
   RecordingScope again(*stream);
   work.launch(*stream);

@@ -193,7 +193,7 @@ Routed route(const HostTensor& logits, const HostTensor& live, const HostTensor*
       if (std::ranges::count(kept, e / size) == 0)
         choices[e] = -std::numeric_limits<double>::infinity();
     }
-    // By a softmax alone scores may be equal where logits are not.
+    // With a plain softmax the choice is by logits: different logits may round to equal scores.
     const bool by_logit =
         !routing.sigmoid && bias == nullptr && routing.groups == routing.groups_kept;
     const std::vector<int> ids = by_choice(by_logit ? row : choices, static_cast<int>(top_k));
@@ -327,8 +327,8 @@ HostTensor kv_write(HostTensor cache, const HostTensor& x, const HostTensor& slo
 
 namespace {
 
-// Query head `head` over the first `num_seen` tokens of sequence `b`, or as many of them as the window
-// has.
+// Computes one query head's attention over the first `num_seen` tokens of sequence `b`, or over
+// those of them that lie in the window.
 void attend(const AttentionInputs& in, int64_t b, int64_t num_seen, int64_t head,
             const double* query, double* result) {
   const int64_t page_size = in.k_cache.shape[2];
@@ -408,7 +408,7 @@ std::vector<double> probabilities(const SampleRow& row) {
 
 namespace {
 
-// By top_k, top_p and min_p.
+// Returns the tokens that top_k, top_p and min_p keep.
 std::vector<bool> likely_tokens(const SampleRow& row, double slack) {
   const std::vector<double> p = probabilities(row);
   std::vector<size_t> order(p.size());
@@ -436,10 +436,11 @@ std::vector<bool> likely_tokens(const SampleRow& row, double slack) {
   return kept;
 }
 
-// Keeps a token of `likely` if those nearer to the entropy do not reach typical_p.
+// Returns the tokens of `likely` that typical_p keeps: a token is kept if the tokens nearer to the
+// entropy do not reach typical_p together.
 std::vector<bool> typical_tokens(const SampleRow& row, const std::vector<bool>& likely,
                                  double slack) {
-  constexpr double kNothing = 1e-12;  // of rounding
+  constexpr double kNothing = 1e-12;  // allows for rounding
   struct Typical {
     double distance;
     double p;
@@ -464,7 +465,8 @@ std::vector<bool> typical_tokens(const SampleRow& row, const std::vector<bool>& 
   size_t num_before = 0;
   double before = 0;
   for (const Typical& token : tokens) {
-    // Tokens within a negative slack may come first too.
+    // With a negative slack, tokens that are farther from the entropy by less than the slack may
+    // come first too.
     while (num_before < tokens.size() && tokens[num_before].distance < token.distance - slack)
       before += tokens[num_before++].p;
     kept[token.token] =

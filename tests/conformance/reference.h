@@ -1,5 +1,5 @@
-// Computes every op in double precision, by the plainest loops: written from ops.cc alone, and
-// independent of every kernel.
+// Computes every op in double precision by the plainest loops. It follows ops.cc alone and no
+// kernel.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace encore::conformance {
 
-// A tensor on the host: its values, each a number of its dtype.
+// Holds a tensor on the host; each value is a number of its dtype.
 struct HostTensor {
   ir::Type type;
   Shape shape;
@@ -26,28 +26,31 @@ struct HostTensor {
   }
 };
 
-// The number of `dtype` nearest to `value`.
+// Returns the number of `dtype` that is nearest to `value`.
 double round_to(DType dtype, double value);
 
 namespace reference {
 
-// Results are not rounded, except where ops.cc says that the op itself rounds.
+// All functions of this namespace return results that are not rounded, except where ops.cc says
+// that the op itself rounds.
 HostTensor embedding(const HostTensor& ids, const HostTensor& table, double fill, double scale = 1);
 HostTensor linear(const HostTensor& x, const HostTensor& weight, const HostTensor* bias);
-// Rows whose slot is -1 are zero.
+// Computes lora_shrink. Rows whose adapter slot is -1 are zero.
 HostTensor lora_shrink(const HostTensor& x, const HostTensor& a, const HostTensor& adapters);
-// `blocks`: columns of each; empty: one of all.
+// Computes lora_expand. `blocks` holds the columns of each merged part; if empty, all columns are
+// one part.
 HostTensor lora_expand(const HostTensor& base, const HostTensor& h, const HostTensor& b,
                        const HostTensor& adapters, const std::vector<int64_t>& blocks);
-// The numbers that a weight in fp8 stands for: scale has a number for each row, or for each block of
-// 128 x 128.
+// Returns the numbers that a weight in fp8 stands for. `scale` has a number for each row, or for
+// each block of 128 x 128.
 HostTensor scaled(const HostTensor& weight, const HostTensor& scale);
-// The numbers that codes of experts [E,O,I] stand for: of each expert `num_matrices` matrices, one below
-// the other. scale: for each row [E,O], or for each block of 128 x 128 of each matrix.
+// Returns the numbers that the codes of experts [E,O,I] stand for. Each expert has `num_matrices`
+// matrices, one below the other. `scale` has a number for each row [E,O], or for each block of 128
+// x 128 of each matrix.
 HostTensor scaled_experts(const HostTensor& weight, const HostTensor& scale, int64_t num_matrices);
-// Returns activations as they are once they are rounded to fp8.
+// Returns activations as they are after rounding to fp8.
 HostTensor in_fp8(const HostTensor& x, float static_scale = 0);
-// The experts of each row and their weights; -1 and 0 where live[r] < least.
+// Holds the experts of each row and their weights; -1 and 0 in rows where live[r] < least.
 struct Routed {
   HostTensor experts;
   HostTensor weights;
@@ -63,7 +66,7 @@ struct Routing {
 };
 Routed route(const HostTensor& logits, const HostTensor& live, const HostTensor* bias,
              const Routing& routing);
-// The products of gate and up are rounded to x's dtype.
+// Computes expert_mlp. The products of gate and up are rounded to x's dtype.
 HostTensor expert_mlp(const HostTensor& x, const Routed& routed, const HostTensor& gate_up,
                       const HostTensor& down);
 HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps, double offset = 0);
@@ -74,10 +77,11 @@ HostTensor gelu_tanh(const HostTensor& x);
 HostTensor softcap(const HostTensor& x, double cap);
 HostTensor rope(const HostTensor& x, const HostTensor& positions, const HostTensor& inv_freq);
 HostTensor gather_rows(const HostTensor& x, const HostTensor& rows);
-// The cache after the write; rounded where it is of another dtype than x.
+// Returns the cache after the write. Numbers are rounded where the cache has another dtype than x.
 HostTensor kv_write(HostTensor cache, const HostTensor& x, const HostTensor& slots);
 
-// A row of attention's output: numbers, or nothing where the op leaves the row as it is.
+// Holds the inputs of attention. attention() returns each row of the output, or nothing for a row
+// that the op leaves untouched.
 struct AttentionInputs {
   const HostTensor& q;
   const HostTensor& k_cache;
@@ -93,7 +97,7 @@ struct AttentionInputs {
 };
 std::vector<std::optional<std::vector<double>>> attention(const AttentionInputs& in);
 
-// One row of sample.
+// Holds the inputs of one row of `sample`.
 struct SampleRow {
   const double* logits = nullptr;
   int64_t num_logits = 0;
@@ -105,13 +109,14 @@ struct SampleRow {
   int64_t seed = 0;
   int64_t kv_len = 0;
 };
-// Tokens that may win. A positive `slack` widens the thresholds by that much, a negative one
-// narrows them: rounding may put a token that lies on a threshold on either side. Where that leaves
-// open what typical_p chooses among, it gives all of that or nothing.
+// Returns which tokens may win. A positive `slack` widens the thresholds by that much and a
+// negative one narrows them, because rounding may put a token that lies on a threshold on either
+// side. If the slack leaves open which tokens typical_p chooses among, returns all tokens of the
+// wider choice for a positive slack and no tokens for a negative one.
 std::vector<bool> kept_tokens(const SampleRow& row, double slack);
-// Score of every token: logit / temperature + noise.
+// Returns the score of every token: logit / temperature + noise.
 std::vector<double> scores(const SampleRow& row);
-// softmax(logits / temperature)
+// Returns softmax(logits / temperature).
 std::vector<double> probabilities(const SampleRow& row);
 
 }  // namespace reference

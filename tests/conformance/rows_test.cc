@@ -1,4 +1,4 @@
-// embedding, gather_rows, kv_write and rope_kv_write.
+// Tests embedding, gather_rows, kv_write and rope_kv_write.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -44,7 +44,8 @@ TEST_P(Conformance, EmbeddingAgreesAndFillsWhatIsOutside) {
   }
 }
 
-// The shares of two ranks add up to the whole.
+// Each of two ranks has half of the table and gives 0 for ids of the other half, so that the sum of
+// both is the embedding.
 TEST_P(Conformance, EmbeddingOfARanksShareAgrees) {
   const StepKey step = tokens(33);
   HostTensor ids = integers(random_, Dim::tokens(), step.sizes(), 0, 33);
@@ -67,7 +68,8 @@ TEST_P(Conformance, EmbeddingOfARanksShareAgrees) {
   }
 }
 
-// A device that is alone has the sum and all columns itself; ranks_test.cc compares those of several.
+// For a single device, the sum and the gathered columns are its own tensor. ranks_test.cc tests
+// several ranks.
 TEST_P(Conformance, CollectivesOfADeviceThatIsAloneGiveWhatItHas) {
   if (device().kind() == DeviceKind::kCuda) GTEST_SKIP() << "a GPU is alone";
   for (const int64_t rows : {0, 1, 7}) {
@@ -116,7 +118,8 @@ TEST_P(Conformance, GatherRowsAgrees) {
   }
 }
 
-// A cache and what is written to it. Every slot starts as NaN, some tokens have none.
+// Holds caches and the tokens to write to them. All slots begin as NaN, and some tokens have no
+// slot.
 struct Write {
   HostTensor k_cache;
   HostTensor v_cache;
@@ -132,10 +135,10 @@ struct CacheShape {
 };
 
 const CacheShape kCaches[] = {{1, 16, 64}, {8, 32, 128}, {3, 64, 96}, {2, 16, 80}};
-// Tokens that are written to them.
+// Lists the numbers of tokens that the tests write to the caches.
 constexpr int64_t kCounts[] = {0, 1, 2, 7, 33, 130};
 
-// The caches that tokens of a dtype are written to.
+// Returns the dtypes of caches that tokens of a dtype are written to.
 std::vector<DType> kv_dtypes(DType dtype) {
   return {dtype, DType::kFP8, dtype == DType::kF32 ? DType::kBF16 : DType::kF32};
 }
@@ -162,7 +165,7 @@ Write make_write(Random& random, DType dtype, DType kv_dtype, const CacheShape& 
   return write;
 }
 
-// NaN where NaN is expected, and numbers within the tolerance elsewhere.
+// Expects NaN where `expected` is NaN, and numbers within the tolerance elsewhere.
 void expect_cache(const HostTensor& actual, const HostTensor& expected, int64_t head_size,
                   const Tolerance& tolerance) {
   for (int64_t i = 0; i < actual.shape.num_elements(); i += head_size) {
@@ -255,7 +258,8 @@ TEST_P(Conformance, RopeKvWriteAgreesWithAndWithoutNorms) {
               w.k_cache, reference::rope(k_expected, positions, inv_freq), w.slots);
           const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 4000.0 : 2.0};
           expect_agrees(c, {q_expected}, tolerance);
-          // A number of a head that was turned with more digits may round to the other side.
+          // A rotated number may be rounded in the other direction, because the kernel rotates with
+          // more digits.
           const Tolerance k_tolerance =
               kv_dtype == DType::kFP8 ? Tolerance{.ulps = 0.5} : tolerance;
           const std::vector<Output> y = run(device(), c);

@@ -1,4 +1,4 @@
-// sample: which token wins, and how often.
+// Tests `sample`: which token wins, and how often.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -33,7 +33,7 @@ HostTensor column(DType dtype, int64_t rows, const std::function<double(int64_t)
   return tensor_of(type_of(dtype, {Dim::sequences()}), {0, rows}, values);
 }
 
-// Words of the test's tensors are numbers.
+// Returns the sampling row of row b, whose 32-bit words the test's tensors hold as numbers.
 SamplingRow sampling_of(const OpCase& c, int64_t b) {
   std::array<int32_t, kSamplingWords> words{};
   for (int64_t i = 0; i < kSamplingWords; ++i)
@@ -45,13 +45,14 @@ void set_sampling(OpCase& c, int64_t b, const SamplingRow& row) {
   std::copy(words.begin(), words.end(), c.inputs["sampling"].row(b));
 }
 
-// All rows with the same parameters; every row another seed and length.
+// Makes a case whose rows have the same parameters, but different seeds and lengths.
 OpCase make_case(Random& random, const HostTensor& logits, const Params& params) {
   const int64_t rows = logits.num_rows();
   HostTensor sampling{type_of(DType::kI32, {Dim::sequences(), kSamplingWords}),
                       {rows, kSamplingWords},
                       std::vector<double>(static_cast<size_t>(rows * kSamplingWords))};
-  // Rows without a state are not adjusted.
+  // Rows without a state are not adjusted, so their adjusted logits, which must not be read, are
+  // NaN.
   HostTensor adjusted = logits;
   std::fill(adjusted.values.begin(), adjusted.values.end(), kNaN);
   HostTensor counts =
@@ -96,7 +97,8 @@ HostTensor random_logits(Random& random, int64_t rows, int64_t vocabulary, doubl
   return random.tensor(type_of(DType::kF32, {Dim::sequences(), vocabulary}), {0, rows}, stddev);
 }
 
-// The winner among `kept`; the margin tells how clearly it wins.
+// Returns the token of the highest score among `kept`. Writes to `margin` how far it is above the
+// second.
 int64_t winner(const std::vector<double>& scores, const std::vector<bool>& kept, double& margin) {
   int64_t best = -1;
   double second = -kInfinity;
@@ -113,7 +115,7 @@ int64_t winner(const std::vector<double>& scores, const std::vector<bool>& kept,
   return best;
 }
 
-// The inverse of so small a temperature is infinite.
+// The temperature is so small that its inverse is infinite.
 TEST_P(Sampling, SampleTakesTheFirstLargestLogitAtTemperaturesNextToZero) {
   const HostTensor flat = column(DType::kF32, 80, [](int64_t i) { return i % 5 < 2 ? 1.0 : 2.0; });
   const HostTensor logits{type_of(DType::kF32, {Dim::sequences(), 5}), {16, 5}, flat.values};
@@ -132,7 +134,7 @@ TEST_P(Sampling, SampleTakesTheFirstLargestLogitAtTemperatureZero) {
     for (const int64_t rows : cases(kRows, 4)) {
       HostTensor logits = random_logits(random_, rows, vocabulary);
       for (int64_t b = 0; b < rows; ++b) {
-        // Ties: the largest logit again, further right.
+        // The largest logit appears a second time further right, so that two tokens tie.
         double* row = logits.row(b);
         const double largest = *std::max_element(row, row + vocabulary);
         row[random_.integer(0, vocabulary - 1)] = largest;
@@ -210,13 +212,14 @@ std::vector<Params> combinations() {
   return all;
 }
 
-// How many winners could be told.
+// Counts rows, and the rows whose winner was known.
 struct Known {
   int64_t rows = 0;
   int64_t winners = 0;
 };
 
-// The noise is defined to the bit, so the winner is known wherever it wins clearly.
+// Expects the defined winners. The noise is defined to the bit, so the winner is known wherever it
+// wins by a clear margin.
 void expect_defined_winners(const OpCase& c, const HostTensor& tokens, Known& known) {
   constexpr double kSlack = 1e-4;
   constexpr double kClear = 1e-3;
@@ -243,7 +246,8 @@ TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheKeptTokens) {
     int64_t rows;
     int64_t vocabulary;
   };
-  // A device may share few rows among more blocks than many rows.
+  // The numbers of rows differ, because a device may use more blocks per row when there are few
+  // rows.
   constexpr Size kSizes[] = {{2, 320}, {16, 1}, {16, 5}, {16, 4097}, {5, 320}, {3, 4097}};
   Known known;
   for (const auto [rows, vocabulary] : cases(kSizes, 6)) {
@@ -260,7 +264,7 @@ TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheKeptTokens) {
   EXPECT_GT(known.winners, known.rows * 9 / 10);
 }
 
-// typical_p alone, and of what the others leave.
+// typical_p is applied alone, and to the tokens that the other parameters keep.
 TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheTypicalTokens) {
   constexpr int64_t kVocabularies[] = {4097, 320, 5, 1, 1003};
   constexpr Params kOthers[] = {{1}, {0.6, 40, 0.9, 0.05}, {1, 40}, {2, 0, 0.95}, {1, 0, 1, 0.02}};
@@ -283,8 +287,9 @@ TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheTypicalTokens) {
   EXPECT_GT(known.winners, known.rows / 2);
 }
 
-// p = 0.4 and sixty times 0.01, whose -log p is nearer to the entropy of 3.1. The likeliest token
-// comes last; all of equal ones are kept; top_p goes first.
+// One token has p = 0.4, and sixty tokens have p = 0.01, whose -log p is nearer to the entropy of
+// 3.1. So typical_p takes the likeliest token last, and keeps all of the equal tokens. top_p is
+// applied before typical_p.
 TEST_P(Sampling, SampleKeepsTheTokensNearestToTheEntropy) {
   constexpr int64_t kRows = 64;
   constexpr int64_t kVocabulary = 61;
@@ -313,7 +318,7 @@ TEST_P(Sampling, SampleKeepsTheTokensNearestToTheEntropy) {
   EXPECT_EQ(count_of_first({.top_p = 0.3, .typical_p = 0.5}, num_different), kRows);
 }
 
-// More logits than fit in fast memory, of flat and of steep distributions.
+// The rows have more logits than fit in fast memory, with flat and with steep distributions.
 TEST_P(Sampling, SampleDrawsFromVeryLargeVocabularies) {
   if (!is_thorough()) GTEST_SKIP() << "takes long";
   Known known;
@@ -341,7 +346,8 @@ TEST_P(Sampling, SampleDrawsFromVeryLargeVocabularies) {
   EXPECT_GT(known.winners, known.rows / 2);
 }
 
-// Exact ties at a threshold are kept: with all logits equal, top_k = 1 keeps every token.
+// Tokens that tie exactly at a threshold are all kept: if all logits are equal, top_k = 1 keeps
+// every token.
 TEST_P(Sampling, SampleKeepsTiesAtAThreshold) {
   const int64_t rows = is_thorough() ? 64 : 16;
   const HostTensor logits = column(DType::kF32, rows * 8, [](int64_t) { return 1.5; });
@@ -356,7 +362,8 @@ TEST_P(Sampling, SampleKeepsTiesAtAThreshold) {
   }
 }
 
-// From p = 0.3, 0.25, 0.2 and a flat rest, top_k = 3 leaves 0.4, 0.33 and 0.27: two reach 0.7.
+// top_k = 3 keeps the first three of the probabilities 0.3, 0.25, 0.2 and a flat rest, and
+// renormalizes them to 0.4, 0.33 and 0.27. The first two of these reach top_p = 0.7.
 TEST_P(Sampling, SampleTakesTopPOfWhatTopKKeeps) {
   constexpr int64_t kRows = 64;
   constexpr int64_t kVocabulary = 103;
@@ -375,7 +382,8 @@ TEST_P(Sampling, SampleTakesTopPOfWhatTopKKeeps) {
   EXPECT_EQ(seen[0] + seen[1], kRows);
 }
 
-// Pearson's chi-square of many draws against the renormalized probabilities of the kept tokens.
+// Pearson's chi-square test compares many draws with the renormalized probabilities of the kept
+// tokens.
 TEST_P(Sampling, SampleDrawsEachTokenAsOftenAsItsProbabilitySays) {
   const int64_t num_draws = is_thorough() ? 2048 : 64;
   constexpr int64_t kVocabulary = 12;
@@ -420,7 +428,7 @@ TEST_P(Sampling, SampleTakesAdjustedLogitsWhereThereAreSomeAndCountsTheToken) {
   };
   adjust(1, {.state = 2}, 129);
   adjust(2, {.min_length = 6000}, 7);
-  adjust(3, {.state = 0}, 64);  // of a sequence that has ended
+  adjust(3, {.state = 0}, 64);  // this sequence has ended
   c.inputs["kv_lens"].values[3] = 0;
   for (double& count : c.inputs["token_counts"].values)
     count = 5;
@@ -434,13 +442,15 @@ TEST_P(Sampling, SampleTakesAdjustedLogitsWhereThereAreSomeAndCountsTheToken) {
   EXPECT_EQ(y[1].tensor.values, counts);
 }
 
-// Parts of the vocabulary, as ranks have them: what they offer each other, one launch a part.
+// Computes `sample` over parts of the vocabulary as ranks do: each part runs own_largest and
+// own_candidates, and their results are merged.
 class Parts {
  public:
   Parts(Device& device, const OpCase& whole, int64_t count)
       : device_(device), whole_(whole), count_(count) {}
 
-  // `sample` of what all parts offer. Rows that merge hold no number.
+  // Returns the tokens that `sample` chooses from the candidates of all parts. In rows that merge
+  // candidates, the logits of `sample` are NaN.
   std::vector<int64_t> tokens() const {
     const HostTensor largest = of_all("own_largest", {}, nullptr);
     const HostTensor candidates =
@@ -456,8 +466,8 @@ class Parts {
   }
 
  private:
-  // Puts NaN in the place of all logits but those of columns [first, first + count); of rows that merge alone, or
-  // of all.
+  // Replaces all logits outside columns [first, first + count) by NaN. If `of_merging` is true,
+  // does so only in rows that merge candidates.
   void hide(OpCase& c, int64_t first, int64_t count, bool of_merging) const {
     for (const char* name : {"logits", "adjusted"}) {
       HostTensor& logits = c.inputs[name];
@@ -470,7 +480,7 @@ class Parts {
       }
     }
   }
-  // The rows of all parts, side by side.
+  // Runs `op` on each part and returns the parts' rows side by side.
   HostTensor of_all(const char* op, const ir::Attrs& attrs, const HostTensor* largest) const {
     const HostTensor& logits = whole_.inputs["logits"];
     const int64_t rows = logits.num_rows();
@@ -506,7 +516,7 @@ class Parts {
   int64_t count_;
 };
 
-// Rows with ties between parts and inside of them, and rows without a choice.
+// Returns logits with ties between parts and within parts, and rows that leave no choice.
 HostTensor logits_with_ties(Random& random, int64_t vocabulary) {
   constexpr int64_t kRows = 9;
   HostTensor logits = random_logits(random, kRows, vocabulary);
@@ -514,9 +524,9 @@ HostTensor logits_with_ties(Random& random, int64_t vocabulary) {
     std::fill_n(logits.row(row), vocabulary, value);
   };
   for (int64_t i = 0; i < vocabulary; ++i) {
-    logits.row(1)[i] = std::floor(logits.row(1)[i]);  // few different ones
-    logits.row(2)[i] = static_cast<double>(i % 4);    // each part has the largest
-    if (i % 3 != 0) logits.row(3)[i] = -kInfinity;    // as a mask leaves them
+    logits.row(1)[i] = std::floor(logits.row(1)[i]);  // few different logits
+    logits.row(2)[i] = static_cast<double>(i % 4);    // each part has the largest logit
+    if (i % 3 != 0) logits.row(3)[i] = -kInfinity;    // as after a mask
     if (i % 2 == 0) logits.row(4)[i] = kNaN;
   }
   fill(5, 1.25);
@@ -560,7 +570,7 @@ TEST_P(Sampling, CandidatesAreThoseOfAdjustedLogitsAndPaddingHasAToken) {
   set_sampling(c, 1, row);
   for (int64_t i = 0; i < kVocabulary; ++i)
     c.inputs["adjusted"].row(1)[i] = i == 61 ? 40 : -1;
-  // Padding, with parameters of any kind.
+  // Rows 2 and 3 are padding, whose sampling parameters may be anything.
   c.inputs["kv_lens"].values[2] = c.inputs["kv_lens"].values[3] = 0;
   set_sampling(c, 2, {{.temperature = 1, .top_k = 1 << 20, .top_p = 0.5}});
   std::fill_n(c.inputs["logits"].row(3), kVocabulary, kNaN);
@@ -575,7 +585,7 @@ TEST_P(Sampling, CandidatesAreThoseOfAdjustedLogitsAndPaddingHasAToken) {
 
 TEST_P(Sampling, SampledRowsAreIndependent) {
   const int64_t rows = is_thorough() ? 9 : 3;
-  const int64_t row = is_thorough() ? 4 : 2;  // with neighbours of either kind
+  const int64_t row = is_thorough() ? 4 : 2;  // a row with NaN neighbours and large neighbours
   const int64_t vocabulary = is_thorough() ? 1000 : 320;
   const HostTensor logits = random_logits(random_, rows, vocabulary);
   constexpr Params kParams[] = {{0.8, 20, 0.9, 0.02}, {0}, {1}};
@@ -592,7 +602,7 @@ TEST_P(Sampling, SampledRowsAreIndependent) {
   }
 }
 
-// A device may share a row among the more blocks the fewer rows there are.
+// A device may divide a row among more blocks if there are fewer rows.
 TEST_P(Sampling, SampledTokensDoNotDependOnTheNumberOfRows) {
   const int64_t vocabulary = is_thorough() ? 30001 : 1001;
   constexpr int64_t kFew = 2;
@@ -602,7 +612,7 @@ TEST_P(Sampling, SampledTokensDoNotDependOnTheNumberOfRows) {
   for (const Params& params : cases(kParams, 5)) {
     HostTensor logits = random_logits(random_, kFew, vocabulary);
     std::sort(logits.row(1), logits.row(1) + vocabulary,
-              std::greater<>());  // likely ones in a heap
+              std::greater<>());  // the likely tokens lie side by side
     const OpCase few = make_case(random_, logits, params);
     const std::vector<Output> alone = run(device(), few);
     for (const int64_t rows : cases(kMany, 2)) {

@@ -1,4 +1,5 @@
-// Whatever a client sends, the server answers or closes, and goes on. Over a connection of this process to itself.
+// Checks that the server answers or closes a connection and goes on serving, whatever bytes a
+// client sends. This process connects to itself.
 #include <cstdlib>
 #include <thread>
 #include <unistd.h>
@@ -13,7 +14,7 @@ namespace {
 
 using namespace encore;
 
-// Answers whole or as a stream, by the path, with the body's bytes.
+// Serves the request's body back: as a stream for the path /stream, otherwise as a whole answer.
 class Echo {
  public:
   Echo() : http_(options()) {
@@ -44,7 +45,8 @@ int connect_to(uint16_t port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // Ports come back a minute after their connections have ended, and there are too few of them.
+  // Retries, because the fuzzer uses up the local ports, which become free only a minute after
+  // their connections end.
   for (int i = 0; i < 2000; ++i) {
     const int client = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
@@ -58,9 +60,9 @@ int connect_to(uint16_t port) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static Echo* const echo = new Echo;  // for as long as its thread
+  static Echo* const echo = new Echo;  // never deleted, because its thread never ends
   const int client = connect_to(echo->port());
-  // In two parts, as the first byte says.
+  // Sends the bytes in two parts, split at a place that the first byte chooses.
   const size_t split = size == 0 ? 0 : data[0] % size;
   static_cast<void>(send(client, data, split, MSG_NOSIGNAL));
   static_cast<void>(send(client, data + split, size - split, MSG_NOSIGNAL));

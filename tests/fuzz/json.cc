@@ -1,4 +1,5 @@
-// Any bytes are JSON or an error, and what is JSON can be written and read again.
+// Checks that any bytes are parsed as JSON or refused with an error, and that parsed JSON can be
+// written and read again.
 #include "base/json.h"
 
 #include "base/error.h"
@@ -6,7 +7,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace encore;
   try {
-    // -0.0 is written as -0, which reads as the integer 0: so not the first text.
+    // Only the second and third texts are compared, because -0.0 is written as -0, which reads as
+    // the integer 0.
     const std::string first =
         json::to_text(json::parse({reinterpret_cast<const char*>(data), size}, "input"));
     const std::string text = json::to_text(json::parse(first, "first"));

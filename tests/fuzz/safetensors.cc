@@ -1,4 +1,5 @@
-// Any file is a checkpoint whose tensors lie within it, or an error.
+// Checks that any file is read as a checkpoint whose tensors lie within the file, or refused with
+// an error.
 #include "model/safetensors.h"
 
 #include <fstream>
@@ -19,10 +20,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         ENCORE_CHECK(tensor.num_bytes() <= static_cast<int64_t>(size));
         for (int64_t i = 0; i < tensor.num_bytes(); ++i)
           sum += static_cast<unsigned>(tensor.data[i]);
-      } catch (const Error&) {  // a dtype that Encore has not
+      } catch (const Error&) {  // a dtype that Encore does not have
       }
     }
-    const volatile unsigned seen = sum;  // so that the bytes are read
+    const volatile unsigned seen = sum;  // keeps the compiler from removing the reads
     static_cast<void>(seen);
   } catch (const Error&) {
   }

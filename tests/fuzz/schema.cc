@@ -1,5 +1,5 @@
-// Any source of a grammar is refused or compiles, and a walk behind its masks goes on to an end. The first byte says
-// which kind of source it is.
+// Checks that any source of a grammar is refused or compiles, and that the grammar accepts every
+// token that its masks allow. The first byte chooses the kind of source.
 #include "base/error.h"
 #include "base/source_dir.h"
 #include "grammar/grammar.h"
@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint32_t> mask(vocabulary.num_mask_words());
   for (size_t step = 0; step < 12 && !matcher.has_ended(); ++step) {
     matcher.fill(mask);
-    // The allowed token behind a place that the input chooses.
+    // Takes the first allowed token from a place on that the input chooses.
     const auto start = static_cast<int64_t>(data[step % size]) * 8 % vocabulary.size();
     std::optional<int32_t> token;
     for (int64_t i = 0; i < vocabulary.size() && !token; ++i) {

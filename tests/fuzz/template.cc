@@ -1,4 +1,5 @@
-// Any bytes are a template or an error, and a template renders a conversation within its limits.
+// Checks that any bytes are parsed as a template or refused with an error, and that a template
+// renders a conversation, or fails with a message, within its limits.
 #include "text/jinja/template.h"
 
 #include "base/error.h"

@@ -1,4 +1,5 @@
-// Any text becomes ids of the vocabulary, and they the same text, a token at a time too.
+// Checks that any text becomes ids of the vocabulary, and that decoding the ids one at a time gives
+// the same text as decoding them together.
 #include "text/tokenizer.h"
 
 #include "base/error.h"

@@ -1,6 +1,7 @@
-// Random answers that a schema's grammar lets come, for random_schemas_test.py: what a model could answer, without one.
-// A line of stdin is {"schema": ..., "seed": N, "answers": N, "closed": true}; its line of stdout is
-// {"answers": [...], "cut": N}, where N answers did not come to an end, or {"refused": "why"}.
+// Generates random answers that a schema's grammar allows, without a model, for
+// random_schemas_test.py. A line of stdin is {"schema": ..., "seed": N, "answers": N, "closed":
+// true}. Its line of stdout is {"answers": [...], "cut": N}, where N answers did not end, or
+// {"refused": "why"}.
 #include <iostream>
 #include <random>
 #include <string>
@@ -22,7 +23,8 @@ struct Model {
   grammar::Vocabulary vocabulary{tokenizer, tokenizer.vocab_size(), {&end, 1}};
 };
 
-// A token that may come: any; but later on rather one that ends something, so that the answer ends.
+// Returns a random allowed token. Prefers tokens that close or separate values, always if
+// `is_late`, so that the answer ends.
 int32_t choose(const Model& model, const std::vector<uint32_t>& mask, bool is_late,
                std::mt19937_64& random) {
   std::vector<int32_t> tokens;
@@ -41,7 +43,7 @@ int32_t choose(const Model& model, const std::vector<uint32_t>& mask, bool is_la
   return list[random() % list.size()];
 }
 
-// Nothing where it does not end.
+// Returns a random answer, or nothing if the answer does not end within kMaxTokens tokens.
 std::optional<std::string> answer(const Model& model, const grammar::Grammar& grammar,
                                   std::mt19937_64& random) {
   grammar::Matcher matcher = grammar.matcher();
