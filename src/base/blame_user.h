@@ -1,12 +1,12 @@
-// Errors of files that a user gave.
+// Turns errors about files that a user gave into errors of usage.
 #pragma once
 
 #include "base/error.h"
 
 namespace encore {
 
-// Calls `read`, and turns its errors into kUsage: the helpers for JSON read checkpoints as a rule, and
-// blame the model.
+// Calls `read`, and turns its errors into kUsage. The helpers for JSON usually read checkpoints, so
+// their errors are of kModel.
 template <typename Read>
 auto blame_user(const Read& read) {
   try {

@@ -37,9 +37,9 @@ Float16::Float16(float value) {
   if (magnitude > 0x7f800000U) {
     half = 0x7e00U | ((magnitude >> 13U) & 0x3ffU);  // NaN stays NaN
   } else if (magnitude >= 0x47800000U) {
-    half = 0x7c00U;  // 2^16 and more: infinity
+    half = 0x7c00U;  // values of 2^16 and more become infinity
   } else if (magnitude < 0x38800000U) {
-    // Below 2^-14: adding 1/2 rounds to the spacing of subnormal halves, 2^-24.
+    // For a value below 2^-14, adding 1/2 rounds to the spacing of subnormal halves, 2^-24.
     half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
   } else {
     half = (magnitude + 0xfffU + ((magnitude >> 13U) & 1U) - 0x38000000U) >> 13U;
@@ -65,9 +65,9 @@ Float8::Float8(float value) {
   if (magnitude > 0x7f800000U) {
     narrow = 0x7fU;
   } else if (magnitude >= 0x43e00000U) {
-    narrow = 0x7eU;  // 448
+    narrow = 0x7eU;  // values above 448 become 448
   } else if (magnitude < 0x3c800000U) {
-    // Below 2^-6: adding 2^14 rounds to the spacing of subnormals, 2^-9.
+    // For a value below 2^-6, adding 2^14 rounds to the spacing of subnormal e4m3 numbers, 2^-9.
     narrow = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14F) - 0x46800000U;
   } else {
     narrow = (magnitude + 0x7ffffU + ((magnitude >> 20U) & 1U) - 0x3c000000U) >> 20U;

@@ -1,4 +1,4 @@
-// Element types, and the CPU's view of the floats that C++ lacks.
+// Defines element types, and gives the CPU the float types that C++ lacks.
 #pragma once
 
 #include <bit>
@@ -8,11 +8,12 @@
 
 namespace encore {
 
-// kFP8 is e4m3 without infinities: 4 bits of exponent, 3 of mantissa, up to 448. Caches of K and V
-// and weights may be kept in it, and products may round activations to it; no sum is in it.
+// The type of a tensor's elements. kFP8 is e4m3 without infinities: 4 bits of exponent, 3 of
+// mantissa, up to 448. KV caches and weights may be kept in it, and matrix products may round
+// activations to it; no sum is computed in it.
 enum class DType : uint8_t { kF32, kF16, kBF16, kFP8, kI32, kI64 };
 
-// Bytes per element.
+// Returns the bytes of one element.
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -29,17 +30,18 @@ constexpr int64_t size_of(DType dtype) {
   return 0;
 }
 
-// Do ops compute in this dtype?
+// Returns whether the dtype is one of the floats in which ops compute: kF32, kF16 or kBF16.
 constexpr bool is_float(DType dtype) {
   return dtype <= DType::kBF16;
 }
 
-// "f32", "f16", "bf16", "fp8", "i32", "i64": the spelling of IR text.
+// name() and parse_dtype() write and read a dtype in the spelling of IR text: "f32", "f16", "bf16",
+// "fp8", "i32", "i64".
 std::string_view name(DType dtype);
 std::optional<DType> parse_dtype(std::string_view text);
 
-// A bfloat16 in memory: the upper half of a float. Conversion rounds to nearest even; NaN stays
-// NaN.
+// A bfloat16 in memory, which is the upper half of a float. Conversion rounds to nearest even; NaN
+// stays NaN.
 struct BFloat16 {
   uint16_t bits = 0;
 
@@ -55,7 +57,7 @@ struct BFloat16 {
   }
 };
 
-// An IEEE half in memory. Conversion rounds to nearest even.
+// An IEEE half-precision float in memory. Conversion rounds to nearest even.
 struct Float16 {
   uint16_t bits = 0;
 
@@ -64,8 +66,8 @@ struct Float16 {
   explicit operator float() const;
 };
 
-// An e4m3 number in memory. Conversion rounds to nearest even and saturates at 448, infinities
-// included; NaN stays NaN.
+// An e4m3 number in memory. Conversion rounds to nearest even, and turns values above 448 and
+// infinities into 448; NaN stays NaN.
 struct Float8 {
   uint8_t bits = 0;
 
@@ -74,7 +76,7 @@ struct Float8 {
   explicit operator float() const;
 };
 
-// Calls `visitor` with a zero value of the C++ type that stores `dtype`; is_float() only.
+// Calls `visitor` with a zero value of the C++ type that stores `dtype`. REQUIRES: is_float(dtype).
 template <typename Visitor>
 decltype(auto) visit_float(DType dtype, Visitor&& visitor) {
   switch (dtype) {

@@ -5,7 +5,7 @@
 
 namespace encore {
 
-// Milliseconds that `work` takes.
+// Runs `work` and returns how many milliseconds it takes.
 template <typename Work>
 double elapsed_ms(const Work& work) {
   const auto start = std::chrono::steady_clock::now();

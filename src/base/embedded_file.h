@@ -1,4 +1,5 @@
-// Files that are part of the executable: `encore_embed` in cmake/EncoreModule.cmake.
+// Describes a file that is part of the executable, into which `encore_embed`
+// (cmake/EncoreModule.cmake) puts it.
 #pragma once
 
 #include <string_view>

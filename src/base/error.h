@@ -14,23 +14,25 @@
 
 namespace encore {
 
-// Tells what went wrong, as finely as a caller or an exit code needs to know.
+// The kind of an error, as fine as a caller or an exit code needs to know it.
 enum class ErrorKind {
   kUsage,        // a bad flag or argument; the user mends the command
   kModel,        // a checkpoint, config or tokenizer file that cannot be used
-  kUnsupported,  // valid, but not something Encore does
+  kUnsupported,  // the input is valid, but Encore does not support it
   kCompile,      // the graph or program is wrong: the message names the op
-  kMemory,       // host or device memory exhausted
+  kMemory,       // host or device memory is exhausted
   kDevice,       // the driver, a library or a kernel failed
 };
 
-// "usage", "model", ... as printed in front of a message.
+// Returns the kind's name as printed in front of a message: "usage", "model", ...
 std::string_view name(ErrorKind kind);
 
-// Process exit code for an error: usage 2, model 3, unsupported 4, compile 5, memory 6, device 7.
+// Returns the exit code of the process for an error: usage 2, model 3, unsupported 4, compile 5,
+// memory 6, device 7.
 int exit_code(ErrorKind kind);
 
-// Something could not be built. The message names the cause and, where there is one, the remedy.
+// The exception for something that could not be built. Its message names the cause and, where there
+// is one, the remedy.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
@@ -46,13 +48,14 @@ template <typename... Args>
   throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Prints the place and message to stderr and aborts.
+// Prints the place of a failed check and its message to stderr, and aborts.
 [[noreturn]] void check_failed(const char* file, int line, const char* condition,
                                const std::string& message);
 
 }  // namespace encore
 
-// Aborts with the place when an invariant of ours is broken; never for bad input.
+// ENCORE_CHECK aborts, naming the place, when an invariant of Encore is broken. It is never used
+// for bad input.
 #define ENCORE_CHECK(condition, ...)                                                         \
   do {                                                                                       \
     if (!(condition)) [[unlikely]]                                                           \

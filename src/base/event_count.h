@@ -1,4 +1,4 @@
-// Waiting without a lock for what other threads change.
+// Lets threads wait without a lock for changes that other threads make.
 #pragma once
 
 #include <atomic>
@@ -7,22 +7,25 @@
 
 namespace encore {
 
-// State that lies in atomics, and threads that wait until it is as they want it. Nobody holds a lock, so a thread that
-// stops, wherever it is, keeps no other from going on. Whoever changes the state calls notify() behind the change.
+// Counts the changes of a state that lies in atomics, so that threads can wait until the state is
+// as they want it. No thread holds a lock, so a thread that stops at any point does not block
+// another. A thread that changes the state calls notify() after the change.
 //
 //   const uint32_t seen = changes.look();
 //   if (!is_done.load(std::memory_order_acquire)) changes.wait(seen, timeout);
 //
-// Threads: any. Source: D. P. Reed and R. K. Kanodia, "Synchronization with Eventcounts and Sequencers", 1979; on a futex.
+// Threads: any.
+// Source: D. P. Reed and R. K. Kanodia, "Synchronization with Eventcounts and
+// Sequencers", 1979. It waits on a futex.
 class EventCount {
  public:
-  // How often the state has changed. The state is looked at behind this call.
+  // Returns how often the state has changed. The caller reads the state after this call.
   [[nodiscard]] uint32_t look() const { return count_.load(std::memory_order_acquire); }
-  // Waits while look() gives `seen`, at most `timeout`. May return earlier.
+  // Waits while look() returns `seen`, at most for `timeout`. It may return earlier.
   void wait(uint32_t seen, std::chrono::nanoseconds timeout) const noexcept;
   void notify() noexcept;
 
-  // Waits until `holds` does, at most `timeout`. Returns whether it does.
+  // Waits until `holds()` is true, at most for `timeout`. Returns whether it is true.
   template <typename Holds>
   bool wait_for(std::chrono::nanoseconds timeout, const Holds& holds) const {
     const auto end = std::chrono::steady_clock::now() + timeout;
@@ -34,7 +37,7 @@ class EventCount {
       wait(seen, left);
     }
   }
-  // Waits until `holds` does.
+  // Waits until `holds()` is true.
   template <typename Holds>
   void wait_until(const Holds& holds) const {
     while (!wait_for(std::chrono::hours(1), holds)) {

@@ -1,4 +1,4 @@
-// Files of text.
+// Reads files of text.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 
 namespace encore {
 
-// Text without the byte-order mark of UTF-8 that editors and shells of some systems put in front.
+// Returns `text` without the byte-order mark of UTF-8 that editors and shells of some systems put
+// in front.
 std::string_view without_byte_order_mark(std::string_view text);
 
-// A whole file as text, without a byte-order mark. Errors: `kind`, naming the path, when it cannot be read, has zero bytes, or has
-// no end within `max_mib` MiB.
+// Returns a whole file as text, without a byte-order mark. Errors: `kind`, naming the path, when
+// the file cannot be read, contains a NUL byte, or does not end within `max_mib` MiB.
 std::string read_text_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::kUsage,
                            int64_t max_mib = 1024);
 

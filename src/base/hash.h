@@ -1,4 +1,4 @@
-// A hash of text that is the same on every run and machine.
+// Hashes text. The hash is the same on every run and machine.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace encore {
 
-// FNV-1a, 64 bits.
+// Returns the 64-bit FNV-1a hash of the text.
 constexpr uint64_t hash(std::string_view text) {
   uint64_t value = 0xcbf29ce484222325U;
   for (const char c : text)

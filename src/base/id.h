@@ -1,4 +1,5 @@
-// Strong integer ids: a ValueId is not a NodeId.
+// Strong integer ids. An id of one kind, such as a ValueId, does not convert to another, such as a
+// NodeId.
 #pragma once
 
 #include <compare>

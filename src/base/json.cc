@@ -20,8 +20,9 @@ namespace bj = boost::json;
 
 constexpr size_t kMaxDepth = 64;
 
-// Builds a value from the parser's events. Boost's own handler keeps the last of two equal keys and
-// rounds some decimals to a neighbouring double; this one refuses the first and rounds correctly.
+// Builds a value from the parser's events. Boost's own handler keeps the last of two equal keys,
+// and rounds some decimals to a neighbouring double. This builder refuses equal keys and rounds
+// correctly.
 class Builder {
  public:
   // NOLINTBEGIN(readability-identifier-naming): what the parser asks for
@@ -34,7 +35,7 @@ class Builder {
   Builder() { stack_.reset(); }
 
   value release() { return stack_.release(); }
-  // Our own reason for stopping; empty when the parser stopped for its own.
+  // Returns why this builder stopped the parser; empty text when the parser stopped by itself.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
   bool on_document_begin(bj::error_code& /*ec*/) { return true; }
@@ -93,7 +94,8 @@ class Builder {
     number_.append(part.data(), part.size());
     const auto [end, status] =
         std::from_chars(number_.data(), number_.data() + number_.size(), number);
-    // Too small for a double also lands here; Boost's own zero is the right answer for it.
+    // from_chars gives this error also for a number that is too small for a double. Boost's own
+    // zero is then the right answer.
     if (status == std::errc::result_out_of_range && std::isinf(number)) {
       return stop(ec, fmt::format("number {} is too large", number_));
     }
@@ -120,7 +122,7 @@ class Builder {
   }
 
   bj::value_stack stack_;
-  std::vector<std::unordered_set<std::string>> keys_;  // of each object that is open
+  std::vector<std::unordered_set<std::string>> keys_;  // the keys of each object that is open
   std::string key_;
   std::string number_;
   std::string problem_;
@@ -256,7 +258,7 @@ bool Object::bool_or(std::string_view key, bool fallback) const {
 
 namespace {
 
-// `number`: a format of fmt, for doubles.
+// Appends a value as JSON text. `number` is the fmt format of its doubles.
 void append(std::string& out, const value& value, std::string_view number);
 
 void append(std::string& out, const object& object, std::string_view number) {

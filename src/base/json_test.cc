@@ -10,7 +10,7 @@
 namespace encore::json {
 namespace {
 
-// The message of the kModel error that `text` gives; "" when it parses.
+// Returns the message of the kModel error that parsing `text` gives; "" when it parses.
 std::string parse_error(std::string_view text) {
   return message_of(ErrorKind::kModel, [&] { parse(text, "x.json"); });
 }

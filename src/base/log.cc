@@ -24,7 +24,7 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The time in UTC, with milliseconds.
+// Returns the current time in UTC as text, with milliseconds.
 std::string time_text() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();

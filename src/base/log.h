@@ -1,4 +1,5 @@
-// Messages for people, or for programs that collect them, on stderr; stdout belongs to results.
+// Writes messages for people, or for programs that collect them, to stderr. stdout belongs to
+// results.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +20,23 @@ enum class Format {
   kJson,  // {"time": "2026-01-31T12:00:00.000Z", "level": "warning", "message": "the message"}
 };
 
-// Messages above `level` are dropped. Default: kInfo. Threads: set once at start.
+// Drops messages above `level` from now on. Default: kInfo. Threads: set once at start.
 void set_level(Level level);
 [[nodiscard]] Level level();
-// Default: kText. Threads: set once at start.
+// Sets the format of messages. Default: kText. Threads: set once at start.
 void set_format(Format format);
 
-// The value of a field, for programs that read the log: a number, a text, or nothing where it is
-// not known.
+// The value of a field, for programs that read the log: a number, a text, or nothing where the
+// value is not known.
 using FieldValue = std::variant<std::monostate, int64_t, double, std::string>;
 using Field = std::pair<std::string_view, FieldValue>;
 
-// Writes the message as one line, which it must be; the texts of fields may hold anything. In text
-// format, fields are written NAME=VALUE, and fields that are not known are left out.
+// Writes the message, which must be one line; the texts of fields may hold anything. In text
+// format, it writes fields as NAME=VALUE and leaves out fields whose value is not known.
 void write(Level level, std::string_view message, std::span<const Field> fields = {});
 // Reports the error that ends the process; `kind` is the name of its ErrorKind.
 void error(std::string_view kind, std::string_view message);
-// Would whoever reads stderr take a line at once?
+// Returns whether stderr takes a line at once, without waiting for its reader.
 [[nodiscard]] bool is_read();
 
 template <typename... Args>
@@ -57,8 +58,9 @@ void debug(fmt::format_string<Args...> format, Args&&... args) {
     write(Level::kDebug, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// One line of progress for long work, rewritten in place on a terminal, silent elsewhere until
-// done. Work that took less than `worth_a_line` seconds leaves no line.
+// Shows the progress of long work in one line. A terminal shows the line rewritten in place;
+// elsewhere it appears when the work is done. Work that took less than `worth_a_line` seconds
+// leaves no line.
 class Progress {
  public:
   Progress(std::string what, double total, std::string unit, double worth_a_line = 0);
@@ -66,13 +68,13 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Units: `done` counts in the unit given to the constructor.
+  // Updates the line of progress. Units: `done` counts in the unit given to the constructor.
   void update(double done);
 
-  // Gets the state of long work, such as "loading weights 640 of 16060 MB".
+  // A function that gets the state of long work as text, such as "loading weights 640 of 16060 MB".
   using Listener = std::function<void(const std::string& state)>;
-  // Called as work begins and now and then while it goes on, by the thread that works; null: no
-  // longer. REQUIRES: nothing is in progress.
+  // Sets the listener. The thread that works calls it as work begins, and now and then while it
+  // goes on. Null removes the listener. REQUIRES: nothing is in progress.
   static void listen(Listener listener);
 
  private:

@@ -1,4 +1,4 @@
-// Time of the processor: what a thread computed, whoever else uses the machine.
+// Measures processor time, which does not depend on who else uses the machine.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace encore {
 
-// The time that the calling thread has had of a processor since it began.
+// Returns the processor time that the calling thread has used since it began.
 inline std::chrono::nanoseconds thread_processor_time() {
   timespec time{};
   ENCORE_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);

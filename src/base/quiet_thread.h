@@ -1,10 +1,10 @@
-// A thread that does what another one does, and tells people of, keeps quiet.
+// Keeps the log of a thread quiet, since another thread does the same work and reports it.
 #pragma once
 
 namespace encore::log {
 
-// While it lives, only errors of its thread are written, and no progress. Threads: begins and ends on
-// the same one.
+// While the object lives, the log has only errors of its thread, and no progress. Threads: the
+// object begins and ends on the same thread.
 class QuietThread {
  public:
   QuietThread();

@@ -1,4 +1,5 @@
-// A rank is one of the devices that compute a model together, each with a share of the weights and of KV.
+// A rank is one of the devices that compute a model together. Each rank has a share of the weights
+// and of KV memory.
 #pragma once
 
 namespace encore {

@@ -1,12 +1,12 @@
-// The number of elements in 8 bits that share a scale.
+// Defines the number of 8-bit elements that share a scale.
 #pragma once
 
 #include <cstdint>
 
 namespace encore {
 
-// A weight's block has so many rows and columns; a row of activations has a scale for so many
-// columns.
+// Each block of this many rows and columns of a weight shares a scale, and so do each this many
+// columns in a row of activations.
 inline constexpr int64_t kScaleBlock = 128;
 
 }  // namespace encore

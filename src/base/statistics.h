@@ -6,7 +6,8 @@
 
 namespace encore {
 
-// Returns the value below which `share` of the values lie, interpolated. `values` is not empty.
+// Returns the value below which `share` of the values lie, with interpolation between values.
+// REQUIRES: `values` is not empty.
 double quantile(std::vector<double> values, double share);
 // Returns the quantile of values that are in ascending order already.
 double quantile_of_sorted(std::span<const double> values, double share);

@@ -1,4 +1,4 @@
-// Figures as people read them: tables, amounts, shares.
+// Writes figures as people read them: tables, amounts, shares.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace encore {
 
-// "14.96 GB", "3.2 kB". Units: powers of ten, as bandwidths are given.
+// Returns an amount such as "14.96 GB" or "3.2 kB". Units: powers of ten, as bandwidths are given.
 std::string bytes_text(int64_t bytes);
-// "99.85 %".
+// Returns a fraction as text such as "99.85 %".
 std::string percent(double fraction);
-// A number with that many decimals, or "-".
+// Returns a number with `decimals` decimals, or "-" where it is absent.
 std::string optional_text(const std::optional<double>& number, int decimals);
 
-// Rows under a header; a column whose cells are all numbers is aligned to the right.
+// A table of rows under a header. A column whose cells are all numbers is aligned to the right.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
@@ -23,7 +23,7 @@ class Table {
   // Adds a row, which has as many cells as the header.
   void add(std::vector<std::string> row);
   [[nodiscard]] bool empty() const { return rows_.size() == 1; }
-  // Indented by two spaces, each row with a line end.
+  // Returns the table as text. Each row is indented by two spaces and has a line end.
   [[nodiscard]] std::string text() const;
 
  private:

@@ -1,4 +1,5 @@
-// A view of a dense, row-major tensor in some device's memory. Copied freely; owns nothing.
+// Views of dense, row-major tensors in some device's memory. A view is copied freely and owns
+// nothing.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 
 namespace encore {
 
-// Concrete dimensions, at most kMaxRank of them.
+// The concrete dimensions of a tensor, at most kMaxRank of them.
 class Shape {
  public:
   static constexpr int kMaxRank = 5;
@@ -31,14 +32,15 @@ class Shape {
   [[nodiscard]] const int64_t* begin() const { return dims_.data(); }
   [[nodiscard]] const int64_t* end() const { return dims_.data() + rank_; }
 
-  // Product of all dims; 1 for a scalar.
+  // Returns the product of all dimensions; 1 for a scalar.
   [[nodiscard]] int64_t num_elements() const {
     int64_t product = 1;
     for (const int64_t dim : *this)
       product *= dim;
     return product;
   }
-  // Product of the dims from `first` on: the elements of one row when first = 1.
+  // Returns the product of the dimensions from `first` on. With first = 1, it is the number of
+  // elements of one row.
   [[nodiscard]] int64_t num_elements_from(int first) const {
     int64_t product = 1;
     for (int i = first; i < rank_; ++i)
@@ -58,9 +60,9 @@ class Shape {
   int rank_ = 0;
 };
 
-// Rows (the first dim) may be further apart than a dense row is long: a column slice of a wider
-// tensor is a view with that tensor's row stride. Within a row, elements are dense.
-// Lifetime: valid as long as the memory it points to.
+// A view of a tensor. Rows (the first dimension) may be further apart than a dense row is long: a
+// column slice of a wider tensor is a view with that tensor's row stride. Within a row, elements
+// are dense. Lifetime: valid as long as the memory it points to.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -68,21 +70,21 @@ struct TensorView {
   int64_t row_stride = 0;  // Units: elements from one row to the next
 
   TensorView() = default;
-  // A dense tensor.
+  // Makes a view of a dense tensor.
   TensorView(void* data, DType dtype, const Shape& shape)
       : data(data), dtype(dtype), shape(shape), row_stride(shape.num_elements_from(1)) {}
 
   [[nodiscard]] int64_t num_rows() const { return shape.rank() == 0 ? 1 : shape[0]; }
   [[nodiscard]] int64_t row_elements() const { return shape.num_elements_from(1); }
   [[nodiscard]] bool is_dense() const { return row_stride == row_elements(); }
-  // Bytes of the elements themselves, without the gaps between rows.
+  // Returns the bytes of the elements themselves, without the gaps between rows.
   [[nodiscard]] int64_t num_bytes() const { return shape.num_elements() * size_of(dtype); }
 
   template <typename T>
   [[nodiscard]] T* as() const {
     return static_cast<T*>(data);
   }
-  // First element of row `i`.
+  // Returns the first element of row `i`.
   template <typename T>
   [[nodiscard]] T* row(int64_t i) const {
     return static_cast<T*>(data) + i * row_stride;

@@ -1,4 +1,4 @@
-// Native options, the reading of files, and what goes wrong in them.
+// Tests native options, the reading of files, and the errors in files.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

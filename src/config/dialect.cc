@@ -75,7 +75,7 @@ void Draft::flatten(const Item& map, const std::string& prefix) {
       if (value.text != "true") fail_at(where_, member.line, "{} takes no value", spelling);
       value = scalar("false", member.line);
     }
-    // JSON, as on a command line.
+    // A section may be JSON text, as on a command line.
     if (key->type == Type::kSection && value.text.starts_with('{'))
       value = parse_yaml(value.text, where_, value.line).root;
     const bool is_list =
@@ -100,7 +100,7 @@ void Draft::take(const ForeignKey& key, const std::string& spelling, Item value)
     fail_at(where_, value.line, "{} is given twice, first as {} on line {}", spelling,
             place->second.spelling, place->second.value.line);
   }
-  if (value.is_null() && key.type != Type::kSection) return;  // null is a system's way to say unset
+  if (value.is_null() && key.type != Type::kSection) return;  // null means that the key is not set
   const Given given{spelling, std::move(value)};
   check(key, given);
   if (key.type == Type::kSizes) {

@@ -1,5 +1,6 @@
-// Configurations of other systems, read as Encore's own. A dialect is one table of keys and one
-// function that derives what takes several of them (dialect_trtllm.cc, _sglang.cc, _vllm.cc, _llama.cc).
+// Reads configurations of other systems as Encore's own. A dialect is one table of keys, and one
+// function that derives the options that depend on several keys (dialect_trtllm.cc, _sglang.cc,
+// _vllm.cc, _llama.cc).
 //
 //   cuda_graph_config:             graphs: full-decode-only
 //     enable_padding: true    ->   decode_ladder: [1, 2, 4, 8, 16, ..., 128]
@@ -23,27 +24,27 @@
 namespace encore::config {
 
 enum class Dialect : uint8_t { kNative, kTrtllm, kSglang, kVllm, kLlama };
-// "native", "trtllm", "sglang", "vllm", "llama-server".
+// Returns the dialect's name: "native", "trtllm", "sglang", "vllm" or "llama-server".
 std::string_view name(Dialect dialect);
-// Errors: kUsage listing them.
+// Returns the dialect of that name. Errors: kUsage for another name, with a list of all names.
 Dialect parse_dialect(std::string_view text);
 
-// The place that a native value comes from: "cuda_graph_config.max_batch_size, line 3".
+// The place from which an option has its value, such as "cuda_graph_config.max_batch_size, line 3".
 struct Origin {
   std::string from;
-  int line = 0;  // 0: a default of the dialect
+  int line = 0;  // 0: the value is a default of the dialect
   [[nodiscard]] bool is_default() const { return line == 0; }
 };
 
-// A key whose feature Encore lacks.
+// A key that Encore refuses, since it lacks the key's feature.
 struct Refused {
   int line = 0;
   std::string key;
   std::string why;
-  bool alters = false;  // without it, answers would mean something else
+  bool alters = false;  // without the feature, answers mean something else
 };
 
-// A key that the dialect does not have, as far as Encore knows; it is left out.
+// A key that the dialect does not have, as far as Encore knows. Encore ignores the key.
 struct Unknown {
   int line = 0;
   std::string key;
@@ -51,32 +52,33 @@ struct Unknown {
 };
 
 struct Note {
-  int line = 0;  // 0: of a default
+  int line = 0;  // 0: the note is about a default
   std::string text;
 };
 
-// A configuration, resolved.
+// A configuration that was read: Encore's options, with where each comes from, and notes about
+// keys.
 struct Config {
   std::string where;
   Dialect dialect = Dialect::kNative;
   Options options;
-  std::map<std::string, Origin, std::less<>> origins;  // by option
+  std::map<std::string, Origin, std::less<>> origins;  // by the option's name
   std::vector<Refused> refused;
   std::vector<Unknown> unknown;
   std::vector<Note> notes;
 };
 
-// Reads a file. Without a dialect, the one is taken whose keys the file has. Errors: kUsage
-// "FILE:LINE: ..." for a file that cannot be read, impossible values, and keys that Encore's own
-// dialect does not have.
+// Reads a file. Without `dialect`, it takes the dialect to which the file's keys belong. Errors:
+// kUsage "FILE:LINE: ..." for a file that cannot be read, impossible values, and keys that Encore's
+// own dialect does not have.
 Config load(const std::filesystem::path& path, std::optional<Dialect> dialect = {});
 Config resolve(const Document& document, std::optional<Dialect> dialect = {});
 
-// --- What a dialect is made of ---------------------------------------------------------------
+// The declarations from here on describe what a dialect is made of.
 
 enum class Type : uint8_t { kBool, kInt, kNumber, kText, kTexts, kNames, kSizes, kSection, kAny };
 
-// Reasons that more than one dialect gives.
+// Texts that say why a key is refused, shared by the tables of several dialects.
 constexpr std::string_view kOwnKernels = "there are only Encore's own kernels";
 constexpr std::string_view kOnlyShares =
     "devices have a share of each layer and of each expert (tensor_parallel)";
@@ -93,22 +95,22 @@ constexpr std::string_view kMeasuredDrafts =
 constexpr std::string_view kOwnLog = "log_requests and log_format say what the log has";
 constexpr std::string_view kFoundFromTemplate = "found from the model's chat template";
 
-// The text of a key or flag as tables spell it.
+// Returns a key or flag in the spelling of the tables.
 std::string canonical(std::string key);
 
-// A key of another system, as data.
+// A row of a dialect's table: one key of another system, and what Encore does with it.
 struct ForeignKey {
   std::string_view name;  // dotted: "kv_cache_config.tokens_per_block"
   Type type;
-  std::string_view fallback = "";  // its documented default; empty: none, or one that is derived
+  std::string_view fallback = "";  // documented default; empty: none, or it is derived
   std::string_view native = "";    // the option that it is; empty: read by derive, or nothing
   std::string_view choices = "";   // of a text, as that system knows them: "a|b"
   std::string_view accepts = "";   // what Encore has of it: "false"; other values are refused
-  std::string_view why = "";       // it is refused (or, where nothing is, what it means here)
+  std::string_view why = "";       // why other values are refused, or what the key means here
   double min = -1e15;
   double max = 1e15;
-  bool alters = false;         // refused, it changes what answers mean
-  std::string_view like = "";  // the option that is nearest, of a key that derive reads
+  bool alters = false;         // refusing the key changes what answers mean
+  std::string_view like = "";  // nearest option, for a key that derive reads
 };
 
 struct Alias {
@@ -126,13 +128,13 @@ struct DialectTable {
   void (*derive)(Draft& draft);
 };
 
-// A flag of another system: "vLLM's --max-model-len".
+// A flag of another system, such as "vLLM's --max-model-len".
 struct ForeignFlag {
   const DialectTable& table;
   const ForeignKey& key;
 };
-// Finds the flags of other systems with that name, as a command line spells it without the dashes
-// ("max-model-len").
+// Finds the flags of other systems with the name `spelling`, such as "max-model-len": a flag as on
+// a command line, without its dashes.
 std::vector<ForeignFlag> find_foreign_flags(std::string_view spelling);
 
 extern const DialectTable kTrtllm;
@@ -140,61 +142,69 @@ extern const DialectTable kSglang;
 extern const DialectTable kVllm;
 extern const DialectTable kLlama;
 
-// The sizes up to `max`, which is the last one where any was larger. Sizes are ascending.
+// Returns the sizes up to `max`. Where a size was larger, `max` becomes the last size. REQUIRES:
+// ascending sizes.
 std::vector<int64_t> capped(std::vector<int64_t> sizes, int64_t max);
-// A note that the list is not in ascending order; nothing if it is.
+// Returns a note that the list is not in ascending order, or nullopt where it is.
 std::optional<Note> sorted_note(const Item& list, const std::string& where, std::string_view key);
 // Appends first, first + step, ... up to `last`.
 void append(std::vector<int64_t>& sizes, int64_t first, int64_t last, int64_t step);
 
-// One document under one table: the values as given or by default, and the configuration made of
-// them. Names are those of the table. Lifetime: refers to both.
+// Turns one document into a configuration, by the table of one dialect. It holds the values that
+// the document gives, and the configuration made so far. It names keys as the table does. Lifetime:
+// refers to the table and the document.
 class Draft {
  public:
   // Flattens the document and checks every value. Errors: kUsage with the line.
   Draft(const DialectTable& table, const Document& document);
-  // Copies what the table copies, then derives.
+  // Makes the configuration: copies the values of keys that have a native option, then runs the
+  // table's derive function.
   Config finish();
 
   [[nodiscard]] bool given(std::string_view name) const;
-  // Has the key a value that Encore lacks? It counts as not given then.
+  // Returns whether the key has a value that Encore refuses. Such a key does not count as given.
   [[nodiscard]] bool refuses(std::string_view name) const;
-  // A section written as null: switched off.
+  // Returns whether the document writes the section as null, which switches it off.
   [[nodiscard]] bool is_null(std::string_view name) const;
-  // The value as given, else the documented default. Aborts on a name that has neither.
+  // flag(), count(), number() and text() return the value that the document gives for a key, else
+  // the documented default. They abort on a key that has neither. sizes() returns nullopt for a key
+  // that is not given.
   [[nodiscard]] bool flag(std::string_view name) const;
   [[nodiscard]] int64_t count(std::string_view name) const;
   [[nodiscard]] double number(std::string_view name) const;
   [[nodiscard]] std::string text(std::string_view name) const;
   [[nodiscard]] std::optional<std::vector<int64_t>> sizes(std::string_view name) const;
 
-  // Sets an option, because of these keys. Errors: kUsage at the first of them that was given.
+  // Sets an option because of the keys in `names`. Errors: kUsage at the first of these keys that
+  // was given.
   void put(std::string_view option, std::string value,
            std::initializer_list<std::string_view> names);
   void put(std::string_view option, const std::vector<int64_t>& sizes,
            std::initializer_list<std::string_view> names);
-  // Sets an option to the fixed behaviour of the system, whatever its keys say. `because` names
-  // that behaviour.
+  // Sets an option to a fixed behaviour of the other system that none of its keys changes.
+  // `because` names that behaviour.
   void put_default(std::string_view option, std::string value, std::string because);
   // Sets the dtype from the key `dtype` in PyTorch's words; "auto" leaves it to the checkpoint.
   void put_dtype();
-  // Sets the dtype of KV from this key: "auto" leaves it to the model, any "fp8" is e4m3.
+  // Sets the dtype of KV from the key `name`: "auto" leaves it to the model, and each "fp8" text
+  // means e4m3.
   void put_kv_dtype(std::string_view name);
-  // "fp8" quantizes weights in floats as they are loaded. Other methods are a checkpoint's own,
-  // which is read without being told.
+  // Sets quantization from the key `name`: "fp8" quantizes float weights as they are loaded. Other
+  // methods belong to the checkpoint, whose files name them, so the key sets nothing.
   void put_quantization(std::string_view name);
-  // `capped`, with a note where this key was given and asks for more than `limit`, which is `max`.
+  // Returns the sizes up to `max`, as capped() does. Adds a note where the key `name` was given and
+  // has sizes above `max`; `limit` names that maximum in the note.
   std::vector<int64_t> cut(std::vector<int64_t> sizes, int64_t max, std::string_view name,
                            std::string_view limit);
-  // Sets the ops at which the program is split, from a key that lists ops: Encore's by their bare
-  // names. Of another system's ops, attention is split at anyway, and a note says that the others
-  // split nothing.
+  // Sets the ops at which the program is split, from a key that lists ops. Encore's ops stand there
+  // by their bare names. Ops of another system set nothing: Encore always splits at attention, and
+  // a note says that other foreign ops split nothing.
   void put_split_at(std::string_view name);
   // Adds a note that says what a key means in Encore.
   void note(std::string_view name, std::string text);
-  // Throws kUsage at the key.
+  // Throws an Error of kUsage that names the line of the key.
   [[noreturn]] void fail_key(std::string_view name, const std::string& message) const;
-  // Names a key as the file spells it, with its line: "max-num-seqs, line 3".
+  // Returns a key as the file spells it, with its line: "max-num-seqs, line 3".
   [[nodiscard]] std::string cite(std::string_view name) const;
 
  private:
@@ -214,8 +224,8 @@ class Draft {
 
   const DialectTable& table_;
   const std::string& where_;
-  std::map<std::string, Given, std::less<>> given_;  // by name
-  std::set<std::string, std::less<>> refused_;       // names of keys
+  std::map<std::string, Given, std::less<>> given_;  // by the key's name in the table
+  std::set<std::string, std::less<>> refused_;       // names of keys that are refused
   Config config_;
 };
 

@@ -1,5 +1,5 @@
-// llama.cpp's server arguments, as the flags of `llama-server`.
-// Source: tools/server/README.md there.
+// The dialect of llama.cpp: its server's arguments, as the flags of `llama-server`. Source:
+// tools/server/README.md of llama.cpp.
 #include "config/dialect.h"
 
 namespace encore::config {
@@ -213,11 +213,11 @@ constexpr Alias kLlamaAliases[] = {
 void derive_llama(Draft& draft) {
   if (draft.given("model") && draft.given("hf_repo"))
     draft.fail_key("hf_repo", "model and hf_repo both name the model; give one of them");
-  // The server of llama.cpp has four slots when no number is given.
+  // The server of llama.cpp has four slots when --parallel gives no number.
   const int64_t parallel = draft.count("parallel");
   const int64_t sequences = parallel < 1 ? 4 : parallel;
   draft.put("max_batch_size", fmt::format("{}", sequences), {"parallel"});
-  // The context is shared by all sequences there.
+  // In llama.cpp, all sequences share the context.
   if (const int64_t context = draft.count("ctx_size"); context > 0) {
     draft.put("kv_tokens", fmt::format("{}", context), {"ctx_size"});
     draft.put("max_seq_len", fmt::format("{}", std::max<int64_t>(context / sequences, 1)),

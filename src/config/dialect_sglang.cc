@@ -1,6 +1,6 @@
-// SGLang's server arguments, as flags or as the YAML of `--config`.
-// Source: docs, "Piecewise CUDA Graph" and "Server Arguments"; where a default depends on the GPU,
-// the one for an H200.
+// The dialect of SGLang: its server arguments, as flags or as the YAML of `--config`. Source: docs,
+// "Piecewise CUDA Graph" and "Server Arguments"; where a default depends on the GPU, this is the
+// default for an H200.
 #include <algorithm>
 #include <cmath>
 
@@ -386,8 +386,9 @@ std::string sglang_mode(Draft& draft) {
   return decode ? (pieces ? "full-and-piecewise" : "full-decode-only") : "none";
 }
 
-// Drafts of SGLang's NGRAM are a tree; those here are the likeliest branch. Those of a model are a chain of
-// as many as it has steps; where they are counted instead, the token that is certain counts too.
+// Sets the source and the number of drafts. SGLang's NGRAM drafts are a tree; Encore's are a chain,
+// the likeliest branch. SGLang's draft model makes a chain of as many drafts as it has steps. Where
+// the flags count draft tokens instead, that count includes one certain token.
 void put_sglang_drafts(Draft& draft) {
   constexpr std::string_view kRejects = "speculative_use_rejection_sampling";
   constexpr std::string_view kAlgorithm = "speculative_algorithm";
@@ -420,7 +421,7 @@ void derive_sglang(Draft& draft) {
   }
   const int64_t max_tokens = draft.count(kChunk);
   draft.put("max_num_tokens", fmt::format("{}", max_tokens), {kChunk});
-  // Without a limit of its own, a batch has as many sequences as recordings allow.
+  // Where no flag limits the batch, it has as many sequences as the largest recording.
   int64_t max_batch = draft.count(kMaxBs);
   if (const auto sizes = draft.sizes("cuda_graph_bs")) max_batch = sizes->back();
   if (draft.given("max_running_requests")) max_batch = draft.count("max_running_requests");

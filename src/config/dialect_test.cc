@@ -1,4 +1,4 @@
-// Each system's documented configurations, as the native options they stand for.
+// Tests that each system's documented configurations give the native options that they stand for.
 #include <algorithm>
 #include <numeric>
 
@@ -18,7 +18,7 @@ using testing::read;
 using testing::refused;
 using Keys = std::vector<std::string>;
 
-// --- TensorRT-LLM ---
+// The tests that follow read configurations of TensorRT-LLM.
 
 TEST(Trtllm, MapsTheDocumentedExample) {
   const Config config = read(R"(
@@ -157,7 +157,7 @@ TEST(Trtllm, NamesImpossibleValues) {
             std::string::npos);
 }
 
-// --- SGLang ---
+// The tests that follow read configurations of SGLang.
 
 TEST(Sglang, MapsTheDocumentedCommand) {
   const Config config = read(R"(python -m sglang.launch_server \
@@ -250,7 +250,7 @@ TEST(Sglang, NamesWhatCannotBe) {
             (Keys{"piecewise_cuda_graph_compiler", "dp"}));
 }
 
-// --- vLLM ---
+// The tests that follow read configurations of vLLM.
 
 TEST(Vllm, MapsEveryMode) {
   const std::pair<const char*, const char*> rows[] = {
@@ -324,7 +324,7 @@ TEST(Vllm, ReadsFlagsYamlAndJsonAlike) {
       (Sizes{"", {1, 2}}));
   EXPECT_EQ(read("vllm serve m").options.get<std::string>("model"), "m");
   EXPECT_EQ(read("HF_HOME=/models vllm serve m").options.get<std::string>("model"), "m");
-  // Older versions took a number alone for the largest size.
+  // Older versions of vLLM took a single number for the largest size.
   EXPECT_EQ(read("vllm serve m --cuda-graph-sizes 24").options.get<Sizes>("decode_ladder"),
             (Sizes{"", {1, 2, 4, 8, 16, 24}}));
   EXPECT_EQ(read("vllm serve m --cuda-graph-sizes 1 24").options.get<Sizes>("decode_ladder"),

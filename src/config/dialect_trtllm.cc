@@ -1,5 +1,6 @@
-// TensorRT-LLM's options (`--extra_llm_api_options FILE`), and their older and newer spellings.
-// Source: docs, "Torch Compile & Piecewise CUDA Graph"; the LLM API's reference for the defaults.
+// The dialect of TensorRT-LLM: its options (`--extra_llm_api_options FILE`), and their older and
+// newer spellings. Source: docs, "Torch Compile & Piecewise CUDA Graph"; the LLM API's reference
+// for the defaults.
 #include <algorithm>
 
 #include "config/dialect.h"
@@ -9,7 +10,7 @@ namespace encore::config {
 namespace {
 
 constexpr double kMaxBatch = 4096;
-constexpr int64_t kLastSize = 3072;  // of the default capture_num_tokens
+constexpr int64_t kLastSize = 3072;  // last size of the default capture_num_tokens
 
 constexpr std::string_view kBench = "`encore bench serve` replays a trace of requests";
 
@@ -205,7 +206,7 @@ constexpr ForeignKey kTrtllmKeys[] = {
      .why = "a checkpoint says itself how its weights are stored",
      .alters = true},
     {.name = "scheduler_config", .type = Type::kAny, .why = "there is one scheduling policy"},
-    {.name = "extra_llm_api_options", .type = Type::kText},  // read in its place (load.cc)
+    {.name = "extra_llm_api_options", .type = Type::kText},  // load.cc reads the file in its place
     {.name = "host", .type = Type::kText, .native = "host"},
     {.name = "port", .type = Type::kInt, .fallback = "8000", .native = "port", .min = 0},
     {.name = "guided_decoding_backend",
@@ -313,7 +314,7 @@ constexpr ForeignKey kTrtllmKeys[] = {
      .accepts = "*",
      .why = "there are no events of KV"},
 
-    // The keys of trtllm-bench follow.
+    // The rows that follow are flags of trtllm-bench.
     {.name = "dataset", .type = Type::kText, .accepts = "*", .why = kBench},
     {.name = "num_requests", .type = Type::kInt, .accepts = "*", .why = kBench},
     {.name = "concurrency", .type = Type::kInt, .accepts = "*", .why = kBench},
@@ -374,7 +375,8 @@ constexpr std::string_view kPiecewise = "torch_compile_config.enable_piecewise_c
 constexpr std::string_view kNumTokens = "torch_compile_config.capture_num_tokens";
 constexpr std::string_view kBackend = "prefill_cuda_graph_backend";
 
-// Dense where padding is off, for then only exact sizes are replayed; above 128 by doubling.
+// Returns TensorRT-LLM's default batch sizes up to `max`. They are dense where padding is off,
+// since only exact sizes are then replayed; above 128 they double.
 std::vector<int64_t> trtllm_batch_sizes(int64_t max, bool padding) {
   std::vector<int64_t> sizes;
   if (padding) {
@@ -425,7 +427,8 @@ void derive_token_ladder(Draft& draft) {
             {kNumTokens, "max_num_tokens"});
 }
 
-// Where drafts are looked up, or made by a draft model; nothing where another method makes them.
+// Sets where drafts come from: a lookup, or a draft model. Sets nothing where another method makes
+// them.
 void put_trtllm_drafts(Draft& draft) {
   constexpr std::string_view kType = "speculative_config.decoding_type";
   constexpr std::string_view kModel = "speculative_config.speculative_model";

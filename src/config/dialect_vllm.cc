@@ -1,6 +1,6 @@
-// vLLM's engine arguments, as the flags of `vllm serve` or the YAML of its --config.
-// Source: docs, "CUDA Graphs" and "Engine Arguments"; where a default depends on the GPU, the one
-// for 70 GiB or more.
+// The dialect of vLLM: its engine arguments, as the flags of `vllm serve` or the YAML of its
+// --config. Source: docs, "CUDA Graphs" and "Engine Arguments"; where a default depends on the GPU,
+// this is the default for 70 GiB or more.
 #include <algorithm>
 #include <cmath>
 
@@ -479,7 +479,8 @@ std::string vllm_mode(Draft& draft) {
   return native;
 }
 
-// The key that a list of sizes was given by: the one of today, or the flag of older versions.
+// Returns the key under which the document gives a list of sizes: today's key, or the flag of older
+// versions of vLLM.
 std::string_view sizes_key(Draft& draft) {
   if (draft.given(kSizesKey) && draft.given(kOldSizesKey)) {
     draft.fail_key(kOldSizesKey, fmt::format("cuda_graph_sizes and {} are one thing; give one",
@@ -488,8 +489,8 @@ std::string_view sizes_key(Draft& draft) {
   return draft.given(kOldSizesKey) ? kOldSizesKey : kSizesKey;
 }
 
-// The sizes that were given. A number alone in --cuda-graph-sizes is the largest of 1, 2, 4, 8 and
-// on by 8, as it was in vLLM.
+// Returns the sizes to record that the document gives. A single number in --cuda-graph-sizes is the
+// largest of 1, 2, 4, 8 and further multiples of 8, as in older versions of vLLM.
 std::optional<std::vector<int64_t>> given_sizes(Draft& draft) {
   const std::string_view key = sizes_key(draft);
   const auto sizes = draft.sizes(key);
@@ -498,7 +499,7 @@ std::optional<std::vector<int64_t>> given_sizes(Draft& draft) {
   return runtime::sizes_in(std::vector<runtime::SizeRange>{{1, 4, 0}, {8, max, 8}}, max);
 }
 
-// One list serves both kinds of step.
+// Returns the sizes to record. One list serves decode steps and mixed steps.
 std::vector<int64_t> capture_sizes(Draft& draft) {
   const auto sizes = given_sizes(draft);
   if (sizes) {
@@ -516,7 +517,8 @@ std::vector<int64_t> capture_sizes(Draft& draft) {
   return runtime::Ladder::sequences(max).sizes();
 }
 
-// Where drafts are looked up, or made by a draft model: a model without a method is one.
+// Sets where drafts come from: a lookup, or a draft model. A model without a method is a draft
+// model.
 void put_speculation(Draft& draft) {
   constexpr std::string_view kMethod = "speculative_config.method";
   constexpr std::string_view kModel = "speculative_config.model";

@@ -178,7 +178,8 @@ TEST(Dialects, MapTheDtypeOfKv) {
                    .has_value());
 }
 
-// vllm-project/vllm issue 21376: naming a format that the checkpoint has chooses no other kernel.
+// Source: vllm-project/vllm issue 21376. A flag that names the format which the checkpoint has does
+// not choose another kernel.
 TEST(Dialects, QuantizeWhereTheySayFp8AndLeaveTheRestToTheCheckpoint) {
   for (const std::string system : {" --max-num-seqs 4", " --max-running-requests 4"}) {
     const auto quantize = [&](const std::string& method) {

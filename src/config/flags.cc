@@ -1,4 +1,4 @@
-// A file of command-line flags, into the tree that YAML would have given.
+// Reads a file of command-line flags into the tree that the same settings in YAML would give.
 #include <algorithm>
 
 #include "config/yaml.h"
@@ -9,11 +9,11 @@ namespace {
 struct Word {
   std::string text;
   int line = 0;
-  bool quoted = false;  // any of it
+  bool quoted = false;  // true where any part of the word was in quotes
 };
 
-// Splits a text into words as a shell does: single and double quotes, comments, a backslash before
-// a line's end.
+// Splits a text into words as a shell does, with single and double quotes, comments, and a
+// backslash before a line's end.
 class Words {
  public:
   Words(const std::string& text, const std::string& where) : text_(text), where_(where) {}
@@ -89,7 +89,9 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// --name, or -name but for Python's -m; in quotes, only --name=value. `before`: the word in front of it, if any.
+// Returns whether a word is a flag: --name or -name, except for the -m behind python. A word in
+// quotes is a flag only as --name=value or -name=value. `before` is the word in front of it; null
+// for the first word.
 bool is_flag(const Word& word, const Word* before) {
   const std::string& text = word.text;
   const bool is_of_python = before != nullptr && before->text.find("python") != std::string::npos;
@@ -114,7 +116,7 @@ Item value_item(const std::vector<Word>& words, int line) {
   return all;
 }
 
-// Puts a value under a dotted key, making the maps on the way.
+// Puts a value under a dotted key, and makes the maps that the key names.
 void insert(Item& root, const std::string& key, Item value, const std::string& where) {
   const int line = value.line;
   Item* map = &root;
@@ -164,13 +166,14 @@ Document parse_flags(const std::string& text, const std::string& where) {
     if (equals != std::string::npos) {
       values.push_back({key.substr(equals + 1), line, true});
       key.resize(equals);
-    } else if (key[0] == 'O' && is_number(key.substr(1))) {  // -O3
+    } else if (key[0] == 'O' && is_number(key.substr(1))) {  // a flag such as -O3
       values.push_back({key.substr(1), line, false});
       key.resize(1);
     }
     for (++at; at < words.size() && !is_flag_at(at); ++at)
       values.push_back(words[at]);
-    // A number alone is vLLM's level; -O.x=1 and -O '{...}' are its compilation config.
+    // In vLLM, -O with a number alone is the optimization level; -O.x=1 and -O '{...}' are its
+    // compilation config.
     const bool is_config =
         key == "O" || key == "cc" || key == "compilation-config" || key == "compilation_config";
     if (is_config && values.size() == 1 && is_number(values[0].text)) key = "optimization_level";

@@ -1,4 +1,4 @@
-// From a file to a configuration: which dialect it is in, and the native one.
+// Turns a file into a configuration: detects its dialect, and reads Encore's own dialect.
 #include <algorithm>
 #include <array>
 
@@ -29,7 +29,7 @@ bool knows(Dialect dialect, const std::string& key) {
                      [&](const Alias& alias) { return alias.spelling == key; });
 }
 
-// NAME=VALUE in front of a command.
+// Returns whether a word is an environment variable NAME=VALUE, as it stands in front of a command.
 bool is_variable(std::string_view word) {
   const size_t equals = word.find('=');
   return equals != std::string_view::npos && equals > 0 &&
@@ -38,13 +38,13 @@ bool is_variable(std::string_view word) {
          });
 }
 
-// Parts of commands, and whose they are.
+// Parts of the names of programs, each with the dialect that the program's command means.
 constexpr std::pair<std::string_view, Dialect> kPrograms[] = {{"llama-server", Dialect::kLlama},
                                                               {"sglang", Dialect::kSglang},
                                                               {"vllm", Dialect::kVllm},
                                                               {"trtllm", Dialect::kTrtllm}};
 
-// The dialect whose keys a document has.
+// Returns the dialect that a document's command names, or to which most of its keys belong.
 Dialect detect(const Document& document) {
   for (const Item& word : document.command) {
     if (is_variable(word.text)) continue;
@@ -72,7 +72,7 @@ Dialect detect(const Document& document) {
           "these keys are those of several systems; name one with --dialect ({})", names);
 }
 
-// Variables that mean the same to every program here.
+// The environment variables that mean the same to Encore as to the other systems.
 constexpr std::string_view kSharedVariables =
     "CUDA_VISIBLE_DEVICES|HF_TOKEN|HF_HOME|HF_HUB_CACHE|HF_ENDPOINT";
 
@@ -82,7 +82,8 @@ bool is_program(std::string_view word) {
   });
 }
 
-// Reads the words before the first flag: variables, a command with its model, or a mistake.
+// Reads the words before the first flag, which are variables and a command with its model. Errors:
+// kUsage for another word.
 void read_command(const Document& document, Document& flags, Config& config) {
   const auto& words = document.command;
   const auto program = std::find_if(words.begin(), words.end(),
@@ -100,7 +101,7 @@ void read_command(const Document& document, Document& flags, Config& config) {
       }
       continue;
     }
-    const bool is_launcher = program != words.end() && word < program;  // env, sudo, uv run
+    const bool is_launcher = program != words.end() && word < program;  // such as env, sudo, uv run
     const bool is_command = is_launcher || is_program(word->text) || word->text == "-m" ||
                             word->text == "serve" || word->text == "encore";
     if (is_after_serve && !is_command) {
@@ -113,7 +114,8 @@ void read_command(const Document& document, Document& flags, Config& config) {
   }
 }
 
-// `trtllm-bench --model M throughput --dataset D`: the words in the midst say what is measured.
+// Removes words such as `throughput` from the flags of `trtllm-bench --model M throughput --dataset
+// D`. They say what is measured.
 void drop_bench_words(Document& flags) {
   const bool is_bench = std::ranges::any_of(
       flags.command, [](const Item& word) { return word.text.ends_with("trtllm-bench"); });
@@ -137,8 +139,8 @@ void set_lines(Item& item, int line) {
   }
 }
 
-// TensorRT-LLM's flag for a file of options, which win over flags: its keys, in the place of the
-// flag. The file lies where the path says, or beside the one with the flag.
+// Replaces TensorRT-LLM's flag that names a file of options by the keys of that file, which win
+// over flags. The file lies where the path says, or beside the file with the flag.
 void include_options(Document& flags) {
   auto& members = flags.root.members;
   const auto place = std::find_if(members.begin(), members.end(), [](const Member& member) {
@@ -155,7 +157,7 @@ void include_options(Document& flags) {
     if (canonical(member.key) == "extra_llm_api_options")
       fail_at(included.where, member.line, "{}: a file of options names no other", member.key);
   }
-  (void)resolve(included, Dialect::kTrtllm);  // mistakes, at their own file and line
+  (void)resolve(included, Dialect::kTrtllm);  // reports mistakes in the included file
   set_lines(included.root, line);
   for (Member& member : included.root.members) {
     std::erase_if(members,
@@ -174,7 +176,7 @@ Config resolve_native(const Document& document) {
     }
     const Document empty{document.where, parse_yaml("", document.where).root, {}};
     config = Draft(*table_of(parse_dialect(member.value.text)), empty).finish();
-    config.notes.clear();  // of defaults that the file may replace
+    config.notes.clear();  // drops notes about defaults that the file may replace
   }
   config.where = document.where;
   config.dialect = Dialect::kNative;

@@ -77,7 +77,7 @@ std::string amount_text(const Amount& amount) {
   return fmt::format("{}", amount.bytes);
 }
 
-// Quoted where plain text would read as something else.
+// Returns the text in quotes where YAML would read the plain text as something else.
 std::string quoted(const std::string& text) {
   const bool is_plain = !text.empty() &&
                         text.find_first_not_of(
@@ -112,9 +112,9 @@ std::string comma_list(const std::vector<std::string>& texts) {
   return text;
 }
 
-// The spelling of an option's value by PyTorch and others.
+// The spelling that PyTorch and other systems use for an option's value.
 struct Spelling {
-  std::string_view option;  // how its name ends
+  std::string_view option;  // end of the option's name
   std::string_view theirs;
   std::string_view ours;
 };
@@ -131,7 +131,7 @@ std::string our_spelling(const Option& option, std::string text) {
   return text;
 }
 
-// Reads an item as what an option's setter takes.
+// Reads an item as the type that an option's setter takes.
 struct Reader {
   const Option& option;
   const Item& item;

@@ -1,6 +1,6 @@
-// Describes the options of Encore: the form of a row in their table (table.cc), and the values
-// given for them. YAML files, flags, other systems' keys (dialect_*.cc), help texts and the server
-// share the table. The flag of `max_num_tokens` is --max-num-tokens.
+// Describes the options of Encore: the form of a row in the table of options (table.cc), and the
+// values that users give. YAML files, flags, other systems' keys (dialect_*.cc), help texts and the
+// server share the table. The flag of `max_num_tokens` is --max-num-tokens.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@
 
 namespace encore::config {
 
-// The sizes of a ladder: a named schedule, or a list.
+// The sizes of a ladder, given as a named schedule or as a list.
 struct Sizes {
-  std::string schedule;        // empty: the list
+  std::string schedule;        // empty: the list `sizes` counts
   std::vector<int64_t> sizes;  // ascending, without duplicates
 
   friend bool operator==(const Sizes&, const Sizes&) = default;
 };
 
-// Texts that are taken whole, commas and all.
+// A list of texts, each taken whole: a comma does not divide it.
 struct Texts {
   std::vector<std::string> texts;
 
@@ -35,19 +35,20 @@ struct Texts {
 };
 
 using Amount = loader::MemoryAmount;
-using Names = std::vector<std::string>;  // between commas, each once
+using Names = std::vector<std::string>;  // written with commas in between, each once
 
 using Value = std::variant<bool, int64_t, double, std::string, Names, Texts, Sizes, Amount>;
 
 struct Settings;
 
-// Puts a value where it has its effect. Its second parameter is the option's type.
+// Stores an option's value in the settings. The type of its second parameter is the option's type.
 using Setter = std::variant<void (*)(Settings&, bool), void (*)(Settings&, int64_t),
                             void (*)(Settings&, double), void (*)(Settings&, const std::string&),
                             void (*)(Settings&, const Names&), void (*)(Settings&, const Texts&),
                             void (*)(Settings&, const Sizes&), void (*)(Settings&, const Amount&)>;
 
-// Options that belong together: a verb takes all of a group, and --help-all shows them together.
+// The group to which an option belongs. A verb takes all options of a group, and --help-all shows
+// them together.
 enum class Group : uint8_t {
   kModel,
   kDevice,
@@ -64,26 +65,27 @@ enum class Group : uint8_t {
   kServer,
 };
 
-// The value of an option that is absent, or a text for people that says what happens then.
+// The default of an option: the value that it has when absent, or a text for people that says what
+// happens then.
 struct Default {
-  std::string_view text;  // a value, or what holds instead of one, for people
+  std::string_view text;  // a value, or a text for people
   bool is_value = true;
 };
 
 // The values that an option accepts.
 struct Range {
   std::string_view choices;  // of a text or a number: "a|b|c"; empty: any
-  double min = 0;            // of a number, and of a ladder's sizes
+  double min = 0;            // least number, or least size of a ladder
   double max = 0;
   bool is_switch = false;  // a bool whose flag takes no value
 };
 
-// One option, as data.
+// A row of the table: one option.
 struct Option {
   std::string_view name;  // the YAML key
   Group group;
   Setter set;
-  std::string_view unit;  // of a text in capitals: what it is, such as FILE; empty: none
+  std::string_view unit;  // the unit, or what a text is, in capitals, such as FILE
   Default fallback;
   Range range;
   std::string_view doc;
@@ -92,22 +94,22 @@ struct Option {
   [[nodiscard]] bool is() const {
     return std::holds_alternative<void (*)(Settings&, T)>(set);
   }
-  // May be given several times, or as a list?
+  // Returns whether the option may be given several times, or as a list.
   [[nodiscard]] bool is_list() const { return is<const Names&>() || is<const Texts&>(); }
-  // "--max-num-tokens".
+  // Returns the option's flag, such as "--max-num-tokens".
   [[nodiscard]] std::string flag() const;
-  // "1 to 65536", "auto, cpu or cuda".
+  // Returns the accepted values as text, such as "1 to 65536" or "auto, cpu or cuda".
   [[nodiscard]] std::string range_text() const;
-  // The word that stands for its value in a help text: "TOKENS", "N", "on|off".
+  // Returns the word that stands for the option's value in a help text: "TOKENS", "N", "on|off".
   [[nodiscard]] std::string kind() const;
-  // Doc, range, unit and default in a sentence or two, as a flag's help.
+  // Returns the help of the option's flag: its doc, range, unit and default in a sentence or two.
   [[nodiscard]] std::string help() const;
 };
 
 std::span<const Option> all_options();
-// Finds the option of that name; null when there is none.
+// Returns the option of that name; null when there is none.
 const Option* find_option(std::string_view name);
-// Is the option one of those that --help shows first, because people need them first?
+// Returns whether --help shows the option first, because people need it first.
 bool is_first(const Option& option);
 
 struct GroupText {
@@ -116,7 +118,7 @@ struct GroupText {
 };
 GroupText group_text(Group group);
 
-// An option that does nothing while another has one of these values.
+// Names an option that does nothing while the option `when` has one of `values`.
 struct Idle {
   std::string_view option;
   std::string_view when;
@@ -124,40 +126,42 @@ struct Idle {
 };
 std::span<const Idle> idle_options();
 
-// The options that a configuration or a command line sets; the others are absent.
+// The values of the options that a configuration or a command line sets. All other options are
+// absent.
 class Options {
  public:
   void put(const Option& option, Value value) { values_[option.name] = std::move(value); }
-  // The value, or null when the option is absent.
+  // Returns the value of an option, or null when it is absent.
   [[nodiscard]] const Value* find(const Option& option) const;
-  // The value, or nothing when the option is absent. REQUIRES: there is an option of that name and
-  // type.
+  // Returns the value of an option, or nullopt when it is absent. REQUIRES: there is an option of
+  // that name and type.
   template <typename T>
   [[nodiscard]] std::optional<T> get(std::string_view name) const;
 
   friend bool operator==(const Options&, const Options&) = default;
 
  private:
-  std::map<std::string_view, Value> values_;  // by the table's name
+  std::map<std::string_view, Value> values_;  // by the option's name
 };
 
-// Reads a value. `key` names it in messages.
-// Errors: kUsage "WHERE:LINE: ..." when it has the wrong type, or is out of range.
+// Reads an item as an option's value. `key` names it in messages. Errors: kUsage "WHERE:LINE: ..."
+// when it has the wrong type, or is out of range.
 Value read_value(const Option& option, const Item& value, const std::string& where,
                  std::string_view key);
-// Reads a value into `options`. Errors: as read_value().
+// Reads an item as an option's value and puts it into `options`. Errors: as read_value().
 void set(Options& options, const Option& option, const Item& value, const std::string& where,
          std::string_view key);
 // Reads the texts behind an option's flag, one for each time that the flag was given. Errors:
-// kUsage "NAME ..." as above.
+// kUsage "NAME ..." when a text is of the wrong type or out of range.
 Value read_flag(const Option& option, const std::vector<std::string>& texts);
-// Says why a value given as text is wrong; empty when it is right.
+// Returns why a value given as text is wrong; empty text when it is right.
 std::string problem(const Option& option, const std::string& text);
-// A value as its flag takes it: "full", "on", "1,2,4,8", "10%".
+// Returns a value in the form that its flag takes: "full", "on", "1,2,4,8", "10%".
 std::string flag_text(const Value& value);
-// A value as YAML on one line: a ladder's list as [1, 2, 4, 8].
+// Returns a value as YAML on one line: a ladder's list as [1, 2, 4, 8].
 std::string yaml_text(const Value& value);
-// Every option that is set, one a line, in the table's order; reads back as the same options.
+// Returns every option that is set as YAML, one a line, in the table's order. Reading the text
+// gives the same options.
 std::string to_yaml(const Options& options);
 
 template <typename T>

@@ -23,7 +23,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Is the text "cuda:12", with a number that an int holds, where the choice is "cuda:N"?
+// Returns whether the text is, for example, "cuda:12" where the choice is "cuda:N". The number must
+// fit an int.
 bool is_numbered(std::string_view choice, std::string_view text) {
   const std::string_view prefix = choice.substr(0, choice.size() - 1);
   if (!text.starts_with(prefix)) return false;
@@ -172,7 +173,7 @@ bool is_choice(std::string_view choices, std::string_view text) {
 
 std::string suggestion(std::string_view wrong, const std::vector<std::string_view>& names) {
   std::string_view nearest;
-  size_t least = wrong.size() / 3 + 1;  // farther is another word
+  size_t least = wrong.size() / 3 + 1;  // a word farther away is not meant
   for (const std::string_view name : names) {
     const size_t distance = wrong.size() > 100 ? least : edit_distance(wrong, name);
     if (distance < least) {

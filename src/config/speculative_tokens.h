@@ -1,4 +1,4 @@
-// The numbers of drafts that --speculative-tokens names.
+// Reads the numbers of drafts that --speculative-tokens names.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,19 @@
 
 namespace encore::config {
 
-// More tokens than these are never guessed in a step.
+// The most tokens that are guessed for a sequence in one step.
 inline constexpr int64_t kMostDrafts = 16;
 
-// The drafts of a step where nothing says how many, and they are accepted by rejection sampling.
+// The number of drafts in a step where drafts are accepted by rejection sampling and no option says
+// how many.
 inline constexpr int64_t kRejectionDrafts = 5;
 
-// Does it leave the numbers to the start?
+// Returns whether `names` is "auto", which leaves the choice of the numbers to the engine's start.
 bool is_auto(const Names& names);
 
-// "4", "2,4", "auto" (those of which a start chooses) as numbers, ascending; empty for "0". Errors: kUsage where there are more than three, or
-// others than 1 to 16, or 0 beside others.
+// Returns the numbers that `names` gives, ascending: of "4", of "2,4", or of "auto", from whose
+// numbers the start chooses. Returns none for "0". Errors: kUsage where there are more than three
+// numbers, or a number that is not 1 to 16, or 0 beside others.
 std::vector<int64_t> draft_counts(const Names& names);
 
 }  // namespace encore::config

@@ -1,6 +1,6 @@
-// Every option of Encore, once: a row is its YAML key and its flag, where its value goes, unit, default,
-// range and doc. Whoever adds an option adds a row; files, flags, help texts and what `encore config
-// explain` prints follow.
+// The table of all options of Encore. A row holds an option's YAML key, which also gives its flag,
+// its setter, unit, default, range and doc. Whoever adds an option adds a row; files, flags, help
+// texts and the output of `encore config explain` follow.
 #include <algorithm>
 #include <chrono>
 
@@ -18,7 +18,8 @@ constexpr double kMaxTokens = int64_t{1} << 30;
 constexpr double kMaxLoraRank = 512;
 constexpr double kMaxLoras = 4096;
 
-// Defaults: a value of the option, or what holds instead of one.
+// value() and otherwise() make the default of an option: a value, or a text for people that says
+// what holds instead.
 constexpr Default value(std::string_view text) {
   return {text, true};
 }
@@ -26,7 +27,7 @@ constexpr Default otherwise(std::string_view text) {
   return {text, false};
 }
 
-// Ranges.
+// The functions from any() to between() make the range of values that an option accepts.
 constexpr Range any() {
   return {};
 }
@@ -53,12 +54,13 @@ void put_drafts(Settings& settings, std::vector<int64_t> counts, bool is_auto = 
   limits.fewer_drafts = std::move(counts);
 }
 
-// Drafts are asked for by saying where they come from; the number of them is chosen then.
+// An option that names the source of drafts also asks for drafts. Their number is then chosen
+// automatically.
 void put_auto_drafts(Settings& settings, const Text& source) {
   if (!source.empty()) put_drafts(settings, draft_counts({"auto"}), true);
 }
 
-// Parses a text that one_of() below allows.
+// Parses a text that the range of option `graphs` allows.
 runtime::Graphs parse_graphs(const Text& text) {
   using enum runtime::Graphs;
   if (text == "none") return kNone;
@@ -74,7 +76,8 @@ model::Activations parse_activations(std::string_view text) {
   return text == "16-bit" ? model::Activations::k16Bit : model::Activations::kAsMade;
 }
 
-// NAME=PATH, PATH alone, or an object as vLLM and SGLang take it.
+// Parses an adapter given as NAME=PATH, as PATH alone, or as a JSON object in the form of vLLM and
+// SGLang.
 loader::AdapterOptions::Named parse_adapter(const Text& text) {
   if (text.starts_with('{')) {
     const json::value value = json::parse(text, "--lora");
@@ -245,7 +248,8 @@ constexpr Option kOptions[] = {
      "what the host has read, watching stop tokens and lengths itself; the host reads every 25 ms, "
      "or every quarter of these steps; 1: no bursts, whose recordings take eight times the memory"},
 
-    // Each of the options below decides about the number of drafts in the place of those in front of it.
+    // The order of the options about drafts matters: each later option that sets the number of
+    // drafts overrides the earlier ones.
     {"draft_model", Group::kSpeculation,
      [](Settings& s, const Text& v) {
        s.draft_model = v;
@@ -463,9 +467,8 @@ constexpr Option kOptions[] = {
      "Systems (vllm, trtllm) under whose names, for routers that read those, /metrics also gives "
      "what Encore counts as they do"},
     {"log_format", Group::kServer,
-     [](Settings& s, const Text& v) {
-       s.log_format = v == "json" ? log::Format::kJson : log::Format::kText;
-     },
+     [](Settings& s,
+        const Text& v) { s.log_format = v == "json" ? log::Format::kJson : log::Format::kText; },
      "", value("text"), one_of("text|json"),
      "What stderr gets: lines for people, or an object a line for programs"},
     {"log_requests", Group::kServer, [](Settings& s, bool v) { s.logs_requests = v; }, "",
@@ -495,7 +498,7 @@ constexpr Option kOptions[] = {
      "Time that requests in hand may take after SIGTERM"},
 };
 
-// The options that people need first, and that --help shows in verbs that have them.
+// The options that people need first. --help shows them first, in verbs that have them.
 constexpr std::string_view kFirst[] = {"model",          "dtype", "device", "max_seq_len",
                                        "max_batch_size", "host",  "port",   "served_model_name",
                                        "api_key_file"};

@@ -17,8 +17,8 @@ constexpr int64_t kMaxBytes = int64_t{256} << 10;
 constexpr size_t kMaxDepth = 16;
 constexpr int kMaxItems = 20000;
 
-// Builds the tree from the parser's events, so that an alias is refused before it is expanded and
-// depth before the parser recurses into it.
+// Builds the tree from the parser's events. So it can refuse an alias before the alias is expanded,
+// and refuse depth before the parser recurses into it.
 class Builder : public YAML::EventHandler {
  public:
   Builder(const std::string& where, int first_line) : where_(where), first_line_(first_line) {}
@@ -54,7 +54,7 @@ class Builder : public YAML::EventHandler {
   void OnMapEnd() override { close(); }
 
  private:
-  // A collection that is being read; of a map, also the key that waits for its value.
+  // A list or a map that is being read. For a map, it also holds the key that waits for its value.
   struct Open {
     Item item;
     bool has_key = false;
@@ -196,8 +196,9 @@ Document parse_document(const std::string& text, const std::string& where) {
     const std::string_view rest = std::string_view(line).substr(start);
     const bool is_document_start =
         rest.starts_with("---") && rest.find_first_not_of("- \t\r") == std::string_view::npos;
-    // The first line that says something tells: a YAML file's starts with a key, or in brackets or
-    // quotes; a command has a flag or a variable, serves, or goes on behind a backslash.
+    // The first line that is not empty or a comment decides. In YAML, it starts with a key, or is
+    // in brackets or quotes. In a command, it has a flag or a variable, contains `serve`, or ends
+    // with a backslash.
     const bool is_flag = (rest.starts_with("--") && !is_document_start) || rest.starts_with("-O") ||
                          rest.starts_with("-cc");
     const std::string_view first = rest.substr(0, rest.find_first_of(" \t\r"));

@@ -1,5 +1,5 @@
-// Graphs and programs as text, and graphs back: what people look at, and what tests of passes are
-// written in. No step needs any of it.
+// Writes graphs and programs as text, and reads graphs back. People look at the text, and tests of
+// passes are written in it; no step of the engine needs it.
 #pragma once
 
 #include <string>
@@ -9,15 +9,18 @@
 
 namespace encore::listing {
 
-// The form shown in ir/graph.h; parse(print(g)) prints the same text.
+// Returns the graph as text, in the form that ir/graph.h shows. parse(print(g)) prints the same
+// text.
 std::string print(const ir::Graph& graph);
-// Errors: kCompile with the line number. Lifetime: `ops` must outlive the graph.
+// Reads a graph from text. Errors: kCompile with the line number. Lifetime: `ops` must outlive the
+// graph.
 ir::Graph parse(std::string_view text, const ir::OpSet& ops);
 
-// The graph in Graphviz' language.
+// Returns the graph in the language of Graphviz.
 std::string print_dot(const ir::Graph& graph);
 
-// The graph, the segments one a line, and (once planned) the arena, as far as the passes have come.
+// print() returns a program as text, as far as the passes have come: the graph, the segments one a
+// line, and the arena once it is planned. print_segments() and print_arena() return the parts.
 std::string print(const passes::Program& program);
 std::string print_segments(const passes::Program& program);
 std::string print_arena(const passes::Program& program);

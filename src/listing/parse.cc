@@ -66,16 +66,16 @@ std::optional<Type> parse_type(std::string_view text) {
   return type;
 }
 
-// One node's line as it is written.
+// The parts of one node's line, as text.
 struct NodeText {
   struct Output {
     std::string name;
     std::optional<Type> type;
-    std::string over;  // empty: in memory of its own
+    std::string over;  // empty: the output has memory of its own
   };
   std::vector<Output> outputs;
   std::string op;
-  ir::Operands<std::string> inputs;  // names of values; those without a name as in ir::named()
+  ir::Operands<std::string> inputs;  // names of values; without a name as in ir::named()
   Attrs attrs;
 };
 
@@ -109,7 +109,7 @@ class Line {
     skip_spaces();
     return rest_.empty() || rest_.substr(0, 2) == "//";
   }
-  // Letters, digits, '_' and '.'.
+  // Reads a word of letters, digits, '_' and '.'.
   std::string_view word() {
     skip_spaces();
     return take(
@@ -232,7 +232,7 @@ class Parser {
  public:
   Parser(Graph& graph, const OpSet& ops) : graph_(graph), ops_(ops) {}
 
-  // Errors: kCompile with the line.
+  // Parses one line of IR text into the graph. Errors: kCompile with the line.
   void parse_line(Line line) {
     if (line.accept("input ")) {
       const std::string name(line.value_name());
@@ -272,7 +272,7 @@ class Parser {
     return place->second;
   }
 
-  // "%name: type group 1", without the group where it is 0.
+  // Parses a state, "%name: type group 1". The group is left out where it is 0.
   void parse_state(Line& line) {
     const std::string name(line.value_name());
     line.expect(":");
@@ -281,21 +281,21 @@ class Parser {
     define(line, name, graph_.add_state(name, std::move(type), static_cast<int>(group)));
   }
 
-  // A persistent or host-visible buffer: "%name: type".
+  // Parses a persistent or host-visible buffer, "%name: type".
   void parse_lasting(Line& line, ValueKind kind) {
     const std::string name(line.value_name());
     line.expect(":");
     define(line, name, graph_.add_value(kind, name, line.type()));
   }
 
-  // "first:last"; ":" stands for all.
+  // Parses a range, "first:last". ":" stands for all, and returns nullopt.
   static std::optional<WeightPiece::Range> range(Line& line) {
     if (line.accept(":")) return std::nullopt;
     const int64_t first = line.integer();
     line.expect(":");
     return WeightPiece::Range{first, line.integer()};
   }
-  // "name(number, ...)"
+  // Parses the transform of a weight, "name(number, ...)".
   static ir::WeightTransform transform(Line& line) {
     ir::WeightTransform transform{.name = std::string(line.word())};
     line.expect("(");
@@ -342,7 +342,7 @@ class Parser {
     return piece;
   }
 
-  // Repeats the pieces `count` times, with the number of each repetition in the place of #.
+  // Repeats the pieces `count` times, and puts the number of the repetition in the place of #.
   static WeightRecipe stacked(const std::vector<WeightPiece>& pattern, int64_t count) {
     WeightRecipe recipe;
     for (int64_t i = 0; i < count; ++i) {

@@ -16,7 +16,7 @@ using ir::ValueKind;
 using ir::WeightRecipe;
 using passes::Program;
 
-// Doubles keep a point or an exponent, so that they read back as doubles.
+// Prints a double with a point or an exponent, so that it reads back as a double.
 std::string number(double value) {
   const std::string text = fmt::format("{}", value);
   return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
@@ -49,8 +49,9 @@ std::string print_pieces(const std::vector<ir::WeightPiece>& pieces) {
   return text;
 }
 
-// Returns the pieces of the first of several matrices or rows of scales, with # in the place of the number in the
-// tensor's name, if the others' pieces differ from them in that number alone; else nothing.
+// Returns the pieces of the first of several matrices or rows of scales, with # in the place of the
+// number in the tensor's name, if the pieces of the others differ from them in that number alone.
+// Returns no pieces otherwise.
 std::vector<ir::WeightPiece> stacked_pattern(const WeightRecipe& recipe, const ir::Type& type) {
   const auto count = type.dims.size() > 1 ? static_cast<size_t>(type.dims[0].value) : 0;
   if (count < 2 || recipe.pieces.empty() || recipe.pieces.size() % count != 0) return {};

@@ -86,7 +86,7 @@ AddedTokenMatcher::Match AddedTokenMatcher::match_at(std::string_view text, size
 }
 
 void AddedTokenMatcher::split(std::string_view text, std::vector<Segment>& segments) const {
-  size_t done = 0;  // where the text after the last segment begins
+  size_t done = 0;  // begin of the text behind the last segment
   for (size_t at = next_start(text, 0); at < text.size();) {
     const Match match = match_at(text, at);
     if (match.token < 0) {
@@ -104,7 +104,7 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Segment>& segme
       segments.push_back({span_of(begin, std::max(begin, end)), token.id});
       done = end;
     }
-    // Spaces that the token took may still begin another one.
+    // Another added token may begin within the spaces that this token took in.
     at = next_start(text, match.end);
   }
   if (done < text.size()) segments.push_back({span_of(done, text.size()), -1});

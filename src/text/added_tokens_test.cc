@@ -12,7 +12,7 @@ AddedToken token(int32_t id, std::string content) {
   return token;
 }
 
-// Segments as "text" or "<id:text>".
+// Splits a text and returns each segment as "text" or "<id:text>".
 std::string split(const std::vector<AddedToken>& tokens, std::string_view text) {
   AddedTokenMatcher matcher;
   for (const AddedToken& token : tokens)

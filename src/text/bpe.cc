@@ -12,7 +12,7 @@ namespace encore::text {
 
 namespace {
 
-// For so many symbols the quadratic scan is faster than the heap.
+// Up to this many symbols, a quadratic scan for the next merge is faster than a heap.
 constexpr size_t kMaxScannedSymbols = 48;
 
 constexpr std::string_view kWordStart = "\xe2\x96\x81";  // U+2581, SentencePiece's space
@@ -87,7 +87,7 @@ void BpeModel::encode(std::string_view word, std::vector<int32_t>& out) const {
   if (is_short) thread_cache().store(hash, owner_, word, std::span(out).subspan(begin));
 }
 
-// A part of a word: like a word, but never looked up in the vocabulary as a whole.
+// Encodes a part of a word. Unlike a word, a part is never looked up in the vocabulary as a whole.
 void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& out) const {
   if (part.size() > WordCache::kMaxWordBytes) return encode_stretch(part, out);
   const uint32_t owner = owner_ + (ignore_merges_ ? 1 : 0);
@@ -104,8 +104,8 @@ bool BpeModel::may_cross(std::string_view word, size_t at) const {
   return junctions_.has(decode_utf8_before(p).value, decode_utf8(p).value);
 }
 
-// Cuts where no merge crosses: before U+2581 first, which keeps SentencePiece's words whole for the
-// cache, then in words that are still long.
+// Encodes a long word in parts, cut where no merge crosses. It cuts before U+2581 first, so that
+// the word cache sees whole words of SentencePiece, and then within parts that are still long.
 void BpeModel::encode_long(std::string_view word, std::vector<int32_t>& out) const {
   size_t begin = 0;
   while (begin < word.size()) {
@@ -158,8 +158,8 @@ bool BpeModel::append_fallback(std::string_view character, std::vector<int32_t>&
 }
 
 void BpeModel::append_symbols(std::string_view word, std::vector<int32_t>& symbols) const {
-  // An unknown token is written when the next known one is; bytes in between overtake it, as in the
-  // `tokenizers` package.
+  // The unknown token is written when the next known token is written. Byte tokens in between come
+  // before it, as in the `tokenizers` package.
   bool unk_is_due = false;
   std::string byte_text;
   for (size_t i = 0; i < word.size();) {
@@ -186,9 +186,10 @@ void BpeModel::append_symbols(std::string_view word, std::vector<int32_t>& symbo
   if (unk_is_due) symbols.push_back(unk_);
 }
 
-// Merges symbols[begin..] in place: the lowest rank first, the leftmost of equals.
+// Merges symbols[begin..] in place. The merge of the lowest rank comes first, and the leftmost of
+// merges with equal rank.
 void BpeModel::merge_few(std::vector<int32_t>& symbols, size_t begin) const {
-  MergeTable::Merge merges[kMaxScannedSymbols];  // merges[i]: of symbols i and i + 1
+  MergeTable::Merge merges[kMaxScannedSymbols];  // merges[i]: the merge of symbols i and i + 1
   int32_t* s = symbols.data() + begin;
   size_t n = symbols.size() - begin;
   if (n < 2) return;
@@ -214,8 +215,8 @@ void BpeModel::merge_few(std::vector<int32_t>& symbols, size_t begin) const {
   symbols.resize(begin + n);
 }
 
-// Does the same merges as merge_few(), with a heap of candidates over a linked list, in n log n
-// steps.
+// Does the same merges as merge_few(), in n log n steps. It keeps a heap of possible merges over a
+// linked list of symbols.
 void BpeModel::merge_many(std::vector<int32_t>& symbols) const {
   constexpr int32_t kGone = -1;
   constexpr uint32_t kNone = UINT32_MAX;
@@ -230,7 +231,7 @@ void BpeModel::merge_many(std::vector<int32_t>& symbols) const {
   };
   const auto can_merge = [](uint64_t key) { return key >> 32U != MergeTable::kNoRank; };
   for (uint32_t i = 0; i < n; ++i) {
-    previous[i] = i - 1;  // wraps to kNone
+    previous[i] = i - 1;  // the first wraps to kNone
     next[i] = i + 1 < n ? i + 1 : kNone;
     if (next[i] == kNone) break;
     if (const uint64_t key = candidate(i, i + 1); can_merge(key)) heap.push_back(key);

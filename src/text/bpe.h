@@ -1,4 +1,4 @@
-// Byte-pair encoding: a word's tokens, by merging neighbours in the order of their ranks.
+// Byte-pair encoding: turns a word into tokens by merging neighbours in the order of their ranks.
 #pragma once
 
 #include <array>
@@ -15,7 +15,8 @@ class value;
 
 namespace encore::text {
 
-// Pairs of tokens and what they merge into: open addressing over 16-byte entries.
+// Maps a pair of tokens to the token that they merge into. The table is open addressing over
+// 16-byte entries.
 class MergeTable {
  public:
   static constexpr uint32_t kNoRank = UINT32_MAX;
@@ -26,9 +27,9 @@ class MergeTable {
   };
 
   explicit MergeTable(size_t num_merges);
-  // A later entry for the same pair replaces an earlier one.
+  // Adds the merge of a pair. A later merge of the same pair replaces an earlier one.
   void add(int32_t left, int32_t right, Merge merge);
-  // A merge of rank kNoRank when the pair does not merge.
+  // Returns the merge of the pair, or a merge of rank kNoRank when the pair does not merge.
   [[nodiscard]] Merge find(int32_t left, int32_t right) const {
     const uint64_t key = key_of(left, right);
     for (size_t i = home_of(key);; i = (i + 1) & mask_) {
@@ -52,8 +53,8 @@ class MergeTable {
   size_t mask_;
 };
 
-// The characters (or bytes) between which some merge joins. Where a neighbouring pair is not among
-// them, no merge ever crosses, so a word may be cut there without changing its tokens.
+// The set of pairs of neighbouring characters (or bytes) that some merge can join. No merge ever
+// crosses a pair that is not in the set, so a word may be cut there without changing its tokens.
 class Junctions {
  public:
   void add(uint32_t left, uint32_t right);
@@ -69,18 +70,19 @@ class Junctions {
   size_t count_ = 0;
 };
 
-// Threads: immutable after parse; encode may run in any number of threads.
+// Turns words into tokens by the vocabulary and the merges of a tokenizer file. Threads: immutable
+// after parse; encode may run in any number of threads.
 class BpeModel {
  public:
-  // `json` is the file's "model". `reads_bytes`: words are raw bytes and the vocabulary is in the
-  // byte-level alphabet. `where` names the file in messages.
-  // Errors: kModel on a bad entry, kUnsupported on another kind of model or an option Encore lacks.
+  // Parses `json`, the "model" of a tokenizer file. `reads_bytes` says that words are raw bytes and
+  // that the vocabulary is in the byte-level alphabet. `where` names the file in messages. Errors:
+  // kModel on a bad entry, kUnsupported on another kind of model or an option Encore lacks.
   static BpeModel parse(const boost::json::value& json, bool reads_bytes, const std::string& where);
 
   [[nodiscard]] const Vocab& vocab() const { return vocab_; }
 
-  // Appends the word's tokens. Time: linear in the bytes of usual words; n log n of their number
-  // within one stretch that merges could span.
+  // Appends the word's tokens. Time: linear in the bytes of usual words. A stretch that merges
+  // could span takes n log n in its bytes.
   void encode(std::string_view word, std::vector<int32_t>& out) const;
 
  private:
@@ -94,7 +96,7 @@ class BpeModel {
 
   void encode_long(std::string_view word, std::vector<int32_t>& out) const;
   void encode_part(std::string_view part, std::vector<int32_t>& out) const;
-  // Could some merge join the characters on both sides of word[at]?
+  // Returns whether some merge could join the characters on both sides of word[at].
   [[nodiscard]] bool may_cross(std::string_view word, size_t at) const;
   void encode_stretch(std::string_view word, std::vector<int32_t>& out) const;
   void append_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
@@ -103,17 +105,17 @@ class BpeModel {
   void merge_few(std::vector<int32_t>& symbols, size_t begin) const;
   void merge_many(std::vector<int32_t>& symbols) const;
 
-  uint32_t owner_;  // this model in the word caches; one more stands for parts of words
+  uint32_t owner_;  // names this model in the word caches; owner_ + 1 names parts of words
   bool reads_bytes_;
   bool byte_fallback_ = false;
   bool fuse_unk_ = false;
   bool ignore_merges_ = false;
   bool can_cut_ = false;
-  bool merges_fallback_ = false;  // some merge takes a byte or unknown token
+  bool merges_fallback_ = false;  // some merge joins a byte token or the unknown token
   int32_t unk_ = -1;
   Vocab vocab_;
   Vocab byte_words_;                // the vocabulary as raw bytes, where ignore_merges needs it
-  std::vector<int32_t> symbol_of_;  // by byte or code point; -1
+  std::vector<int32_t> symbol_of_;  // the token of a byte or code point; -1 where it has none
   std::array<int32_t, 256> fallback_{};
   MergeTable merges_;
   Junctions junctions_;

@@ -145,7 +145,8 @@ void BpeModel::index_symbols(bool has_unk, const std::string& where) {
   if (!is_total && has_unk && unk_ < 0) {
     fail(ErrorKind::kModel, "{}: 'unk_token' is not in the vocabulary", where);
   }
-  // A character that vanishes or becomes the unknown token lets its neighbours meet across it.
+  // Words may be cut only if every character always becomes tokens that no merge can skip: across a
+  // character that vanishes or becomes the unknown token, the characters beside it can merge.
   can_cut_ = is_total && !merges_fallback_;
 }
 

@@ -54,7 +54,7 @@ TEST(Bpe, TakesAWholeWordWhenMergesAreIgnored) {
   EXPECT_EQ(encode(parse("{" + rest), "ab"), (Ids{0, 1}));
 }
 
-// A byte-level model with random merges over three letters, and what it is made of.
+// A byte-level model with random merges over three letters: its JSON, tokens and merges.
 struct RandomModel {
   std::string json;
   std::vector<std::string> tokens;                                      // by id
@@ -113,7 +113,8 @@ TEST(Bpe, GivesShortLongAndCutWordsTheSameTokensAsTheDefinition) {
     for (int i = 0; i < 40; ++i) {
       std::string word;
       const size_t length = random() % (i % 4 == 0 ? 300 : 40);
-      // A few foreign letters leave long stretches; many give many places to cut.
+      // The word has letters that no merge joins. Few of them leave long stretches; many give many
+      // places to cut.
       const size_t foreign = random() % 8 + 1;
       while (word.size() < length) {
         word.push_back(random() % (foreign * 3) == 0 ? 'x' : static_cast<char>('a' + random() % 3));

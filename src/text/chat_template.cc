@@ -16,12 +16,13 @@ namespace {
 using jinja::FailureKind;
 using jinja::Template;
 
-// Marks the end of the message to continue, as transformers does: a template that trims the message
-// takes the space away as well.
+// Marks the end of the message that the model continues, as transformers marks it. The space shows
+// whether the template trims the message: a template that trims takes the space away.
 constexpr std::string_view kEndMark = "CONTINUE_FINAL_MESSAGE_TAG";
 constexpr std::string_view kEndMarkAndSpace = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-// Names that reasoning is passed under; templates read the first, transformers accepts all.
+// The names under which a message may hold its reasoning. Templates read the first; transformers
+// accepts all.
 constexpr std::string_view kReasoningKeys[] = {"reasoning_content", "thinking", "reasoning"};
 
 struct NamedTemplate {
@@ -34,8 +35,7 @@ std::string_view view(boost::json::string_view text) {
   return {text.data(), text.size()};
 }
 
-// ---- Files
-
+// Collects the templates of a checkpoint's files, and parses them.
 class Sources {
  public:
   void add(std::string name, std::string source, const std::string& where) {
@@ -43,7 +43,8 @@ class Sources {
     templates_.push_back({std::move(name), std::move(source), std::move(parsed)});
   }
 
-  // `json` is a template, or a list or an object of templates by name.
+  // Adds the templates of `json`, which is one template, or a list or an object of templates by
+  // name.
   void add_json(const json::value& json, const std::string& where) {
     if (json.is_string()) return add("default", std::string(view(json.get_string())), where);
     if (json.is_array()) {
@@ -98,7 +99,8 @@ std::vector<NamedTemplate> read_templates(const std::filesystem::path& dir,
   return sources.release();
 }
 
-// The text of a special token, which files have as a string or as an object with it.
+// Returns the text of a special token, which files give as a string or as an object with the string
+// under "content".
 std::optional<std::string_view> token_text(const json::value& token) {
   if (token.is_string()) return view(token.get_string());
   const json::value* content =
@@ -107,7 +109,8 @@ std::optional<std::string_view> token_text(const json::value& token) {
   return view(content->get_string());
 }
 
-// Adds the special tokens that the file names, without changing those that are there already.
+// Adds to `tokens` the special tokens that the file names, and keeps those that `tokens` has
+// already.
 void add_special_tokens(const json::object& file, json::object& tokens) {
   for (const auto& [name, token] : file) {
     if (!view(name).ends_with("_token") || tokens.contains(name)) continue;
@@ -115,7 +118,7 @@ void add_special_tokens(const json::object& file, json::object& tokens) {
   }
 }
 
-// The variables for the special tokens that the files of a checkpoint name.
+// Returns the template's variables for the special tokens that the files of a checkpoint name.
 json::object read_special_tokens(const std::filesystem::path& dir, const json::object& config) {
   json::object tokens;
   add_special_tokens(config, tokens);
@@ -127,24 +130,24 @@ json::object read_special_tokens(const std::filesystem::path& dir, const json::o
   return tokens;
 }
 
-// ---- Messages
+// The functions from here to Impl check and prepare the messages of a conversation.
 
 ChatError error(ChatError::Kind kind, std::string message) {
   return {kind, std::move(message)};
 }
 
-// The form in which a template wants the content of messages.
+// The form in which a template shows the content of messages.
 enum class ContentForm : uint8_t {
-  kText,   // a text; of a list of parts it shows nothing, or the list's brackets too
-  kParts,  // a list of parts; of a text it shows nothing
+  kText,   // a text; the template shows no list of parts, or shows it with brackets
+  kParts,  // a list of parts; the template does not show a text
   kEither,
 };
-using ContentForms = std::map<std::string, ContentForm, std::less<>>;  // by role
+using ContentForms = std::map<std::string, ContentForm, std::less<>>;  // by role of message
 
 constexpr std::string_view kUser = "user";
 constexpr std::string_view kProbe = "probed_part";
 
-// Conversations in which a message of a role has the content PROBE.
+// For each role, a conversation in which a message of that role has the content PROBE.
 constexpr std::pair<std::string_view, std::string_view> kProbedConversations[] = {
     {kUser, R"([{"role": "user", "content": PROBE}])"},
     {"system", R"([{"role": "system", "content": PROBE}, {"role": "user", "content": USER}])"},
@@ -160,7 +163,8 @@ json::value one_part(std::string_view text) {
   return json::array{json::object{{"type", "text"}, {"text", text}}};
 }
 
-// The texts of parts, a line each; nothing where one is no text.
+// Returns the texts of the parts with line breaks between them, or nullopt where a part is not a
+// text.
 std::optional<std::string> joined_parts(const json::array& parts) {
   std::string joined;
   for (const json::value& part : parts) {
@@ -173,7 +177,8 @@ std::optional<std::string> joined_parts(const json::array& parts) {
   return joined;
 }
 
-// Writes the content of a message as the template wants it. An empty text has nothing to lose.
+// Rewrites the content of a message to the form that the template shows. An empty text stays, since
+// a template that does not show it loses nothing.
 void fit_content(json::object& message, const ContentForms& forms) {
   json::value* content = message.if_contains("content");
   const json::value* role = message.if_contains("role");
@@ -188,7 +193,8 @@ void fit_content(json::object& message, const ContentForms& forms) {
   }
 }
 
-// The messages as templates expect them: no keys that are null, reasoning under its usual names.
+// Returns the messages as templates expect them: without keys that are null, and with reasoning
+// under its usual names.
 json::array prepare(const json::array& messages) {
   json::array prepared;
   for (const json::value& message : messages) {
@@ -208,7 +214,8 @@ json::array prepare(const json::array& messages) {
   return prepared;
 }
 
-// The text of the message that the model continues: its content, or the last text part of it.
+// Returns the text of the last message, which the model continues: its content, or the last text
+// part of its content. Returns null where there is no text.
 boost::json::string* text_to_continue(json::array& messages) {
   if (messages.empty()) return nullptr;
   json::value* content = messages.back().get_object().if_contains("content");
@@ -224,7 +231,7 @@ boost::json::string* text_to_continue(json::array& messages) {
   return nullptr;
 }
 
-// Cuts `text` behind the message that `message` is the end-marked text of.
+// Cuts the rendered `text` at the end mark that was appended to `message`, the last message.
 ChatPrompt cut_behind(std::string text, std::string_view message) {
   const size_t mark = text.rfind(kEndMark);
   if (mark == std::string::npos || text.find(jinja::strip(message)) == std::string::npos) {
@@ -299,7 +306,8 @@ struct ChatTemplate::Impl {
   // returns "" where the template refuses it.
   [[nodiscard]] std::string probe(std::string source, const json::value& probed,
                                   const json::value& user) const;
-  // Tries each role with a text and with a list of parts.
+  // Finds the form of content for each role: renders a text and a list of parts, and looks at which
+  // the template shows.
   [[nodiscard]] ContentForms find_forms() const;
   [[nodiscard]] const NamedTemplate* find(std::string_view name) const {
     const auto found =
@@ -364,7 +372,8 @@ ContentForms ChatTemplate::Impl::find_forms() const {
     const bool shows_text = of_text.find(kProbe) != std::string::npos;
     const bool shows_parts = of_parts.find(kProbe) != std::string::npos;
     if (!shows_text && !shows_parts) continue;
-    // A template that prints the list shows the text in it too, among brackets.
+    // A template that prints a list of parts as a list also shows the text in it, but among
+    // brackets.
     found.emplace(role, !shows_text           ? ContentForm::kParts
                         : of_text == of_parts ? ContentForm::kEither
                                               : ContentForm::kText);

@@ -16,27 +16,28 @@
 
 namespace encore::text {
 
-// A conversation in the JSON of the OpenAI protocol, and what else a template may read.
+// A conversation in the JSON of the OpenAI protocol, with the further values that a template may
+// read.
 struct Conversation {
   json::array messages;
-  std::optional<json::array> tools;  // an empty list is passed on as one; nullopt as none
+  std::optional<json::array> tools;  // the template sees nullopt as None
   std::optional<json::array> documents;
-  // Ends the text with the header of a reply.
+  // Says that the prompt ends with the header of a reply.
   bool add_generation_prompt = true;
-  // Ends the text within the last message, so that the model continues it. Excludes
-  // add_generation_prompt.
+  // Says that the prompt ends within the last message, so that the model continues this message.
+  // Excludes add_generation_prompt.
   bool continue_final_message = false;
   // Further variables of the template, such as enable_thinking. They hide special tokens of the
   // same name.
   json::object variables;
-  // The time that the template's strftime_now shows, in local time. nullopt: the current time.
+  // The local time that the template's strftime_now shows. nullopt stands for the current time.
   std::optional<std::chrono::system_clock::time_point> now;
 };
 
-// Says why a conversation has no prompt. A value, not an exception: clients cause it.
+// Says why a conversation has no prompt. It is returned, not thrown, since clients cause it.
 struct ChatError {
   enum class Kind {
-    kNoTemplate,    // the checkpoint has none
+    kNoTemplate,    // the checkpoint has no template
     kConversation,  // messages that are malformed, or that cannot be continued
     kRefused,       // the template called raise_exception
     kTemplate,      // the template failed, such as on a field that a message lacks
@@ -44,12 +45,13 @@ struct ChatError {
   };
 
   Kind kind = Kind::kTemplate;
-  std::string message;  // one line; names file and line of the template where it has any
+  std::string message;  // one line; names the template's file and line if the fault is there
 };
 
 using ChatPrompt = std::variant<std::string, ChatError>;
 
-// Threads: immutable after load; any number of threads may render at once.
+// The chat template of one checkpoint. Threads: immutable after load; any number of threads may
+// render at once.
 class ChatTemplate {
  public:
   // Reads chat_template.jinja and additional_chat_templates/NAME.jinja of a checkpoint's directory;
@@ -58,9 +60,11 @@ class ChatTemplate {
   // directory without a template gives a ChatTemplate that does not exist().
   // Errors: kModel when a file is malformed or a template does not parse, naming file and line.
   static ChatTemplate load(const std::filesystem::path& dir);
-  // Parses the content that tokenizer_config.json would have. `where` names it in messages.
+  // Makes a template from the content that tokenizer_config.json would have. `where` names it in
+  // messages.
   static ChatTemplate parse(const json::value& tokenizer_config, const std::string& where);
-  // Loads the template from `file` instead, which holds Jinja text, whatever its name.
+  // Loads the template from `file` instead of the files of `dir`. `file` holds Jinja text, whatever
+  // its name.
   static ChatTemplate load(const std::filesystem::path& dir, const std::filesystem::path& file);
 
   ChatTemplate(ChatTemplate&&) noexcept;
@@ -68,18 +72,22 @@ class ChatTemplate {
   ~ChatTemplate();
 
   [[nodiscard]] bool exists() const;
-  // The message for users who need a template where there is none: the cause and the remedy.
+  // Returns the message for users who need a template where the checkpoint has none. It names the
+  // cause and the remedy.
   [[nodiscard]] const std::string& missing() const;
-  // The source of the template for conversations without tools. Empty where there is none.
+  // Returns the source of the template for conversations without tools. Returns empty text where
+  // the checkpoint has no template.
   [[nodiscard]] std::string_view source() const;
 
-  // The text of the prompt. It has all special tokens that belong there, so it is encoded without
-  // adding any. Where templates have names, a conversation with tools gets `tool_use` and others
-  // `default`. Messages are passed on as transformers does: without keys that are null, and with
-  // reasoning under each of its usual names. Time, memory and output are limited.
+  // Returns the text of the prompt, or the reason why there is none. The text has all special
+  // tokens that a prompt needs, so it is encoded without adding any. Where templates have names, a
+  // conversation with tools gets `tool_use` and other conversations get `default`. Messages reach
+  // the template as from transformers: without keys that are null, and with reasoning under each of
+  // its usual names. Time, memory and output are limited.
   [[nodiscard]] ChatPrompt render(const Conversation& conversation) const;
-  // Writes each content, a text or a list of text parts, in the form that the template shows for
-  // messages of that role, which was found by trying: some show nothing of the other.
+  // Rewrites contents of messages to the form that the template shows for the message's role: a
+  // text, or a list of text parts. load() found the form by trying both, since some templates show
+  // nothing of one of them.
   void fit_contents(json::array& messages) const;
 
  private:

@@ -34,8 +34,8 @@ Conversation conversation_of(const json::value& json) {
   return conversation;
 }
 
-// Describes how a prompt differs from what transformers writes for the conversation; returns "" if
-// it does not.
+// Describes how a prompt differs from the prompt that transformers writes for the conversation;
+// returns "" if it does not differ.
 std::string difference(const ChatPrompt& prompt, const json::value& outcome) {
   const auto* error = std::get_if<ChatError>(&prompt);
   if (outcome.is_string()) {
@@ -229,7 +229,8 @@ TEST(ChatTemplate, ContinuesTheLastMessageWhereItsTextEnds) {
   }
 }
 
-// Messages of every role that may have a content, as a template of this source gets them.
+// Returns the contents of messages of every role, each of which has `content`, after fit_contents()
+// with a template of this source.
 json::array fitted(const std::string& source, const std::string& content) {
   const TempDir dir;
   const ChatTemplate chat = ChatTemplate::load(dir.path(), dir.write("a.jinja", source));

@@ -14,7 +14,7 @@ namespace {
 
 using Emit = DecoderStage::Emit;
 
-// Rewrites each token by itself.
+// A stage that rewrites each token on its own, by one function.
 class PerToken final : public DecoderStage {
  public:
   explicit PerToken(std::function<void(std::string&)> rewrite) : rewrite_(std::move(rewrite)) {}
@@ -30,7 +30,8 @@ class PerToken final : public DecoderStage {
   std::string text_;
 };
 
-// Runs a stage that wants whole tokens behind one that yields all text as a single token.
+// Runs a stage that needs whole tokens behind a stage that yields all text as a single token: it
+// collects the text and passes it on at the end.
 class Buffered final : public DecoderStage {
  public:
   explicit Buffered(std::unique_ptr<DecoderStage> stage) : stage_(std::move(stage)) {}
@@ -67,7 +68,8 @@ class Fuse final : public DecoderStage {
   void push(std::string_view token, const Emit& emit) override { emit(token); }
 };
 
-// The replacement of Metaspace back to a space; none at the start of the text.
+// Turns the text that Metaspace writes for a space back into a space. Where `drops_first`, it drops
+// these spaces from the first token.
 class MetaspaceDecoder final : public DecoderStage {
  public:
   MetaspaceDecoder(std::string replacement, bool drops_first)
@@ -136,8 +138,8 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(high * 16 + low);
 }
 
-// Tokens like <0xE2> to bytes. Whether a run of them is text shows only at its end: if any part of
-// it is not, every byte becomes U+FFFD.
+// Turns tokens like <0xE2> into bytes. Only the end of a run of such tokens shows whether the run
+// is UTF-8; where it is not, every byte of the run becomes U+FFFD.
 class ByteFallback final : public DecoderStage {
  public:
   void push(std::string_view token, const Emit& emit) override {
@@ -166,8 +168,8 @@ class ByteFallback final : public DecoderStage {
   std::string run_;
 };
 
-// Takes up to `start` and `stop` of a character off the ends of each token, or of the one fused
-// text.
+// Removes the character `content` from both ends of each token, or of the one fused text: up to
+// `start` times at the front and up to `stop` times at the back.
 class Strip final : public DecoderStage {
  public:
   Strip(std::string content, int64_t start, int64_t stop, bool is_fused)
@@ -191,7 +193,8 @@ class Strip final : public DecoderStage {
     }
     text_.clear();
     // Characters held back from the token before were not at the end of the text if other text
-    // follows them. If the token is nothing but `content`, they and it form one longer run.
+    // follows them. If the token consists of `content` only, the held characters and the token form
+    // one longer run.
     const int64_t run = token.empty() ? held_ + trailing : trailing;
     if (!token.empty()) append(held_);
     text_ += token;
@@ -199,8 +202,8 @@ class Strip final : public DecoderStage {
     append(run - held_);
     emit(text_);
   }
-  // Strips each token by itself. In one fused text only the text's own ends are stripped, so a
-  // token in its midst stays as it is.
+  // Strips one token. A fused text is stripped at its own two ends only, so a token in its midst
+  // stays as it is.
   void to_bytes(std::string& token) const override {
     if (is_fused_) return;
     for (int64_t i = 0; i < start_ && token.starts_with(content_); ++i)
@@ -256,7 +259,7 @@ Decoder Decoder::parse(const boost::json::value& json, const std::string& where)
     decoder.stages_.emplace_back(make_stage<JoinBySpaces>);
     return decoder;
   }
-  bool is_fused = false;  // a stage before this one makes one token of all
+  bool is_fused = false;  // an earlier stage makes one token of all text
   for (const SequenceStep& step : steps_of(json, "decoders", where)) {
     const json::Object object(*step.json, where);
     MakeStage make;

@@ -13,28 +13,29 @@ class value;
 
 namespace encore::text {
 
-// One step on the way from token texts to text; it holds back what later tokens can still change.
+// One step on the way from token texts to text. A stage holds back the text that later tokens can
+// still change.
 class DecoderStage {
  public:
   using Emit = std::function<void(std::string_view)>;
 
   virtual ~DecoderStage() = default;
   virtual void push(std::string_view token, const Emit& emit) = 0;
-  // Emits what is held back. The stage is not used afterwards.
+  // Emits the text that the stage holds back. The stage is not used afterwards.
   virtual void finish(const Emit& emit) { static_cast<void>(emit); }
-  // Changes `token` to the bytes that the stage makes of it in the midst of a text. They need not
-  // be whole characters.
+  // Changes `token` to the bytes into which the stage turns it in the midst of a text. The bytes
+  // need not be whole characters.
   virtual void to_bytes(std::string& token) const { static_cast<void>(token); }
 };
 
-// The state of decoding one sequence. Threads: one at a time.
+// Holds the state of decoding the tokens of one sequence. Threads: one at a time.
 class DecoderStream {
  public:
   explicit DecoderStream(std::vector<std::unique_ptr<DecoderStage>> stages);
 
   // Appends to `out` the text that no later token can change.
   void push(std::string_view token, std::string& out);
-  // Appends the rest.
+  // Appends the text that is still held back.
   void finish(std::string& out);
 
  private:
@@ -46,13 +47,14 @@ class DecoderStream {
 // A decoder is a list of stages. Threads: immutable after parse.
 class Decoder {
  public:
-  // `json` is the file's "decoder"; null joins tokens by spaces. `where` names it in messages.
-  // Errors: kModel on a bad entry, kUnsupported on a kind that Encore does not have.
+  // Parses `json`, the "decoder" of a tokenizer file. A decoder of null joins tokens by spaces.
+  // `where` names it in messages. Errors: kModel on a bad entry, kUnsupported on a kind that Encore
+  // does not have.
   static Decoder parse(const boost::json::value& json, const std::string& where);
 
   [[nodiscard]] DecoderStream start() const;
-  // The bytes that a token adds in the midst of a text. Errors: kUnsupported where tokens are joined
-  // by spaces, so that none stands for bytes of its own.
+  // Returns the bytes that a token adds in the midst of a text. Errors: kUnsupported where the
+  // decoder joins tokens by spaces, so that no token stands for bytes of its own.
   [[nodiscard]] std::string bytes_of(std::string_view token) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace encore::text {
 namespace {
 
-// The pieces as they come, separated by bars.
+// Returns the pieces of text as they come from the stream, separated by bars.
 std::string pieces(const std::string& json, const std::vector<std::string>& tokens) {
   DecoderStream stream = Decoder::parse(json::parse(json, "test"), "test").start();
   std::string out;

@@ -13,43 +13,47 @@
 
 namespace encore::text {
 
-// The strings and tokens that end a text, beside its length. A string or token within the first
-// `min_tokens` tokens does not end it.
+// The strings and tokens that end a text before its greatest length. A string or token within the
+// first `min_tokens` tokens does not end the text.
 struct StopRules {
   std::vector<std::string> strings;
-  std::vector<int32_t> tokens;      // that the request names: the text shows none of them
-  std::vector<int32_t> end_tokens;  // of the model; empty to ignore them
+  std::vector<int32_t> tokens;      // stop tokens of the request; the text shows none of them
+  std::vector<int32_t> end_tokens;  // end tokens of the model; empty to ignore them
   int64_t min_tokens = 0;
   bool include_in_output = false;  // shows the stop string or token that ended the text
   bool skip_special_tokens = true;
-  std::vector<int32_t> shown_tokens;  // special ones that are shown all the same
+  std::vector<int32_t> shown_tokens;  // special tokens that are shown in any case
 };
 
-// Threads: one at a time. Lifetime: the tokenizer must outlive it.
+// Turns the tokens of one request into text. Threads: one at a time. Lifetime: the tokenizer must
+// outlive it.
 class OutputText {
  public:
-  // `prompt`: the ids in front of the text, as the first token may need them to be decoded.
+  // `prompt` holds the ids in front of the text, since decoding the first token may depend on them.
   OutputText(const Tokenizer& tokenizer, std::span<const int32_t> prompt, StopRules rules);
 
-  // The text that can be shown now. Tokens behind the end are ignored.
+  // Returns the text that can be shown now. Tokens behind the end of the text are ignored.
   std::string push(std::span<const int32_t> ids);
-  // Returns the text that is still held back, where the text ends for another reason than a stop.
+  // Ends the text for another reason than a stop string or token, and returns the text that is
+  // still held back.
   std::string finish();
 
-  // Has a stop string or token ended the text?
+  // Returns whether a stop string or token has ended the text.
   [[nodiscard]] bool is_stopped() const { return is_stopped_; }
-  // Has the last token ended the text without being part of it?
+  // Returns whether the last token has ended the text without being part of it.
   [[nodiscard]] bool hides_last() const { return hides_last_; }
-  // The string or token of the request that ended the text; nothing where a token of the model did.
+  // Returns the stop string or token of the request that ended the text; monostate where a token of
+  // the model did, or none.
   [[nodiscard]] const std::variant<std::monostate, std::string, int32_t>& stop_reason() const {
     return stop_reason_;
   }
-  // The tokens that count as generated: those up to the end.
+  // Returns how many tokens count as generated: those up to the end of the text.
   [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }
 
  private:
   void push_one(int32_t id, std::string& shown);
-  // Does a stop token end the text here?
+  // Returns whether `id` is a stop token or an end token of the rules. A stop token becomes the
+  // stop reason.
   bool ends(int32_t id);
 
   StopRules rules_;

@@ -9,7 +9,7 @@ namespace {
 
 class OutputTextTest : public ::testing::Test {
  protected:
-  // Pushes one id at a time.
+  // Pushes the ids one at a time, and returns the text that is shown.
   std::string run(const std::vector<int32_t>& ids, StopRules rules) {
     output_.emplace(tokenizer_, std::vector<int32_t>{}, std::move(rules));
     std::string shown;

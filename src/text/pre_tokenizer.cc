@@ -14,7 +14,8 @@ namespace {
 
 enum class PrependScheme { kAlways, kFirst, kNever };
 
-// Writes spaces as `replacement`, puts one in front, and cuts before each.
+// A pre-tokenizer's step that writes each space as `replacement`, puts one in front of words as
+// `prepend_scheme` says, and cuts before each.
 class MetaspaceStep final : public PreTokenizerStep {
  public:
   explicit MetaspaceStep(const json::Object& object)
@@ -69,7 +70,8 @@ class MetaspaceStep final : public PreTokenizerStep {
 
 class ByteLevelStep final : public PreTokenizerStep {
  public:
-  // `is_last`: the words stay raw bytes (PreTokenizer::yields_bytes).
+  // `is_last` says that this is the last step: its words then stay raw bytes
+  // (PreTokenizer::yields_bytes).
   ByteLevelStep(const json::Object& object, bool is_last)
       : add_prefix_space_(object.bool_at("add_prefix_space")),
         use_regex_(object.bool_or("use_regex", true)),

@@ -1,4 +1,4 @@
-// The pre-tokenizer of a tokenizer file: cuts text into the words that BPE treats one by one.
+// Cuts text into the words that BPE treats one by one, by the pre-tokenizer of a tokenizer file.
 #pragma once
 
 #include <memory>
@@ -14,21 +14,23 @@ class value;
 
 namespace encore::text {
 
-// A text on its way through the pre-tokenizer's steps. Reused between calls to save allocations.
+// A text and its words on the way through the steps of a pre-tokenizer. It is reused between calls
+// to save allocations.
 class Words {
  public:
-  // Starts with one word, all of `text`. `at_origin`: whether it starts where the user's text does.
-  // Lifetime: refers to `text`.
+  // Starts anew with one word, which is all of `text`. `at_origin` says whether `text` starts where
+  // the user's text does. Lifetime: refers to `text`.
   void reset(std::string_view text, bool at_origin);
 
   [[nodiscard]] std::string_view text() const { return text_; }
   [[nodiscard]] const std::vector<Span>& spans() const { return spans_; }
   [[nodiscard]] bool at_origin() const { return at_origin_; }
 
-  // Replaces the words by `split(word, out)`'s; empty ones are dropped.
+  // Replaces each word by the words that `split(word, out)` appends to `out`, and drops empty
+  // words.
   template <typename Split>
   void split(Split split);
-  // Replaces each word's text by what `rewrite(word, is_origin, out)` appends to `out`.
+  // Replaces each word's text by the text that `rewrite(word, is_origin, out)` appends to `out`.
   template <typename Rewrite>
   void rewrite(Rewrite rewrite);
 
@@ -41,24 +43,26 @@ class Words {
   bool at_origin_ = false;
 };
 
-// One step. Threads: immutable.
+// One step of a pre-tokenizer. Threads: immutable.
 class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
   virtual void apply(Words& words) const = 0;
 };
 
-// A list of steps. Threads: immutable after parse.
+// A pre-tokenizer is a list of steps. Threads: immutable after parse.
 class PreTokenizer {
  public:
   PreTokenizer() = default;
 
-  // `json` is the file's "pre_tokenizer"; null means none. `where` names it in messages.
-  // Errors: kModel on a bad entry, kUnsupported on a kind that Encore does not have.
+  // Parses `json`, the "pre_tokenizer" of a tokenizer file; null means that there is none. `where`
+  // names it in messages. Errors: kModel on a bad entry, kUnsupported on a kind that Encore does
+  // not have.
   static PreTokenizer parse(const boost::json::value& json, const std::string& where);
 
-  // Is the last step ByteLevel? Words are then left as raw bytes, and the model must read its
-  // vocabulary as bytes: the same result as writing each byte as a character, without the cost.
+  // Returns whether the last step is ByteLevel. The words are then raw bytes, and the model must
+  // read its vocabulary as bytes. The tokens are the same as if each byte were written as a
+  // character, without the cost of writing it.
   [[nodiscard]] bool yields_bytes() const { return yields_bytes_; }
   [[nodiscard]] bool empty() const { return steps_.empty(); }
   void split(Words& words) const;

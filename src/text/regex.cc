@@ -14,13 +14,14 @@ namespace encore::text {
 
 namespace {
 
-// White_Space and word characters as class members; PCRE2's own \s has U+180E too, its \w no marks.
+// The members of the classes \s and \w in Oniguruma's meaning. PCRE2's own \s also has U+180E, and
+// its \w lacks marks.
 constexpr std::string_view kSpaceMembers =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kHexMembers = "0-9a-fA-F";
 
 constexpr size_t kJitStackStart = 64 << 10;
-constexpr size_t kJitStackMax = 256 << 20;  // address space; memory only as far as it is used
+constexpr size_t kJitStackMax = 256 << 20;  // address space, of which only used pages take memory
 constexpr uint32_t kMatchLimit = 100'000'000;
 constexpr uint32_t kHeapLimitKib = 256 << 10;
 
@@ -35,8 +36,8 @@ using MatchContext =
     std::unique_ptr<pcre2_match_context, Deleter<pcre2_match_context, pcre2_match_context_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Deleter<pcre2_jit_stack, pcre2_jit_stack_free>>;
 
-// The memory that one thread needs to match. Only the whole match is kept, so any pattern can share
-// it.
+// The memory that one thread needs to match. Matching keeps only the whole match, no groups, so all
+// patterns can share it.
 struct Workspace {
   JitStack stack{pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr)};
   MatchContext context{pcre2_match_context_create(nullptr)};
@@ -55,7 +56,8 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-// A general category, such as "L" or "Lu", as class members: PCRE2's, and what is newer.
+// Returns a general category, such as "L" or "Lu", as members of a class: PCRE2's category, and the
+// code points that are newer than PCRE2's tables.
 std::string category_members(std::string_view category) {
   std::string members = fmt::format("\\p{{{}}}", category);
   for (int i = 0; i < kNumNewerCategories; ++i) {
@@ -70,7 +72,7 @@ std::string word_members() {
   return category_members("L") + category_members("M") + category_members("N") + "\\p{Pc}";
 }
 
-// Walks a pattern and writes it in PCRE2's spelling.
+// Translates one pattern from Oniguruma's spelling into PCRE2's, from left to right.
 class Translator {
  public:
   Translator(std::string_view pattern, const std::string& where)
@@ -114,7 +116,7 @@ class Translator {
     if (c == '\\') return escape();
     if (c != '[') return copy(1);
     in_class_ = true;
-    // A bracket that comes first is a member, not the end.
+    // A closing bracket that comes first in a class is a member, not the end of the class.
     copy(rest_.starts_with("[^]") ? 3 : rest_.starts_with("[]") || rest_.starts_with("[^") ? 2 : 1);
   }
 
@@ -131,7 +133,7 @@ class Translator {
     copy(1);
   }
 
-  // {n}, {n,}, {,m} or {n,m}; 0 when the brace is a character.
+  // Returns the length of an interval {n}, {n,}, {,m} or {n,m}; 0 when the brace stands for itself.
   [[nodiscard]] size_t interval_length() const {
     const size_t end = rest_.find_first_not_of("0123456789,", 1);
     const bool closes = end != std::string_view::npos && rest_[end] == '}';
@@ -140,8 +142,8 @@ class Translator {
                : 0;
   }
 
-  // Copies an interval. A + behind it repeats the interval once more, where PCRE2 would take it for
-  // a possessive mark.
+  // Copies an interval. A + behind it repeats the interval once more, but PCRE2 would read {n}+ as
+  // possessive.
   void interval() {
     const size_t length = interval_length();
     if (rest_[1] == ',') {
@@ -157,8 +159,8 @@ class Translator {
     copy(1);
   }
 
-  // The position of the brace that closes \p{...} or \x{...}; the position of the last character
-  // when there is none, and PCRE2 then reports the mistake.
+  // Returns the position of the brace that closes \p{...} or \x{...}. Returns the position of the
+  // last character when there is none; PCRE2 then reports the mistake.
   [[nodiscard]] size_t closing_brace() const { return std::min(rest_.find('}'), rest_.size() - 1); }
 
   void escape() {
@@ -199,7 +201,7 @@ class Translator {
     copy(2);
   }
 
-  // The length of a general category's name, as in \p{Lu} or \p{L}; 0 for another property.
+  // Returns the length of a general category's name in \p{Lu} or \p{L}; 0 for another property.
   [[nodiscard]] size_t category_length() const {
     const size_t length = closing_brace() - std::min<size_t>(closing_brace(), 3);
     return rest_.starts_with("\\p{^") || length > 2 ? 0 : length;
@@ -222,7 +224,7 @@ class Translator {
   std::string out_;
   bool in_class_ = false;
   size_t atom_ = 0;             // where in out_ the last item that can be repeated begins
-  std::vector<size_t> groups_;  // the same of the groups that are open
+  std::vector<size_t> groups_;  // where in out_ each open group begins
 };
 
 }  // namespace
@@ -249,7 +251,7 @@ Regex::Regex(std::string_view pattern, const std::string& where) {
     fail(ErrorKind::kModel, "{}: the regular expression '{}' does not compile: {}", where, pattern,
          message_of(error));
   }
-  // Without JIT, pcre2_match interprets.
+  // Where JIT compilation fails, pcre2_match interprets the pattern.
   pcre2_jit_compile(impl->code.get(), PCRE2_JIT_COMPLETE);
   impl_ = std::move(impl);
 }
@@ -275,7 +277,7 @@ void Regex::find_all(std::string_view text, Span range, std::vector<Span>& match
     }
     const size_t begin = bounds[0];
     const size_t end = bounds[1];
-    if (begin == end && last_end == end) {  // an empty match right behind a match is none
+    if (begin == end && last_end == end) {  // an empty match right behind a match does not count
       if (end == part.size()) return;
       start = end + decode_utf8(part.data() + end).num_bytes;
       continue;

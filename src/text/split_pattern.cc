@@ -18,7 +18,8 @@ constexpr std::string_view kQwen2Regex =
 
 constexpr uint8_t kAnyClass = kLetter | kNumber | kSpace;
 
-// Reads text[p, end) for one pattern. Each member takes the start of a match and gives its end.
+// Matches one split pattern in a text. Each member function takes the start of a match and returns
+// its end.
 class Matcher {
  public:
   Matcher(SplitPattern pattern, const char* end)
@@ -37,7 +38,7 @@ class Matcher {
     uint32_t num_bytes;
   };
 
-  // A position at the end of the text has no class and no bytes.
+  // Returns the character at `p`. At the end of the text, it has no class and no bytes.
   [[nodiscard]] Char at(const char* p) const {
     if (p == end_) return {0, 0};
     if (const auto byte = static_cast<uint8_t>(*p); byte < 0x80) return {classes_[byte], 1};
@@ -51,7 +52,7 @@ class Matcher {
     return p;
   }
 
-  // Skips what [^\s\p{L}\p{N}]* matches.
+  // Returns the end of the match of [^\s\p{L}\p{N}]* at `p`.
   [[nodiscard]] const char* skip_other(const char* p) const {
     for (Char c = at(p); c.num_bytes > 0 && (c.classes & kAnyClass) == 0; c = at(p)) {
       p += c.num_bytes;
@@ -61,8 +62,8 @@ class Matcher {
 
   static bool is_newline(char c) { return c == '\n' || c == '\r'; }
 
-  // 's|'t|'re|'ve|'m|'ll|'d at the apostrophe `p`, or null. Without regard to case when `any_case`,
-  // where the long s (U+017F) is an s too.
+  // Returns the end of the match of 's|'t|'re|'ve|'m|'ll|'d at the apostrophe `p`, or null where
+  // none matches. Ignores case when `any_case`, and then takes the long s (U+017F) for an s too.
   [[nodiscard]] const char* match_contraction(const char* p, bool any_case) const {
     const auto letter = [&](int i) -> char {
       if (end_ - p <= i) return 0;
@@ -87,7 +88,8 @@ class Matcher {
     }
   }
 
-  // \s+(?!\S)|\s+ : a run of spaces leaves its last one to the word that follows.
+  // Returns the end of the match of \s+(?!\S)|\s+ : a run of spaces leaves its last space to the
+  // word that follows.
   [[nodiscard]] const char* match_spaces(const char* p, const char* run_end) const {
     if (run_end == end_) return run_end;
     const char* last = run_end - decode_utf8_before(run_end).num_bytes;
@@ -138,7 +140,8 @@ class Matcher {
     return p;
   }
 
-  // \s*[\r\n]+|\s+(?!\S)|\s+ : a run of spaces up to its last line end, if it has one.
+  // Returns the end of the match of \s*[\r\n]+|\s+(?!\S)|\s+ : a run of spaces ends behind its last
+  // line end, if it has one.
   [[nodiscard]] const char* match_lines(const char* p) const {
     const char* run_end = p;
     const char* line_end = nullptr;

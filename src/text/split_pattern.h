@@ -1,5 +1,5 @@
-// Hand-written matchers for the split patterns of well-known model families: one pass, no
-// backtracking.
+// Hand-written matchers for the split patterns of well-known model families. They need one pass and
+// do not backtrack.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,20 @@ struct Span {
   friend bool operator==(const Span&, const Span&) = default;
 };
 
-// Patterns that match every character of any text, so that their matches alone are the words.
+// The patterns with hand-written matchers. Each matches every character of any text, so the words
+// are exactly its matches.
 enum class SplitPattern {
   kGpt2,    // GPT-2, and the built-in pattern of ByteLevel
-  kLlama3,  // digits in groups of up to three
-  kQwen2,   // digits one by one
+  kLlama3,  // Llama 3; takes digits in groups of up to three
+  kQwen2,   // Qwen 2; takes digits one by one
 };
 
-// The pattern's regular expression as tokenizer.json spells it.
+// Returns the pattern's regular expression as tokenizer.json spells it.
 std::string_view regex_of(SplitPattern pattern);
 std::optional<SplitPattern> find_split_pattern(std::string_view regex);
 
-// Appends the words of text[range] to `words`: what repeated matching of the regular expression
-// finds. REQUIRES: valid UTF-8. Threads: any.
+// Appends the words of text[range] to `words`: the matches that the pattern's regular expression
+// finds one after another. REQUIRES: valid UTF-8. Threads: any.
 void split_words(SplitPattern pattern, std::string_view text, Span range, std::vector<Span>& words);
 
 }  // namespace encore::text

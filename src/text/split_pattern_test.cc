@@ -62,7 +62,8 @@ TEST(FindSplitPattern, KnowsItsOwnRegularExpressions) {
   EXPECT_EQ(find_split_pattern("\\s+"), std::nullopt);
 }
 
-// Code points that mean something to the patterns, and ones that PCRE2's older tables know as well.
+// Draws random texts from code points that the patterns treat specially, and from others that
+// PCRE2's older tables know as well.
 class RandomText {
  public:
   std::string draw(std::mt19937& random) const {

@@ -29,7 +29,8 @@ void cut_parts(Span range, const std::vector<Span>& matches, bool invert,
   if (at != range.end) parts.push_back({{at, range.end}, invert});
 }
 
-// Joins parts to the word before them where `joins(part, previous part is a match)`.
+// Appends parts as words. A part joins the word before it where `joins(part is a match, previous
+// part is a match)` holds.
 template <typename Joins>
 void join(const std::vector<Part>& parts, Joins joins, std::vector<Span>& words) {
   const size_t first = words.size();
@@ -67,7 +68,8 @@ DelimiterBehavior parse_behavior(const std::string& name, const std::string& whe
   fail(ErrorKind::kModel, "{}: behavior '{}'", where, name);
 }
 
-// A pattern whose matches are every word of the text: see SplitPattern.
+// A step that splits by one of the hand-written patterns, whose matches cover the whole text
+// (SplitPattern).
 class KnownSplit final : public PreTokenizerStep {
  public:
   explicit KnownSplit(SplitPattern pattern) : pattern_(pattern) {}
@@ -80,7 +82,7 @@ class KnownSplit final : public PreTokenizerStep {
   SplitPattern pattern_;
 };
 
-// Cuts at what `find(text, range, matches)` appends.
+// A step that cuts words at the matches that `find(text, range, matches)` appends.
 class DelimiterSplit final : public PreTokenizerStep {
  public:
   using Find = std::function<void(std::string_view, Span, std::vector<Span>&)>;
@@ -102,7 +104,8 @@ class DelimiterSplit final : public PreTokenizerStep {
   bool invert_;
 };
 
-// Finds the code points that `is_delimiter(code point, classes)`, each a match of its own.
+// Makes a function that finds the code points for which `is_delimiter(code point, classes)` holds.
+// Each is a match of its own.
 template <typename IsDelimiter>
 DelimiterSplit::Find find_chars(IsDelimiter is_delimiter) {
   return [is_delimiter](std::string_view text, Span range, std::vector<Span>& matches) {

@@ -7,7 +7,8 @@
 
 namespace encore::text {
 
-// Knuth, Morris and Pratt: the longest prefix that the text ends with, a byte at a time.
+// Updates the length of the longest prefix of the stop string with which the text ends. Source: the
+// string search of Knuth, Morris and Pratt.
 void StopStrings::Pattern::push(char byte) {
   if (length == text.size()) length = fallback[length];
   while (length > 0 && text[length] != byte)
@@ -36,7 +37,7 @@ std::string StopStrings::push(std::string_view text) {
   if (patterns_.empty()) return std::string(text);
   for (const char byte : text) {
     held_.push_back(byte);
-    size_t longest = 0;  // of the stop strings that are complete
+    size_t longest = 0;  // length of the longest stop string that is complete
     for (Pattern& pattern : patterns_) {
       pattern.push(byte);
       if (pattern.length < pattern.text.size() || pattern.length <= longest) continue;

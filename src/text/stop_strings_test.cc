@@ -51,7 +51,7 @@ TEST(StopStrings, TakesTheLongerOfTwoThatAreCompleteAtOnce) {
   EXPECT_EQ(stops.matched(), "cd");
 }
 
-// Cuts the whole text as the header promises for pieces of it.
+// Cuts the whole text where StopStrings should end it, however the text is divided.
 std::string expected(const std::string& text, const std::vector<std::string>& stops) {
   for (size_t end = 1; end <= text.size(); ++end) {
     size_t longest = 0;

@@ -22,7 +22,8 @@ bool has_flags_of(const AddedToken& a, const AddedToken& b) {
          a.rstrip == b.rstrip && a.normalized == b.normalized;
 }
 
-// A special token's text, or an object that has it as "content" beside flags.
+// Reads a special token, which a file gives as a text, or as an object with the text under
+// "content" and with flags. Returns nullopt for empty text.
 std::optional<AddedToken> read_special_token(const json::value& json, const std::string& where) {
   AddedToken token{.special = true};
   if (json.is_string()) {

@@ -1,5 +1,5 @@
-// Reads the files beside tokenizer.json that say something of tokens. transformers reads them all,
-// so checkpoints have tokens, and flags of tokens, in any of them.
+// Reads the files beside tokenizer.json that describe tokens. transformers reads them all, so a
+// checkpoint may have tokens, and flags of tokens, in any of them.
 #pragma once
 
 #include <filesystem>
@@ -15,29 +15,30 @@
 
 namespace encore::text {
 
-// An added token as tokenizer.json and added_tokens_decoder describe one, but for its id.
-// Errors: kModel.
+// Reads an added token from an object of tokenizer.json or of added_tokens_decoder. The object does
+// not hold the token's id. Errors: kModel.
 AddedToken read_added_token(const json::Object& object);
-// The id of a token. Errors: kModel where there can be none of that number.
+// Returns `id` as the id of a token. Errors: kModel where no token can have that number.
 int32_t checked_token_id(int64_t id, const std::string& where);
 
 class TokenFiles {
  public:
-  // Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json, where they are.
+  // Reads those of tokenizer_config.json, special_tokens_map.json and added_tokens.json that exist.
   // Errors: kModel when one is malformed.
   explicit TokenFiles(const std::filesystem::path& dir);
-  // As if tokenizer_config.json were `config`, and there were no other file.
+  // Takes `config` as the content of tokenizer_config.json, and reads no other file.
   TokenFiles(json::value config, const std::string& where);
   TokenFiles(const TokenFiles&) = delete;
   TokenFiles& operator=(const TokenFiles&) = delete;
 
-  // The text of a special token: "eos_token".
+  // Returns the text of the special token that the files name under `key`, such as "eos_token".
   [[nodiscard]] std::optional<std::string> named(std::string_view key) const;
-  // A key of tokenizer_config.json; null where it has none.
+  // Returns the content of tokenizer_config.json; null where there is none.
   [[nodiscard]] const json::Object* config() const { return config_ ? &*config_ : nullptr; }
 
-  // Adds tokens that tokenizer.json lacks, with the ids of the vocabulary where that has them, and
-  // gives others the flags that the files have for them. Warns of what cannot be had.
+  // Adds the tokens that the files have and tokenizer.json lacks, with the ids of the vocabulary
+  // where it has them. Gives tokens that tokenizer.json has the flags that the files give them.
+  // Warns of tokens that it cannot add.
   void add_to(std::vector<AddedToken>& tokens, const Vocab& vocab) const;
 
  private:
@@ -49,9 +50,9 @@ class TokenFiles {
   json::value config_json_;
   std::optional<json::Object> config_;   // refers to config_json_
   std::map<int32_t, AddedToken> by_id_;  // added_tokens_decoder's, else added_tokens.json's
-  bool has_flags_ = false;               // those of by_id_ are from a file
+  bool has_flags_ = false;               // the flags of by_id_'s tokens are from a file
   std::map<std::string, std::string, std::less<>> names_;  // "eos_token" to its text
-  std::vector<AddedToken> special_;                        // without ids
+  std::vector<AddedToken> special_;                        // special tokens, without ids
 };
 
 }  // namespace encore::text

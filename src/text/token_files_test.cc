@@ -8,7 +8,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// A vocabulary of letters and a word, and one added token.
+// The tokenizer.json of the tests: a vocabulary of letters and a word, and one added token.
 constexpr const char* kLetters = R"({
     "added_tokens": [{"id": 3, "content": "</s>", "special": true, "normalized": false}],
     "model": {"type": "BPE", "vocab": {"a": 0, " ": 1, "<x>": 2, "</s>": 3}, "merges": []}})";

@@ -12,7 +12,7 @@ namespace encore::text {
 
 namespace {
 
-// Buffers that encode reuses from call to call.
+// Holds the buffers that Tokenizer::encode() reuses from call to call.
 struct Scratch {
   std::vector<Segment> segments;
   std::vector<Segment> parts;
@@ -142,7 +142,7 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, std::span<const int32_t> co
   for (const int32_t id : context)
     num_bytes += push(id).size();
   context_rest_ = tokenizer.decode(context, skip_special).substr(num_bytes);
-  shown_ = std::move(shown);  // of what follows the context
+  shown_ = std::move(shown);  // holds for the ids behind the context only
 }
 Detokenizer::Detokenizer(Detokenizer&&) noexcept = default;
 Detokenizer& Detokenizer::operator=(Detokenizer&&) noexcept = default;
@@ -161,7 +161,8 @@ std::string Detokenizer::finish() {
   return without_context(std::move(text));
 }
 
-// Text that later ids have changed, such as a character that they complete, is returned whole.
+// Removes the context's text from the front of `text`. Text of the context that later ids have
+// changed, such as a character that they complete, is returned whole.
 std::string Detokenizer::without_context(std::string text) {
   const size_t length = std::min(text.size(), context_rest_.size());
   if (!text.starts_with(std::string_view(context_rest_).substr(0, length))) {

@@ -1,4 +1,5 @@
-// Text to token ids and back, as the `tokenizers` package does from the same tokenizer.json.
+// Turns text into token ids and back, as the `tokenizers` package does from the same
+// tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +17,17 @@ namespace encore::text {
 
 class DecoderStream;
 
-// A tokenizer file, loaded. Byte-level and SentencePiece-style BPE; see load for what is refused.
-// Threads: immutable after load; any number of threads may use it at once.
+// A loaded tokenizer file of byte-level or SentencePiece-style BPE. load() says which files it
+// refuses. Threads: immutable after load; any number of threads may use it at once.
 class Tokenizer {
  public:
   // Reads `path`, a tokenizer.json or a directory that has one, and a tokenizer_config.json beside
-  // it: which the begin and end tokens are, and, where it has add_bos_token or add_eos_token,
-  // whether a text gets them, whatever tokenizer.json's template says. Further tokens and their
-  // flags come from the files beside it that transformers reads too (token_files.h). Truncation and
-  // padding are ignored: they are a matter of the caller's. Errors: kModel when a file is missing
-  // or malformed, kUnsupported when it names a component that Encore does not have; the message
-  // names file and component.
+  // it. tokenizer_config.json says which tokens begin and end a text. Where it has add_bos_token or
+  // add_eos_token, these say whether encode() adds the tokens, whatever tokenizer.json's template
+  // says. Further tokens and their flags come from the other files that transformers reads
+  // (token_files.h). Truncation and padding are ignored: they are the caller's work. Errors: kModel
+  // when a file is missing or malformed, kUnsupported when it names a component that Encore does
+  // not have; the message names file and component.
   static Tokenizer load(const std::filesystem::path& path);
   // Parses the contents that tokenizer.json and tokenizer_config.json would have. `where` names
   // them in messages.
@@ -37,28 +38,30 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // The ids of `text`, added tokens in it included. `add_special_tokens`: also those that the
-  // files put around a text, such as a begin token. Bytes that are not UTF-8 read
-  // as U+FFFD. Time: linear in usual text; n log n in the tokens of one word that merges span.
-  // Errors: kUnsupported when a regular expression of the file backtracks beyond all bounds on
-  // `text`.
+  // Returns the ids of `text`, including those of added tokens in it. With `add_special_tokens`,
+  // the result also has the ids that the files put around a text, such as a begin token. Bytes that
+  // are not UTF-8 read as U+FFFD. Time: linear in usual text; n log n in the tokens of one word
+  // that merges span. Errors: kUnsupported when a regular expression of the file needs more
+  // backtracking on `text` than is allowed.
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                             bool add_special_tokens = true) const;
 
-  // The text of `ids`; ids without a token are left out, special tokens too unless asked for.
+  // Returns the text of `ids`. It leaves out ids without a token and, where `skip_special`, special
+  // tokens.
   [[nodiscard]] std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
-  // One more than the largest id.
+  // Returns one more than the largest token id.
   [[nodiscard]] int32_t vocab_size() const;
   [[nodiscard]] std::optional<int32_t> token_id(std::string_view token) const;
-  // The token as the file spells it. Lifetime: the tokenizer's.
+  // Returns the token as the file spells it. Lifetime: the tokenizer's.
   [[nodiscard]] std::optional<std::string_view> token(int32_t id) const;
   [[nodiscard]] bool is_special(int32_t id) const;
-  // The bytes that a token adds in the midst of a text, which may be half a character; none for
-  // special tokens and for ids without a token. Errors: kUnsupported where tokens are joined by
-  // spaces.
+  // Returns the bytes that a token adds in the midst of a text, which may be half a character.
+  // Returns no bytes for special tokens and for ids without a token. Errors: kUnsupported where the
+  // decoder joins tokens by spaces.
   [[nodiscard]] std::string token_bytes(int32_t id) const;
-  // The tokens that tokenizer_config.json names as begin and end.
+  // bos_id() and eos_id() return the tokens that tokenizer_config.json names as begin and end of a
+  // text.
   [[nodiscard]] std::optional<int32_t> bos_id() const;
   [[nodiscard]] std::optional<int32_t> eos_id() const;
 
@@ -70,23 +73,25 @@ class Tokenizer {
   std::unique_ptr<const Impl> impl_;
 };
 
-// Turns ids into text as they come, never splitting a character. What has been returned stays: the
-// pieces together are exactly what decode gives for all ids, less the text of the context.
-// Threads: one at a time. Lifetime: the tokenizer must outlive it.
+// Turns ids into text as they come, and never splits a character. Text that has been returned
+// stays: the pieces together are exactly the text that decode() gives for all ids, less the text of
+// the context. Threads: one at a time. Lifetime: the tokenizer must outlive it.
 class Detokenizer {
  public:
-  // `context`: the ids that the first one to push follows. Their text is not returned, but it tells
-  // whether the text starts with a space. `shown`: special tokens that are shown all the same.
+  // `context` holds the ids in front of the first id that is pushed. The text of the context is not
+  // returned, but it decides whether the text starts with a space. `shown` lists special tokens
+  // that are shown even where `skip_special`.
   explicit Detokenizer(const Tokenizer& tokenizer, std::span<const int32_t> context = {},
                        bool skip_special = true, std::vector<int32_t> shown = {});
   Detokenizer(Detokenizer&&) noexcept;
   Detokenizer& operator=(Detokenizer&&) noexcept;
   ~Detokenizer();
 
-  // The text that can be shown now; an incomplete character waits, and so does a run of byte tokens
-  // until it ends, as only then it is known whether it is text.
+  // Returns the text that can be shown now. An incomplete character waits. A run of byte tokens
+  // waits until it ends, since only then it is known whether the run is text.
   std::string push(int32_t id);
-  // Ends the text and returns what is still held back. The detokenizer is not used afterwards.
+  // Ends the text and returns the text that is still held back. The detokenizer is not used
+  // afterwards.
   std::string finish();
 
  private:

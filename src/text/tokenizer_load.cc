@@ -17,7 +17,8 @@ const json::value& member(const json::Object& file, std::string_view key) {
   return file.has(key) ? file.at(key) : null;
 }
 
-// The ids that a TemplateProcessing puts before and behind a single text.
+// Reads the ids that a post-processor of kind TemplateProcessing puts before and behind a single
+// text.
 void read_template(const json::Object& object, std::vector<int32_t>& prefix,
                    std::vector<int32_t>& suffix) {
   std::vector<int32_t> before;
@@ -52,15 +53,16 @@ bool read_post_processor(const json::value& json, const std::string& where,
     if (type == "TemplateProcessing") {
       has_template = true;
       read_template(json::Object(*step, where), prefix, suffix);
-    } else if (type != "ByteLevel") {  // which only trims offsets
+    } else if (type != "ByteLevel") {  // ByteLevel only trims offsets here
       fail(ErrorKind::kUnsupported, "{}: post-processor '{}'", where, type);
     }
   }
   return has_template;
 }
 
-// Puts `token` in the place of the tokens that the template adds at that end of a text, or removes
-// these, as add_bos_token or add_eos_token says. Warns where the two disagree.
+// Applies add_bos_token or add_eos_token, whichever `key` names: where it is true, `token` replaces
+// the ids that the template adds at that end of a text, and where it is false, no ids are added
+// there. Warns where this differs from the template.
 void apply_add_token(const json::Object& config, std::string_view key, std::optional<int32_t> token,
                      bool has_template, std::vector<int32_t>& ids) {
   if (!config.has(key)) return;

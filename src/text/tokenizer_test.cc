@@ -76,7 +76,8 @@ TEST_P(Golden, StreamsExactlyWhatItDecodesForAnyIds) {
   std::mt19937 random(3);
   for (int i = 0; i < 2000; ++i) {
     Ids ids;
-    // Small ids are single bytes: characters cut short, and bytes without a head.
+    // Half of the draws take only small ids, which are single bytes, so characters are cut short
+    // and bytes lack their lead byte.
     const int32_t limit = i % 2 == 0 ? 300 : tokenizer.vocab_size() + 5;
     for (size_t n = random() % 12; n > 0; --n) {
       ids.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(limit)));
@@ -191,7 +192,7 @@ TEST(Tokenizer, PutsTheTokensAroundATextThatTheConfigAsksFor) {
     const char* name;
     const char* bos;
     const char* eos;
-    bool adds_bos;  // by its template
+    bool adds_bos;  // its template adds a begin token
   };
   for (const Style& style : {Style{"qwen2", "<|im_start|>", "<|endoftext|>", false},
                              Style{"llama3", "<|begin_of_text|>", "<|end_of_text|>", true}}) {

@@ -19,7 +19,8 @@ std::unique_ptr<uint8_t[]> build_char_classes() {
   return table;
 }
 
-// Printable Latin-1 stands for itself, the other bytes for U+0100 and up in order.
+// The alphabet of byte-level vocabularies: a printable character of Latin-1 stands for its own
+// byte, and U+0100 and up stand for the other bytes in order.
 struct ByteAlphabet {
   std::array<uint16_t, 256> char_of_byte{};
   std::array<int16_t, 324> byte_of_char{};
@@ -91,7 +92,7 @@ void Utf8Stream::push(std::string_view bytes, std::string& out) {
     } else {
       pending_[num_pending_++] = byte;
       num_missing_ = byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
-      // Overlong forms, surrogates and everything above U+10FFFF are refused.
+      // The ranges refuse overlong forms, surrogates and all code points above U+10FFFF.
       lowest_ = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
       highest_ = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
     }

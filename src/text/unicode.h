@@ -1,4 +1,4 @@
-// Character classes as the `tokenizers` package has them, and the reading and writing of UTF-8.
+// Gives code points the character classes of the `tokenizers` package, and reads and writes UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,10 @@ namespace encore::text {
 
 constexpr uint32_t kNumCodePoints = 0x110000;
 
-// Bits of a code point's class. Letters, numbers, spaces and words are those of regular
-// expressions, in Unicode 16; \w means letters, marks, decimal and letter numbers, connectors and
-// joiners. The package's other components have tables of other versions.
+// The bits of a code point's class. Letters, numbers, spaces and words are those of regular
+// expressions in Unicode 16; a word character (\w) is a letter, a mark, a decimal or letter number,
+// a connector or a joiner. Other components of the `tokenizers` package use tables of other Unicode
+// versions.
 enum CharClass : uint8_t {
   kLetter = 1,
   kNumber = 2,
@@ -20,14 +21,15 @@ enum CharClass : uint8_t {
   kSpace = 16,
   kWord = 32,
   kDigit = 64,   // the pre-tokenizer Digits splits at it
-  kInert = 128,  // too new for the package: no normalization form moves, splits or joins it
+  kInert = 128,  // too new for the package, whose normalization leaves it as it is
 };
 
-// A run of code points of one class, as start << 8 | class, up to the next entry's start.
+// Each entry is start << 8 | class, for the code points from `start` up to the next entry's start.
 extern const uint32_t kCharClassRanges[];
 extern const int kNumCharClassRanges;
 
-// A range that is in a general category in Unicode 16 and in none, or another, for PCRE2.
+// A range of code points for which PCRE2 has no general category, or another one than Unicode 16.
+// `category` is the one of Unicode 16.
 struct NewerCategory {
   uint32_t first;
   uint32_t last;
@@ -36,7 +38,8 @@ struct NewerCategory {
 extern const NewerCategory kNewerCategories[];
 extern const int kNumNewerCategories;
 
-// A range whose lower case, so far ahead, utf8proc may not know.
+// A range of code points whose lower case utf8proc may not know. The lower case lies `distance`
+// code points ahead.
 struct NewerLowerCase {
   uint32_t first;
   uint32_t last;
@@ -45,7 +48,8 @@ struct NewerLowerCase {
 extern const NewerLowerCase kNewerLowerCases[];
 extern const int kNumNewerLowerCases;
 
-// The classes of all 0x110000 code points. Threads: any; built on the first call.
+// Returns an array with the classes of all 0x110000 code points, which the first call builds.
+// Threads: any.
 const uint8_t* char_classes();
 
 struct CodePoint {
@@ -53,7 +57,7 @@ struct CodePoint {
   uint32_t num_bytes;
 };
 
-// The code point at `p`. REQUIRES: valid UTF-8.
+// Reads the code point at `p`. REQUIRES: valid UTF-8.
 inline CodePoint decode_utf8(const char* p) {
   const auto byte = [p](int i) { return static_cast<uint32_t>(static_cast<uint8_t>(p[i])); };
   const uint32_t lead = byte(0);
@@ -67,7 +71,8 @@ inline CodePoint decode_utf8(const char* p) {
       4};
 }
 
-// The code point that ends just before `end`. REQUIRES: valid UTF-8, and at least one code point.
+// Reads the code point that ends just before `end`. REQUIRES: valid UTF-8, and at least one code
+// point.
 inline CodePoint decode_utf8_before(const char* end) {
   const char* p = end - 1;
   while ((static_cast<uint8_t>(*p) & 0xc0U) == 0x80)
@@ -77,13 +82,14 @@ inline CodePoint decode_utf8_before(const char* end) {
 
 void append_utf8(uint32_t code_point, std::string& out);
 
-// Columns of a terminal: 0 for what combines with the character before it, 2 for wide ones.
+// Returns how many columns a code point takes on a terminal: 0 for one that combines with the
+// character before it, 2 for a wide one.
 int display_width(uint32_t code_point);
 
 inline constexpr std::string_view kReplacementCharacter = "\xef\xbf\xbd";
 
-// Turns a stream of bytes into valid UTF-8: what is not a character becomes U+FFFD, one for each
-// maximal part of a sequence; a character still incomplete is held back.
+// Turns a stream of bytes into valid UTF-8. Bytes that form no character become U+FFFD, one for
+// each maximal part of a sequence. A character that is still incomplete is held back.
 class Utf8Stream {
  public:
   void push(std::string_view bytes, std::string& out);
@@ -94,19 +100,19 @@ class Utf8Stream {
   uint8_t pending_[4] = {};
   int num_pending_ = 0;
   int num_missing_ = 0;
-  uint8_t lowest_ = 0x80;  // admissible range of the next byte
+  uint8_t lowest_ = 0x80;  // least and greatest next byte that is valid
   uint8_t highest_ = 0xbf;
 };
 
 bool is_valid_utf8(std::string_view bytes);
 
-// Repairs `bytes` as Utf8Stream does.
+// Turns bytes into valid UTF-8, with U+FFFD where Utf8Stream puts it.
 std::string to_valid_utf8(std::string_view bytes);
 
-// Byte-level vocabularies are written in printable characters, one for each byte. This appends the
-// bytes of such a token's text, and returns false when a character is not of that alphabet.
+// Appends the bytes that a token of a byte-level vocabulary stands for. Such a vocabulary writes
+// each byte as one printable character. Returns false when a character is not of that alphabet.
 bool append_byte_level_bytes(std::string_view token, std::string& out);
-// Appends the character of each byte, which is the other way.
+// Appends the printable character with which byte-level vocabularies write each byte.
 void append_byte_level_text(std::string_view bytes, std::string& out);
 
 }  // namespace encore::text

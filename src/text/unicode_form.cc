@@ -1,5 +1,5 @@
-// Unicode normalization forms and case, on utf8proc's tables, as far as the `tokenizers` package
-// knows them.
+// Implements Unicode normalization forms and lower case by utf8proc's tables. Characters that are
+// too new for the `tokenizers` package stay as they are.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -38,7 +38,7 @@ int combining_class(utf8proc_int32_t code_point) {
   return utf8proc_get_property(code_point)->combining_class;
 }
 
-// Decomposed `text` to the form's canonical order and, when the form has it, composition.
+// Brings decomposed `text` into canonical order and, where the form composes, composes it.
 void reorder_and_compose(UnicodeForm form, std::vector<utf8proc_int32_t>& text) {
   for (size_t i = 0; i < text.size();) {
     if (combining_class(text[i]) == 0) {
@@ -63,8 +63,9 @@ void reorder_and_compose(UnicodeForm form, std::vector<utf8proc_int32_t>& text) 
   text.resize(static_cast<size_t>(length));
 }
 
-// One bit per code point: it is its own normal form, and nothing before it can change it. Inert
-// code points are so in every form, and what follows them does not change them either.
+// Holds one bit per code point: the bit is set where the code point is its own normal form and no
+// code point before it can change it. Inert code points have the bit set in every form, and they do
+// not change the code points behind them either.
 class Boundaries {
  public:
   explicit Boundaries(UnicodeForm form) : bits_(kNumCodePoints, true) {
@@ -116,7 +117,7 @@ void normalize_unicode(UnicodeForm form, std::string& text) {
   const uint8_t* classes = char_classes();
   std::string out;
   std::vector<utf8proc_int32_t> segment;
-  size_t copied = 0;         // everything before is in `out`
+  size_t copied = 0;         // all text before this byte is in `out`
   size_t last_boundary = 0;  // where the current segment starts
   bool changed = false;
   for (size_t i = 0; i < text.size();) {
@@ -126,7 +127,8 @@ void normalize_unicode(UnicodeForm form, std::string& text) {
       i += c.num_bytes;
       continue;
     }
-    // A segment that needs work: from its boundary up to the next one.
+    // The segment from the last boundary up to the next one may change, so it is decomposed and
+    // composed.
     out.append(text, copied, last_boundary - copied);
     segment.clear();
     for (i = last_boundary; i < text.size();) {

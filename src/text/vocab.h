@@ -1,4 +1,4 @@
-// Token texts and their ids, both ways.
+// Maps token texts to ids, and ids to token texts.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace encore::text {
 
-// Spreads the bits of two words over one: a 128-bit product, folded.
+// Mixes the bits of two 64-bit words into one: it folds their 128-bit product.
 inline uint64_t mix(uint64_t a, uint64_t b) {
   __extension__ using Wide = unsigned __int128;
   const Wide product = static_cast<Wide>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64U);
 }
 
-// A hash for tables in memory only; it is not stable across versions.
+// Hashes bytes for tables in memory only, since the hash may change between versions.
 inline uint64_t hash_bytes(std::string_view bytes) {
   constexpr uint64_t kA = 0x9e3779b97f4a7c15U;
   constexpr uint64_t kB = 0xd1b54a32d192ed03U;
@@ -43,24 +43,24 @@ inline uint64_t hash_bytes(std::string_view bytes) {
   return mix(hash ^ tail, kA ^ kB);
 }
 
-// Threads: const members from any thread.
+// The vocabulary of a tokenizer. Threads: any thread may call const members.
 class Vocab {
  public:
   static constexpr int32_t kMaxIds = 1 << 24;  // a guard against corrupt files
 
   Vocab();
 
-  // Adds a token, or gives a token that is there another id. An id may have several texts: the
-  // first is its text. REQUIRES: 0 <= id < kMaxIds.
+  // Adds a token, or changes the id of a token that the vocabulary has already. Where several texts
+  // have one id, text() returns the text that was added first. REQUIRES: 0 <= id < kMaxIds.
   void add(std::string_view token, int32_t id);
 
-  // The id of a token, or -1.
+  // Returns the id of a token, or -1 where the vocabulary lacks the token.
   [[nodiscard]] int32_t find(std::string_view token) const;
-  // The text of an id; a null view for an id without one.
+  // Returns the text of an id, or a null view for an id without a text.
   [[nodiscard]] std::string_view text(int32_t id) const {
     return id >= 0 && id < num_ids() ? text_of_id_[static_cast<size_t>(id)] : std::string_view();
   }
-  // One more than the largest id.
+  // Returns one more than the largest token id.
   [[nodiscard]] int32_t num_ids() const { return static_cast<int32_t>(text_of_id_.size()); }
   [[nodiscard]] int32_t num_tokens() const { return num_tokens_; }
 

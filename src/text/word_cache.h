@@ -1,4 +1,4 @@
-// Remembers the tokens of short words: most words of a text have been seen before.
+// Remembers the tokens of short words, since most words of a text have been seen before.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace encore::text {
 
-// A direct-mapped cache of fixed size (1 MiB); a newer word evicts an older one.
-// Threads: one thread each; a thread's cache serves all models, told apart by `owner`.
+// A direct-mapped cache of fixed size (1 MiB); a newer word evicts an older one. Threads: each
+// thread has a cache of its own. One cache serves all models: `owner` tells their words apart.
 class WordCache {
  public:
   static constexpr size_t kMaxWordBytes = 26;
@@ -19,7 +19,8 @@ class WordCache {
 
   WordCache() : entries_(kNumEntries) {}
 
-  // Appends the word's tokens to `out`, or returns false. REQUIRES: word.size() <= kMaxWordBytes.
+  // Appends the tokens of a word that the cache knows to `out` and returns true, or returns false
+  // where the cache lacks the word. REQUIRES: word.size() <= kMaxWordBytes.
   bool find(uint64_t hash, uint32_t owner, std::string_view word, std::vector<int32_t>& out) const {
     const Entry& entry = entries_[hash % kNumEntries];
     if (entry.owner != owner || entry.num_bytes != word.size() ||
@@ -30,7 +31,7 @@ class WordCache {
     return true;
   }
 
-  // Does nothing when there are more than kMaxTokens.
+  // Stores the tokens of a word. Does nothing for a word of more than kMaxTokens tokens.
   void store(uint64_t hash, uint32_t owner, std::string_view word,
              std::span<const int32_t> tokens) {
     if (tokens.size() > kMaxTokens) return;

@@ -14,7 +14,7 @@
 namespace encore::traffic {
 namespace {
 
-// A year: what comes later is a mistake.
+// The latest time that is accepted, a year. A later time is a mistake.
 constexpr double kMaxSeconds = 366.0 * 24 * 3600;
 
 }  // namespace
@@ -24,7 +24,8 @@ std::vector<double> poisson_arrivals(int64_t count, double rate, uint64_t seed) 
   std::vector<double> arrivals;
   double now = 0;
   for (int64_t i = 0; i < count; ++i) {
-    // The standard library's distributions differ from one to the next; this is the same anywhere.
+    // The standard library's distributions differ between implementations. This formula gives the
+    // same time everywhere.
     const double uniform = static_cast<double>(random() >> 11) * 0x1p-53;
     now -= std::log1p(-uniform) / rate;
     arrivals.push_back(now);

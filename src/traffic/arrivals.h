@@ -1,5 +1,5 @@
-// Draws the times when the requests of a trace come. Units: seconds since the first may come,
-// ascending.
+// Draws or reads the times when the requests of a trace come. Units: seconds after the start of the
+// traffic, ascending.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace encore::traffic {
 
-// A Poisson process of `rate` requests a second: the gaps between them are exponential. The same
-// seed gives the same times on every machine.
+// Draws the times of a Poisson process of `rate` requests a second, whose gaps are exponential. The
+// same seed gives the same times on every machine.
 std::vector<double> poisson_arrivals(int64_t count, double rate, uint64_t seed);
 
-// A time a line, below a line that names the column or without one.
-// Errors: kUsage, naming the file and the line.
+// Reads one time from each line. The first line may name the column. Errors: kUsage, naming the
+// file and the line.
 std::vector<double> read_arrivals(const std::filesystem::path& path);
 std::vector<double> parse_arrivals(std::string_view text, const std::string& where);
 

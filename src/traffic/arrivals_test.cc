@@ -18,7 +18,7 @@ TEST(PoissonArrivals, AreTheSameForASeedAnywhere) {
   const auto times = poisson_arrivals(1000, 10, 5489);
   EXPECT_EQ(times, poisson_arrivals(1000, 10, 5489));
   EXPECT_NE(times, poisson_arrivals(1000, 10, 8));
-  // The first number of mt19937_64 with this seed, by its definition.
+  // The constant is the first number of mt19937_64 with this seed, by the generator's definition.
   const double uniform = static_cast<double>(14514284786278117030ULL >> 11) * 0x1p-53;
   EXPECT_DOUBLE_EQ(times[0], -std::log1p(-uniform) / 10);
 }

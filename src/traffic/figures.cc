@@ -21,7 +21,7 @@ bool keeps_to(const RequestRecord& request, const LatencyLimits& limits) {
   return true;
 }
 
-// The memory use over those samples that have a value; nothing where none has.
+// Returns the memory use over the samples that have a value; nullopt where no sample has one.
 std::optional<MemoryUse> memory_use(
     const TrafficRecord& record, double settled_s,
     const std::function<std::optional<int64_t>(const MemorySample&)>& bytes_of) {

@@ -5,8 +5,8 @@
 namespace encore::traffic {
 namespace {
 
-// Three requests in four seconds: one in time, one with a long wait between two deliveries, and one
-// that never ended.
+// Makes a record of three requests in four seconds: one is in time, one waits long between two
+// deliveries, and one never ends.
 TrafficRecord made_up_record() {
   TrafficRecord record;
   record.wall_s = 4;
@@ -59,7 +59,7 @@ TEST(Figures, TellRequestsThatFailedFromThoseWhoseClientsLeft) {
   const Figures result = figures(record);
   EXPECT_EQ(result.num_complete, 3);
   EXPECT_EQ(result.num_left, 1);
-  EXPECT_EQ(result.num_failed(), 3);  // one has no end
+  EXPECT_EQ(result.num_failed(), 3);  // one of them never ended
   EXPECT_EQ(result.ended, (std::array<int64_t, 5>{1, 2, 2, 0, 1}));
 }
 

@@ -1,4 +1,4 @@
-// The lines of a text file, with their numbers.
+// Visits the lines of a text file together with their numbers.
 #pragma once
 
 #include <algorithm>
@@ -7,14 +7,14 @@
 
 namespace encore::traffic {
 
-// `text` without a byte order mark.
+// Returns `text` without a byte order mark at its start.
 inline std::string_view without_mark(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   return text;
 }
 
-// The text without whitespace at both ends.
+// Returns the text without whitespace at both ends.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kWhitespace = " \t\r\n";
   const size_t first = text.find_first_not_of(kWhitespace);
@@ -22,7 +22,8 @@ inline std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kWhitespace) + 1 - first);
 }
 
-// Calls `visit(line, number)` for every line that is not blank, trimmed; the first has number 1.
+// Calls `visit(line, number)` for every line that is not blank. The line is trimmed; the first line
+// of the text has number 1.
 template <typename Visit>
 void for_each_line(std::string_view text, const Visit& visit) {
   for (int64_t number = 1; !text.empty(); ++number) {

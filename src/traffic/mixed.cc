@@ -12,10 +12,10 @@
 namespace encore::traffic {
 namespace {
 
-constexpr int64_t kNumBeginnings = 8;  // that prompts share; each is up to so many blocks long
+constexpr int64_t kNumBeginnings = 8;  // prompts share these; each has up to this many blocks
 
-// Chances. The standard library's distributions differ from one to the next; these are the same
-// anywhere.
+// Draws random numbers that are the same on every machine. The standard library's distributions
+// differ between implementations.
 class Draws {
  public:
   explicit Draws(uint64_t seed) : random_(seed) {}
@@ -27,7 +27,7 @@ class Draws {
   [[nodiscard]] double real(double least, double most) {
     return least + (most - least) * static_cast<double>(random_() >> 11) * 0x1p-53;
   }
-  // A length from 1 to `most`, as likely in each octave.
+  // Returns a length from 1 to `most` whose logarithm is uniform, so that each octave is as likely.
   [[nodiscard]] int64_t length(int64_t most) {
     return std::llround(std::exp(real(0, std::log(static_cast<double>(most)))));
   }
@@ -47,7 +47,8 @@ std::vector<int32_t> prompt(const MixedTraffic& traffic, int64_t number, Draws& 
   return prompt_tokens(traced, number, traffic.vocab_size, traffic.seed);
 }
 
-// Half of them sample; each parameter that has a range is anything within it, now and then.
+// Chooses parameters of sampling: half of the requests sample with a temperature. Each parameter
+// that has a range is set in one request of eight, to any value in the range.
 sample::SamplingParams sampling(Draws& draws) {
   sample::SamplingParams params;
   if (draws.one_in(2)) {
@@ -66,8 +67,8 @@ sample::SamplingParams sampling(Draws& draws) {
   return params;
 }
 
-// Chooses how an answer ends: by its length, and for one in four by stop tokens as well, which a
-// bias makes likely in some.
+// Chooses how an answer ends. Every answer has a length; one in four also has stop tokens, and in
+// half of these a bias makes a stop token likely.
 void add_end(engine::Request& request, const MixedTraffic& traffic, Draws& draws) {
   const auto token = [&] { return static_cast<int32_t>(draws.between(0, traffic.vocab_size - 1)); };
   request.max_tokens = draws.length(traffic.max_output_tokens);

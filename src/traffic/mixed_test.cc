@@ -23,7 +23,7 @@ MixedTraffic traffic() {
           .grammar = std::make_shared<AnyTokens>()};
 }
 
-// The number of requests for which `is` holds.
+// Returns the number of requests for which `is` holds.
 template <typename Is>
 int64_t count(const std::vector<Request>& requests, const Is& is) {
   return std::count_if(requests.begin(), requests.end(),

@@ -6,8 +6,8 @@
 namespace encore::traffic {
 namespace {
 
-// Distinguishes the tokens of a request from those of a block, which are random functions of the
-// seed, this, and a number.
+// Says whether random tokens belong to a request or to a block. Tokens are random functions of the
+// seed, of this, and of the request's or block's number.
 enum class Source : uint32_t { kRequest, kBlock };
 
 void append(std::vector<int32_t>& tokens, int64_t count, int64_t vocab_size, uint64_t seed,

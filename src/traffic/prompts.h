@@ -1,4 +1,5 @@
-// Prompts of made-up tokens with the lengths, and the equal beginnings, of a trace's.
+// Makes prompts of random tokens that have the lengths, and the shared beginnings, of a trace's
+// prompts.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace encore::traffic {
 
-// Tokens below `vocab_size`, a function of `seed`: those of a block, of its id as well; those of no
-// block, of the request's `number` as well.
+// Returns a prompt of random tokens below `vocab_size`. The tokens of a block depend on `seed` and
+// the block's id alone. Tokens behind the blocks depend on `seed` and the request's `number`.
 std::vector<int32_t> prompt_tokens(const TracedRequest& request, int64_t number, int64_t vocab_size,
                                    uint64_t seed);
 

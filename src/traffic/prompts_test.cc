@@ -12,7 +12,7 @@ std::vector<int32_t> prompt(int64_t length, std::vector<int64_t> blocks, int64_t
   return prompt_tokens({.input_tokens = length, .blocks = std::move(blocks)}, number, 1000, seed);
 }
 
-// The number of tokens that two prompts have in common at their beginning.
+// Returns how many tokens two prompts have in common at their beginning.
 int64_t shared(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
@@ -37,7 +37,8 @@ TEST(Prompts, AreEqualWhereTheirBlocksAre) {
   const int64_t two_blocks = shared(tokens, prompt(1536, {7, 8, 10}, 1));
   EXPECT_GE(two_blocks, 1024);
   EXPECT_LT(two_blocks, 1024 + 3);
-  // A block cut short, by the prompt's end or by a limit on it, is the beginning of the whole one.
+  // A block that the prompt's end, or a limit on the prompt, cuts short is the beginning of the
+  // whole block.
   EXPECT_EQ(shared(tokens, prompt(700, {7, 8}, 2)), 700);
   // The rest of a prompt, behind its blocks, belongs to the request alone.
   const int64_t one_block = shared(prompt(1000, {7}, 3), prompt(1000, {7}, 4));

@@ -16,18 +16,18 @@ namespace {
 
 using sched::ScheduledTokens;
 
-// Every sampled token of the simulation. Prompts alone decide what sequences share, and a real
-// model gives equal prompts equal tokens too.
+// The token that every simulated step samples. One token is enough: only prompts decide what
+// sequences share, and a real model also gives equal prompts equal tokens.
 constexpr int32_t kSampled = 0;
 
-// No drafts are simulated.
+// Returns the scheduler's limits without drafts, which are not simulated.
 sched::SchedulerLimits scheduler_limits(const SimulationOptions& options) {
   runtime::Limits limits = options.limits;
   limits.num_drafts = 0;
   return engine::scheduler_limits(limits, options.coverage.tokens, options.engine);
 }
 
-// The time since the run began.
+// A clock of the time since the simulated run began.
 struct SimulatedClock {
   using duration = std::chrono::duration<double>;
   using time_point = std::chrono::time_point<SimulatedClock, duration>;
@@ -40,7 +40,7 @@ struct SimulatedStep : sched::LaunchedStep {
   double end_s = 0;
 };
 
-// One run: the loop with a cost in the executor's place.
+// One run of the simulation: the engine's loop with a cost in the executor's place.
 class Simulation : private sched::StepDevice<SimulatedStep> {
  public:
   Simulation(std::span<const Request> requests, const SimulationOptions& options,
@@ -104,7 +104,7 @@ class Simulation : private sched::StepDevice<SimulatedStep> {
     }
   }
 
-  // When the next step is planned, by the rule of Engine::launch_time().
+  // Returns when the next step is planned, by the rule of Engine::launch_time().
   [[nodiscard]] double launch_s(const SimulatedStep& step) const {
     const auto duration = [](double seconds) {
       return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
@@ -175,7 +175,7 @@ class Simulation : private sched::StepDevice<SimulatedStep> {
   TrafficRecord record_;
   engine::StepCounts counts_;
   size_t num_received_ = 0;
-  double now_s_ = 0;  // of the host
+  double now_s_ = 0;  // the host's time
   double device_free_s_ = 0;
   double last_delivery_s_ = 0;
 };

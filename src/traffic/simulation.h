@@ -1,5 +1,6 @@
-// The loop, the scheduler and the KV pages of an engine with a cost in the device's place: which steps a
-// workload takes, and when its clients would get their tokens, in far less time than it takes.
+// Simulates an engine: runs its loop, its scheduler and its KV pages with a cost in place of the
+// device. The simulation tells which steps a workload takes, and when its clients would get their
+// tokens, in far less time than the workload takes.
 #pragma once
 
 #include <optional>
@@ -16,18 +17,19 @@ namespace encore::traffic {
 
 struct SimulationOptions {
   runtime::Limits limits;
-  runtime::Coverage coverage;  // ladders, and which steps are replayed
+  runtime::Coverage coverage;  // the ladders, and the steps that are replayed
   int64_t num_pages = 0;
   int64_t page_size = 32;
-  // The rule of pages of layers with a window, where those have pages of their own.
+  // The rule for pages of layers with a window. Absent where these layers have no pages of their
+  // own.
   std::optional<kv::WindowRule> window_rule = {};
   int64_t num_window_pages = 0;
-  engine::EngineOptions engine;  // but for on_step and bursts; overlap is on unless it is given
+  engine::EngineOptions engine;  // on_step and bursts are ignored; overlap is on unless given
 };
 
-// Forms the steps that engine::Engine forms; its clock alone is made up. Every request is complete
-// in the end, with a time of submission equal to that of its arrival.
-// REQUIRES: requests in the order of their arrival, each of which fits the limits and the pages.
+// Simulates the requests. It forms the same steps as engine::Engine; only the clock is simulated.
+// Every request is complete in the end, and its time of submission equals its arrival. REQUIRES:
+// requests in the order of their arrival, each of which fits the limits and the pages.
 TrafficRecord simulate(std::span<const Request> requests, const SimulationOptions& options,
                        const StepCost& cost);
 

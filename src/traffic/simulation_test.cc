@@ -11,7 +11,7 @@
 namespace encore::traffic {
 namespace {
 
-// Every step takes a second, the host none.
+// A cost by which every step takes the device one second, and the host no time.
 const StepCost kASecond{.decode = {.constant_us = 1e6}, .mixed = {.constant_us = 1e6}};
 
 loader::LoadOptions load_options() {
@@ -21,7 +21,7 @@ loader::LoadOptions load_options() {
   return options;
 }
 
-// Requests of two priorities that come at once, every third with the beginning of another.
+// Makes requests of two priorities that come at once. Every third has the beginning of another.
 std::vector<Request> some_requests(int count) {
   std::mt19937 random(11);
   const auto between = [&](int first, int last) {
@@ -53,8 +53,8 @@ class SimulationTest : public ::testing::Test {
   }
   [[nodiscard]] SimulationOptions options() { return options_of(model_); }
 
-  // Serves the requests on a real engine, all submitted before its first step, and returns its
-  // statistics.
+  // Serves the requests on a real engine and returns its statistics. All requests are submitted
+  // before its first step.
   static engine::GeneratorStatistics serve(loader::LoadedModel& model,
                                            const std::vector<Request>& requests,
                                            const engine::EngineOptions& options) {
@@ -69,7 +69,7 @@ class SimulationTest : public ::testing::Test {
     return loop.statistics();
   }
 
-  // Expects a simulation to form the steps that the engine forms. Returns what it gave.
+  // Expects a simulation to form the steps that the engine forms. Returns the simulation's record.
   static TrafficRecord expect_steps_of_the_engine(loader::LoadedModel& model,
                                                   const engine::EngineOptions& how) {
     const std::vector<Request> requests = some_requests(40);
@@ -109,7 +109,8 @@ TEST_F(SimulationTest, FormsTheStepsOfTheEngine) {
   }
 }
 
-// Pages of windows are fewer than sequences want, so they say who is admitted.
+// There are fewer pages for windows than the sequences want, so these pages decide which sequences
+// are admitted.
 TEST_F(SimulationTest, FormsTheStepsOfTheEngineWhereLayersKeepTheirWindowAlone) {
   model::ModelSource source = engine::testing::tiny_model(engine::testing::Tiny::kLlama);
   source.config.layers.at(0).window = 30;
@@ -140,7 +141,7 @@ TEST_F(SimulationTest, GivesEveryRequestItsTokens) {
   }
 }
 
-// 100 tokens of prompt in steps of 64, then a token a step.
+// A prompt of 100 tokens takes steps of at most 64 tokens; after that, each step gives one token.
 TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
   const std::vector<Request> one = {
       {.arrival_s = 10, .asked = {.prompt = std::vector<int32_t>(100, 1), .max_tokens = 3}}};
@@ -150,7 +151,7 @@ TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
   const TrafficRecord record = simulate(one, simulated, cost);
   const std::vector<Delivery>& deliveries = record.requests[0].deliveries;
   ASSERT_EQ(deliveries.size(), 3U);
-  EXPECT_DOUBLE_EQ(deliveries[0].at_s, 10 + 64 + 48);  // 36 tokens are padded
+  EXPECT_DOUBLE_EQ(deliveries[0].at_s, 10 + 64 + 48);  // 36 tokens are padded to 48
   EXPECT_DOUBLE_EQ(deliveries[1].at_s, deliveries[0].at_s + 1);
   EXPECT_DOUBLE_EQ(deliveries[2].at_s, deliveries[0].at_s + 2);
   EXPECT_DOUBLE_EQ(record.wall_s, deliveries[2].at_s);
@@ -158,14 +159,16 @@ TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
   EXPECT_DOUBLE_EQ(record.mixed->seconds, 64 + 48);
   EXPECT_EQ(record.decode->steps, 2);
 
-  // Without overlap the host's time lies between the steps; with it, beside them.
+  // Without overlap the host's time lies between the steps; with overlap the host works beside
+  // them.
   cost.host_us = 0.25e6;
   EXPECT_DOUBLE_EQ(simulate(one, simulated, cost).wall_s, record.wall_s + 0.25);
   simulated.engine.overlap = false;
   EXPECT_DOUBLE_EQ(simulate(one, simulated, cost).wall_s, record.wall_s + 4 * 0.25);
 }
 
-// Steps that are over when the host comes may have been shorter than that, so no chunk of the prompt is.
+// A step that is over before the host comes may have been shorter than it seems. So its time does
+// not shrink the chunks of prompts.
 TEST_F(SimulationTest, AHostThatIsLateTeachesTheBudgetOfPromptsNothing) {
   const engine::Request reads{.prompt = std::vector<int32_t>(200, 1), .max_tokens = 1};
   const std::vector<Request> three = {
@@ -190,7 +193,7 @@ TEST_F(SimulationTest, ARequestWaitsForItsArrivalAndNotForAnother) {
   EXPECT_DOUBLE_EQ(figures(record).first_token.max, 1000);
 }
 
-// Steps of a second: the next is launched a sixteenth before the end of one.
+// Every step takes a second, and the next is launched a sixteenth of a second before it ends.
 TEST_F(SimulationTest, ARequestThatComesWhileAStepRunsTakesPartInTheNext) {
   std::vector<Request> two = {{.arrival_s = 0, .asked = {.prompt = {1, 2}, .max_tokens = 9}},
                               {.arrival_s = 3.9, .asked = {.prompt = {3, 4}, .max_tokens = 1}}};

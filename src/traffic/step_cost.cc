@@ -15,13 +15,13 @@
 namespace encore::traffic {
 namespace {
 
-// Sizes at which the price of a token may change.
+// The numbers of tokens at which the price of a token may change.
 constexpr std::array<int64_t, 5> kKnees = {0, 16, 64, 256, 1024};
-constexpr size_t kFirstKnee = 4;  // of the terms
+constexpr size_t kFirstKnee = 4;  // index of the first knee's term
 constexpr size_t kNumTerms = kFirstKnee + kKnees.size();
 using Terms = std::array<double, kNumTerms>;
 
-// Fewer steps of a kind say too little about it.
+// The fewest steps of a kind to which terms are fitted. Fewer steps say too little about the kind.
 constexpr size_t kFewestSteps = 16;
 
 constexpr double kMaxUs = 1e12;
@@ -30,7 +30,7 @@ double above(int64_t tokens, int64_t knee) {
   return static_cast<double>(std::max<int64_t>(0, tokens - knee));
 }
 
-// The factors that the terms of a cost are multiplied with, for a step of this shape.
+// Returns, for a step of this shape, the factors by which the terms of a cost are multiplied.
 Terms features(const StepShape& step) {
   Terms terms{1, static_cast<double>(step.sequences), static_cast<double>(step.kv_tokens),
               step.experts};
@@ -56,8 +56,8 @@ struct Sample {
   double us = 0;
 };
 
-// The factors, none negative, that minimize the sum of squares of `weight x error`: coordinate
-// descent on the normal equations, the features scaled to length one.
+// Returns the terms, none negative, that minimize the sum of squares of `weight x error`. The
+// method is coordinate descent on the normal equations, with features scaled to length one.
 Terms least_squares(const std::vector<Sample>& samples, const std::vector<double>& weights) {
   constexpr int kMaxSweeps = 100'000;
   constexpr double kTolerance = 1e-10;
@@ -95,8 +95,9 @@ Terms least_squares(const std::vector<Sample>& samples, const std::vector<double
   return scaled;
 }
 
-// Errors count relative to a step's time: at first to the time measured, then, as that favours steps
-// that were short by chance, to the time that the first round expects.
+// Fits terms in two rounds of relative errors. In the first round, errors are relative to the
+// measured time. As that favours steps that were short by chance, they are relative to the first
+// round's prediction in the second.
 CostTerms fit_terms(const std::vector<Sample>& samples) {
   std::vector<double> weights;
   for (const Sample& sample : samples)
@@ -107,7 +108,8 @@ CostTerms fit_terms(const std::vector<Sample>& samples) {
   return to_terms(least_squares(samples, weights));
 }
 
-// A device that computes within the launch has its own time in the host's.
+// Returns the host's time for a step. A device that computes within the launch has its own time
+// inside the host's, and it is subtracted.
 double fit_host_us(std::span<const planning::LoggedStep> steps) {
   std::vector<double> times;
   std::vector<double> times_beside;
@@ -262,7 +264,7 @@ ExchangeCost parse_exchange_cost(std::string_view text, const std::string& where
   return blame_user([&] {
     const json::value value = json::parse(text, where);
     const json::Object object(value, where);
-    // Sums of the normal equations, each case weighted by 1 / us.
+    // The sums of the normal equations of a line, each case weighted by 1 / us.
     double one = 0;
     double x = 0;
     double xx = 0;

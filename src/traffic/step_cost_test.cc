@@ -19,7 +19,7 @@ StepCost known_cost() {
           .host_us = 25};
 }
 
-// Random steps that take what `cost` says, times a random factor of about one.
+// Makes random steps whose time is what `cost` says, times a random factor of about one.
 std::vector<planning::LoggedStep> logged_steps(const StepCost& cost, double noise) {
   std::mt19937 random(5);
   std::uniform_int_distribution<int64_t> sequences(1, 256);
@@ -64,8 +64,8 @@ TEST(FitStepCost, FindsWhatMadeTheTimes) {
     EXPECT_NEAR(fitted(shape) / cost(shape), 1, 0.02);
 }
 
-// A step reads each expert that one of its tokens chooses once, so its time rises fast with the first
-// tokens: prices that only rise cannot say so.
+// A step reads each expert once that any of its tokens chooses. So its time rises fast with the
+// first tokens and slowly later, which prices that only rise cannot describe.
 TEST(FitStepCost, CountsTheExpertsThatTokensAreExpectedToChoose) {
   StepCost cost{.decode = {.constant_us = 300, .us_per_expert = 40},
                 .mixed = {.constant_us = 400, .us_per_token_above = {{0, 2}}, .us_per_expert = 40},

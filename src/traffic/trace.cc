@@ -19,9 +19,10 @@
 namespace encore::traffic {
 namespace {
 
-// Far above any request, and low enough that a sum over a trace cannot overflow.
+// The most tokens of a request. It is far above any real request, and low enough that a sum over a
+// trace cannot overflow.
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
-// Numbers up to which a double counts exactly.
+// The largest time in milliseconds. Up to this number, a double counts exactly.
 constexpr double kMaxMilliseconds = 9e15;
 
 constexpr const char* kTime = "TIMESTAMP";
@@ -38,7 +39,7 @@ int64_t check_tokens(int64_t tokens, std::string_view name, const std::string& w
   return tokens;
 }
 
-// A number that fills `text`, or nothing.
+// Returns the number that `text` consists of, or nullopt where it is not a number.
 template <typename T>
 std::optional<T> number_of(std::string_view text) {
   T number{};
@@ -47,7 +48,8 @@ std::optional<T> number_of(std::string_view text) {
   return number;
 }
 
-// The number between two places, both of digits alone.
+// Returns the number in `count` digits from `first` on, or nullopt where other characters are among
+// them.
 std::optional<int> digits_at(std::string_view text, size_t first, size_t count) {
   if (first + count > text.size()) return std::nullopt;
   const std::string_view digits = text.substr(first, count);
@@ -55,8 +57,8 @@ std::optional<int> digits_at(std::string_view text, size_t first, size_t count) 
   return number_of<int>(digits);
 }
 
-// Seconds since 1970 of "2023-11-16 18:15:46.6805900", also with a T between and Z or +00:00 at the
-// end; nothing where it is not that.
+// Returns the seconds since 1970 of a time such as "2023-11-16 18:15:46.6805900". A T may stand
+// between date and time, and Z or +00:00 at the end. Returns nullopt for another text.
 std::optional<double> seconds_of(std::string_view text) {
   for (const std::string_view zone : {"Z", "+00:00"}) {
     if (text.ends_with(zone)) text.remove_suffix(zone.size());
@@ -99,8 +101,7 @@ std::vector<std::string_view> fields_of(std::string_view line) {
   }
 }
 
-// Quotes a text in a message that says what is wrong with it: the first 40 characters, control
-// characters as '?'.
+// Quotes a text in an error message: its first 40 characters, with '?' for control characters.
 std::string in_quotes(std::string_view text) {
   constexpr size_t kMost = 40;
   std::string shown;
@@ -109,7 +110,7 @@ std::string in_quotes(std::string_view text) {
   return fmt::format("'{}{}'", shown, text.size() > kMost ? "..." : "");
 }
 
-// The position of each column in a line.
+// Knows the position of each column in the lines of a CSV file.
 class Columns {
  public:
   Columns(std::string_view header, const std::string& where) {

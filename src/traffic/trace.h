@@ -5,9 +5,9 @@
 //   Mooncake, a JSON object a line {"timestamp": 27482, "input_length": 6955, "output_length": 52,
 //                                   "hash_ids": [46, 47, 2353]}
 //
-// A CSV file may have its columns in any order, and others beside them. Mooncake's times are
-// milliseconds, and each of its ids stands for the next kBlockTokens tokens of the prompt: where ids
-// are equal, so are the tokens.
+// A CSV file may have its columns in any order, and further columns beside them. Mooncake's times
+// are milliseconds, and each of its ids stands for the next kBlockTokens tokens of the prompt:
+// equal ids stand for equal tokens.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ namespace encore::traffic {
 inline constexpr int64_t kBlockTokens = 512;
 
 struct TracedRequest {
-  double arrival_s = 0;  // since the first request
+  double arrival_s = 0;  // seconds after the first request
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
-  std::vector<int64_t> blocks;  // ids of the prompt's blocks; empty: the trace does not tell
-  int64_t line = 0;             // in the file, from 1; 0: from no file
+  std::vector<int64_t> blocks;  // ids of the prompt's blocks; empty: the trace has none
+  int64_t line = 0;             // line in the file, from 1; 0: not from a file
 };
 
-// Reads a trace, by time of arrival, requests of one time in the order of the file. Errors: kUsage,
-// naming the file and the line.
+// Reads a trace and sorts its requests by time of arrival; requests of equal time keep the file's
+// order. Errors: kUsage, naming the file and the line.
 std::vector<TracedRequest> read_trace(const std::filesystem::path& path);
 std::vector<TracedRequest> parse_trace(std::string_view text, const std::string& where);
 

@@ -1,4 +1,4 @@
-// Lets tests check the message of an error that is thrown.
+// Lets tests check the message of the error that a call throws.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace encore {
 
-// Returns the message of the error that `call` throws, and expects it to be of this kind; "" when
-// it throws none.
+// Returns the message of the error that `call` throws, and expects the error to be of kind `kind`.
+// Returns "" when it throws none.
 template <typename Call>
 std::string message_of(ErrorKind kind, Call&& call) {
   try {

@@ -1,4 +1,4 @@
-// For tests: a place for files.
+// Gives tests a directory for their files.
 #pragma once
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 namespace encore {
 
-// A directory that no other process and no other object has; it goes with the object.
+// Creates a directory that no other process and no other object uses. The destructor removes it.
 class TempDir {
  public:
   TempDir() {
@@ -26,7 +26,7 @@ class TempDir {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  // Makes the file `name`, which may name folders, and returns where it is.
+  // Writes the file `name`, which may name folders, and returns its path.
   std::filesystem::path write(const std::filesystem::path& name, std::string_view bytes) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());

@@ -13,12 +13,13 @@ inline Config read(const std::string& text, std::optional<Dialect> dialect = {})
   return resolve(parse_document(text, "c.yml"), dialect);
 }
 
-// The message of the error that reading ends in; empty when there is none.
+// Reads a configuration and returns the message of the error in which that ends; empty text when
+// there is no error.
 inline std::string problem(const std::string& text, std::optional<Dialect> dialect = {}) {
   return message_of(ErrorKind::kUsage, [&] { (void)read(text, dialect); });
 }
 
-// The keys that were refused, in the order of the text.
+// Returns the keys that were refused, in the order of the text.
 inline std::vector<std::string> refused(const Config& config) {
   std::vector<std::string> keys;
   for (const Refused& row : config.refused)

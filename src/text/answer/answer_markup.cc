@@ -7,7 +7,7 @@
 namespace encore::text {
 namespace {
 
-// A conversation with a call that the model made before, and the tools of its end.
+// A conversation in which the model has called a tool, and the list of tools that goes with it.
 constexpr const char* kCallMessages = R"([
     {"role": "user", "content": "question"},
     {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "id": "call00001",
@@ -33,7 +33,7 @@ std::string rendered(const ChatTemplate& chat_template, std::string_view message
   return text == nullptr ? "" : *text;
 }
 
-// Finds out how the template shows a call that the model made before.
+// Returns the format in which the template shows a call that the model has made.
 ToolCallFormat find_tool_calls(const ChatTemplate& chat_template) {
   const std::string text = rendered(chat_template, kCallMessages, kCallTools);
   std::string call;
@@ -51,7 +51,8 @@ ToolCallFormat find_tool_calls(const ChatTemplate& chat_template) {
   return ToolCallFormat::kNone;
 }
 
-// Does the template write messages of the role in a way that is not every role's?
+// Returns whether the template shows messages of the role, and writes them differently from
+// messages of an unknown role.
 bool knows_role(const ChatTemplate& chat_template, std::string_view role) {
   const auto of_role = [&](std::string_view name) {
     return rendered(chat_template, fmt::format(R"([{{"role": "{}", "content": "{}"}},

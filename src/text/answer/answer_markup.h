@@ -1,4 +1,5 @@
-// Finds out how a model marks the parts of its answers, by what its chat template does.
+// Finds out how a model marks the parts of its answers, from the prompts that its chat template
+// writes.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,24 @@
 namespace encore::text {
 
 struct AnswerMarkup {
-  bool has_reasoning = false;  // between <think> and </think>
+  bool has_reasoning = false;  // answers may have reasoning between <think> and </think>
   ToolCallFormat tool_calls = ToolCallFormat::kNone;
-  // Markers that are special tokens: the text must show them for reasoning or calls to be found.
+  // The markers that are special tokens. The text must show them, or reasoning and calls cannot be
+  // found.
   std::vector<int32_t> reasoning_tokens;
   std::vector<int32_t> call_tokens;
-  // Does the template write messages of the role developer in a way of their own? Else they are of
-  // the system.
+  // Is true where the template writes messages of the role `developer` in a way of their own. Where
+  // it is false, such messages count as messages of the system.
   bool knows_developers = false;
-  bool takes_late_systems = false;  // messages of the system behind others
+  bool takes_late_systems = false;  // the template shows system messages behind others
 };
 
-// Renders conversations with reasoning, tools and parts, and looks at what comes of them.
+// Finds the markup: renders conversations with reasoning, tools and text parts, and looks at the
+// prompts.
 AnswerMarkup find_markup(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
 
-// Does a prompt leave the reasoning open, so that the answer begins within?
+// Returns whether a prompt leaves the reasoning open, so that the answer begins within the
+// reasoning.
 bool opens_reasoning(std::string_view prompt);
 
 }  // namespace encore::text

@@ -22,7 +22,8 @@ AnswerParts AnswerParser::push(std::string_view text) {
 
 void AnswerParser::push_content(std::string_view text, AnswerParts& out) {
   if (!calls_) return append(out, AnswerPart::Kind::kContent, text);
-  // Text goes byte by byte, as nothing behind the last call counts.
+  // The parser gets one byte at a time, since no text behind the last call that counts may reach
+  // it.
   for (const char& byte : text) {
     if (has_ended()) return;
     calls_->push(std::string_view(&byte, 1), out);

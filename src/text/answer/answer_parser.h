@@ -13,13 +13,13 @@
 
 namespace encore::text {
 
-// Says what to look for in an answer. By default nothing is, and all text is content.
+// Says which parts an answer may have. By default all text is content.
 struct AnswerRules {
   bool has_reasoning = false;
-  bool starts_in_reasoning = false;  // as the prompt has opened it
+  bool starts_in_reasoning = false;  // the prompt ends within the reasoning
   ToolCallFormat tool_calls = ToolCallFormat::kNone;
-  std::vector<std::string> tools;  // their names
-  bool parallel_calls = true;      // else the answer ends behind the first call
+  std::vector<std::string> tools;  // names of the request's tools
+  bool parallel_calls = true;      // false: the answer ends behind the first call
 };
 
 // Divides an answer into reasoning, content and calls as it comes. Threads: one at a time.
@@ -32,10 +32,11 @@ class AnswerParser {
   // Ends the text and returns the parts that are still held back.
   AnswerParts finish();
 
-  // Has a call ended the answer, as the rules allow one only?
+  // Returns whether a call has ended the answer, because the rules allow one call only.
   [[nodiscard]] bool has_ended() const;
-  // Say where the text that was pushed so far ends. At the start of an answer both may be false, as
-  // the text may become a marker. Calls count as content.
+  // is_in_reasoning() and is_in_content() say in which part the text pushed so far ends. At the
+  // start of an answer both may be false, since the text may become a marker. Calls count as
+  // content.
   [[nodiscard]] bool is_in_reasoning() const { return reasoning_ && reasoning_->is_in_reasoning(); }
   [[nodiscard]] bool is_in_content() const { return !reasoning_ || reasoning_->is_in_content(); }
 
@@ -44,7 +45,7 @@ class AnswerParser {
 
   bool parallel_calls_;
   std::optional<ReasoningSplitter> reasoning_;
-  std::unique_ptr<ToolCallParser> calls_;  // null: there are no tools
+  std::unique_ptr<ToolCallParser> calls_;  // null: the rules name no format or no tools
 };
 
 }  // namespace encore::text

@@ -15,7 +15,7 @@ struct Call {
 
   bool operator==(const Call&) const = default;
 };
-// An answer as a client puts it together.
+// An answer as a client puts it together from the parts.
 struct Answer {
   std::string reasoning;
   std::string content;
@@ -57,7 +57,7 @@ Answer parsed(const AnswerRules& rules, const std::vector<std::string_view>& pie
   return answer;
 }
 
-// The answer, however the text is cut: nowhere, at each byte alone, and between all bytes.
+// Expects the answer however the text is cut: nowhere, at each byte alone, and between all bytes.
 void expect_parsed(const AnswerRules& rules, std::string_view text, const Answer& expected) {
   ASSERT_EQ(parsed(rules, {text}), expected) << text;
   std::vector<std::string_view> bytes;
@@ -85,7 +85,8 @@ AnswerRules mistral() {
   return {.tool_calls = ToolCallFormat::kMistral, .tools = {"get_weather", "write", "now"}};
 }
 
-// Arguments that are hard to cut: escapes, braces and markers in strings, nesting, other scripts.
+// Arguments of calls that are hard to parse piece by piece: escapes, braces and markers in strings,
+// nesting, other scripts.
 const std::string kArguments[] = {
     R"({})",
     R"({"city": "Paris"})",
@@ -98,7 +99,7 @@ const std::string kArguments[] = {
     R"({"text": "日本語 👩‍👩‍👧 \n\t", "empty": ""})",
     R"({"number": -0.0, "big": 12345678901234567890, "yes": true})",
 };
-// Content in front of calls.
+// Contents that stand in front of calls.
 const std::string kContents[] = {"", "Let me look.", "5 < 6, <tool> and {\"a\": 1} say:\n\nWait…"};
 const std::string kNames[] = {"get_weather", "write", "now"};
 
@@ -121,7 +122,8 @@ struct Transcript {
   Answer expected;
 };
 
-// Every content with one call of every arguments, and pairs and triples of calls.
+// Returns answers of each content with one call, for all arguments, and answers with two and three
+// calls.
 template <typename Write>
 std::vector<Transcript> transcripts(const Write& write, std::string_view between) {
   std::vector<Transcript> list;

@@ -8,7 +8,7 @@
 
 namespace encore::text {
 
-// A piece of an answer, in the order that the model wrote it.
+// A piece of an answer. A list of pieces is in the order in which the model wrote them.
 struct AnswerPart {
   enum class Kind : uint8_t {
     kReasoning,  // more text of the reasoning
@@ -23,8 +23,8 @@ struct AnswerPart {
 };
 using AnswerParts = std::vector<AnswerPart>;
 
-// Adds text to the last part where that is of the same kind, else as a part of its own. Empty text
-// adds nothing.
+// Adds text to the last part where that part is of the same kind, and as a new part otherwise. A
+// call always begins a new part. Empty text adds nothing.
 inline void append(AnswerParts& parts, AnswerPart::Kind kind, std::string_view text) {
   if (text.empty()) return;
   const bool joins = kind != AnswerPart::Kind::kCall && !parts.empty() && parts.back().kind == kind;

@@ -33,10 +33,10 @@ class CallScanner::Handler {
 
   [[nodiscard]] const std::optional<std::string>& name() const { return name_; }
   [[nodiscard]] bool is_complete() const { return is_complete_; }
-  // Is the parser within arguments that are an object?
+  // Returns whether the parser is within arguments that are an object.
   [[nodiscard]] bool is_in_arguments() const { return is_in_arguments_; }
   [[nodiscard]] bool has_arguments() const { return has_arguments_; }
-  // The arguments, where they are written as a string.
+  // Returns the content of the arguments where the call writes them as a string.
   [[nodiscard]] const std::string& arguments_text() const { return arguments_text_; }
 
   bool on_document_begin(bj::error_code& /*ec*/) { return true; }
@@ -116,15 +116,16 @@ class CallScanner::Handler {
     ec = bj::error::syntax;
     return false;
   }
-  // Stops where a call has a string or an object.
+  // Accepts a value within the arguments or under a key that is not a call's. Stops the parser
+  // where the call's name or arguments have this value, since they need a string or an object.
   bool takes_value(bj::error_code& ec) const {
     return depth_ > 1 || (depth_ == 1 && !is_name() && !is_arguments()) || stop(ec);
   }
 
   CallRules rules_;
   int depth_ = 0;
-  std::string text_;  // of a key or string of the outer object that is not complete
-  std::string key_;   // of the outer object, whose value is next
+  std::string text_;  // of an incomplete key or string of the outer object
+  std::string key_;   // the key of the outer object whose value is next
   std::optional<std::string> name_;
   bool is_complete_ = false;
   bool is_in_arguments_ = false;
@@ -142,7 +143,7 @@ struct CallScanner::Impl {
   }
 
   bj::basic_parser<Handler> parser;
-  std::string arguments;  // that wait for the name
+  std::string arguments;  // arguments that wait until the name is known
   bool has_begun = false;
 };
 

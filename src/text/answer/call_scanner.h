@@ -1,4 +1,4 @@
-// Reads one call of a tool, a JSON object with a name and arguments, as it comes.
+// Reads one call of a tool, byte by byte. A call is a JSON object with a name and arguments.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,20 @@ namespace encore::text {
 // Decides which objects count as calls.
 struct CallRules {
   std::function<bool(std::string_view name)> accepts;
-  // If set, an object with keys that calls do not have is no call.
+  // Says that an object with other keys than a call's keys is not a call.
   bool refuses_other_keys = false;
 };
 
-// Takes {"name": "f", "arguments": {...}}; "parameters" stands for "arguments". The arguments are
-// passed on as they are written, from the moment that the name is known; arguments that are a
-// string are what it says, and without any they are {}. Threads: one at a time.
+// Reads {"name": "f", "arguments": {...}}, where "parameters" may stand for "arguments". It passes
+// the arguments on as they are written, as soon as the name is known. Where the arguments are a
+// string, its content counts as the arguments; a call without arguments has {}. Threads: one at a
+// time.
 class CallScanner {
  public:
   enum class State {
     kOpen,
     kComplete,
-    kBroken,  // it is no call: no JSON, no accepted name, or arguments that are no object
+    kBroken,  // not a call: not JSON, a name not accepted, or arguments not an object
   };
 
   explicit CallScanner(CallRules rules);
@@ -32,9 +33,11 @@ class CallScanner {
   CallScanner& operator=(CallScanner&&) noexcept;
   ~CallScanner();
 
-  // Appends what is known of the call. REQUIRES: the state is kOpen.
+  // Reads a byte and appends the parts of the call that are known now. REQUIRES: the state is
+  // kOpen.
   State push(char byte, AnswerParts& out);
-  // Was a part of kCall appended? Then a call that turns out to be broken cannot be taken back.
+  // Returns whether a part of kind kCall was appended. A call that turns out to be broken
+  // afterwards cannot be taken back.
   [[nodiscard]] bool has_begun() const;
 
  private:

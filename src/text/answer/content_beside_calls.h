@@ -1,4 +1,4 @@
-// The content of an answer that calls tools.
+// Collects the content of an answer that also calls tools.
 #pragma once
 
 #include <string_view>
@@ -8,18 +8,19 @@
 
 namespace encore::text {
 
-// Adds content to the parts of an answer, less what separates it from a call in front of it.
+// Adds content to the parts of an answer, without the separators between the content and a call in
+// front of it.
 class ContentBesideCalls {
  public:
-  // `separators`: may stand behind a call, besides white space.
+  // `separators` lists the bytes that may stand behind a call, besides white space.
   explicit ContentBesideCalls(std::string_view separators = "") : separators_(separators) {}
 
   [[nodiscard]] bool is_separator(char byte) const {
     return is_space(byte) || separators_.find(byte) != std::string_view::npos;
   }
-  // A call has ended.
+  // Notes that a call has ended.
   void end_call() { follows_call_ = true; }
-  // Has there been nothing but separators since a call?
+  // Returns whether nothing but separators has come since a call.
   [[nodiscard]] bool follows_call() const { return follows_call_; }
   void show(std::string_view text, AnswerParts& out) {
     while (follows_call_ && !text.empty() && is_separator(text.front()))

@@ -81,7 +81,8 @@ void HermesCalls::push_behind_call(char byte, AnswerParts& out) {
   const bool is_opened = !is_closed && raw_.ends_with(kOpening);
   if (!is_closed && !is_opened) return;
   content_.end_call();
-  // Between JSON and closing marker, models leave nothing but brackets too many.
+  // Between the JSON and the closing marker, models write nothing but superfluous brackets, which
+  // are dropped.
   const std::string rest = std::exchange(raw_, "");
   state_ = State::kContent;
   if (is_closed) return;

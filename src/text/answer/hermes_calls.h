@@ -1,4 +1,4 @@
-// Calls of tools as Hermes and Qwen models write them.
+// Finds calls of tools as Hermes and Qwen models write them.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace encore::text {
 
-// <tool_call>{"name": "f", "arguments": {...}}</tool_call>, any number of times.
+// Finds any number of calls of the form <tool_call>{"name": "f", "arguments": {...}}</tool_call>.
 class HermesCalls final : public ToolCallParser {
  public:
   void push(std::string_view text, AnswerParts& out) override;
@@ -25,7 +25,7 @@ class HermesCalls final : public ToolCallParser {
     kContent,
     kCall,             // within the JSON
     kBehindCall,       // the JSON is complete, the closing marker is not
-    kBrokenArguments,  // the JSON is none, but the call has begun: the rest counts as arguments
+    kBrokenArguments,  // the JSON is broken, but the call has begun: the rest counts as arguments
   };
 
   void push(char byte, AnswerParts& out);
@@ -38,7 +38,7 @@ class HermesCalls final : public ToolCallParser {
   MarkerSearch opening_{kOpening};
   MarkerSearch closing_{kClosing};
   std::optional<CallScanner> scanner_;
-  std::string raw_;  // of what may be a call, or of what is behind one
+  std::string raw_;  // the text of a possible call, or of what stands behind a call, as written
   ContentBesideCalls content_;
   int64_t num_complete_ = 0;
 };

@@ -1,4 +1,4 @@
-// Calls of tools as Llama 3 and Mistral models write them: JSON without a closing marker.
+// Finds calls of tools as Llama 3 and Mistral models write them: as JSON without a closing marker.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@ namespace encore::text {
 
 // The way in which a model writes calls as JSON.
 struct JsonCallStyle {
-  std::string_view marker;      // in front of a call; it belongs to the call and is not shown
-  std::string_view separators;  // what may stand around and between calls, besides white space
-  // An object at the start of a line is a call without the marker too. Other JSON can stand there,
-  // so it is a call only with the name of one of the tools.
+  std::string_view marker;      // stands in front of a call and is not shown
+  std::string_view separators;  // bytes between and around calls, besides white space
+  // Says that an object at the start of a line is a call even without the marker. Other JSON can
+  // stand there, so the object counts as a call only if it names one of the request's tools.
   bool needs_no_marker = false;
 };
 
-// {"name": "f", "parameters": {...}}, or <|python_tag|> in front of it.
+// Llama 3 writes {"name": "f", "parameters": {...}}, with or without <|python_tag|> in front of it.
 inline constexpr JsonCallStyle kLlama3Calls = {"<|python_tag|>", ",;", true};
-// [TOOL_CALLS] [{"name": "f", "arguments": {...}}, ...]
+// Mistral models write [TOOL_CALLS] [{"name": "f", "arguments": {...}}, ...].
 inline constexpr JsonCallStyle kMistralCalls = {"[TOOL_CALLS]", ",[]", false};
 
-// Finds any number of calls, and content in front of them and behind them.
+// Finds any number of calls in an answer, and the content in front of them and behind them.
 class JsonCalls final : public ToolCallParser {
  public:
   JsonCalls(const JsonCallStyle& style, std::vector<std::string> tools)
@@ -40,9 +40,9 @@ class JsonCalls final : public ToolCallParser {
  private:
   enum class State : uint8_t {
     kContent,
-    kMarked,           // behind the marker, in front of a brace
+    kMarked,           // behind the marker, in front of the first brace
     kCall,             // within the JSON
-    kBrokenArguments,  // the JSON is none, but the call has begun: the rest counts as arguments
+    kBrokenArguments,  // the JSON is broken, but the call has begun: the rest counts as arguments
   };
 
   void push(char byte, AnswerParts& out);
@@ -58,8 +58,8 @@ class JsonCalls final : public ToolCallParser {
   State state_ = State::kContent;
   MarkerSearch marker_;
   std::optional<CallScanner> scanner_;
-  std::string raw_;               // of what may be a call
-  bool is_at_line_start_ = true;  // but for white space
+  std::string raw_;               // the text of a possible call, as written
+  bool is_at_line_start_ = true;  // the line has had nothing but white space so far
   ContentBesideCalls content_;
   int64_t num_complete_ = 0;
 };

@@ -6,30 +6,32 @@
 
 namespace encore::text {
 
-// Is the byte a space, a tab or a line break?
+// Returns whether the byte is a space, a tab or a line break.
 bool is_space(char byte);
 
-// Lets text through up to a marker. White space waits until it is known whether the marker follows,
-// and so does what may be the marker's start.
+// Passes text on up to a marker. It holds back white space, and text that may be the marker's
+// start, until it is known whether the marker follows.
 class MarkerSearch {
  public:
-  // REQUIRES: the marker's first byte occurs in it once, and it has no white space.
+  // Searches for `marker`. REQUIRES: the marker's first byte occurs in it once, and it has no white
+  // space.
   explicit MarkerSearch(std::string_view marker) : marker_(marker) {}
 
-  // Appends to `out` the text that is certainly in front of the marker and its white space. Returns
-  // whether the marker is complete; the search then starts anew, but for the white space.
+  // Appends to `out` the text that is certainly in front of the marker and of the white space
+  // before the marker. Returns whether the marker is complete; the search then starts anew, and
+  // keeps the white space.
   bool push(char byte, std::string& out);
-  // Does what may be the marker's start wait?
+  // Returns whether text that may be the marker's start is held back.
   [[nodiscard]] bool is_within() const { return num_matched_ > 0; }
-  // Returns the white space that waits, and forgets it.
+  // Returns the white space that the search holds back, and forgets it.
   std::string take_spaces();
-  // Appends all that waits to `out`.
+  // Appends all text that is held back to `out`.
   void flush(std::string& out);
 
  private:
   std::string marker_;
-  std::string spaces_;      // that wait
-  size_t num_matched_ = 0;  // bytes of the marker, behind the spaces
+  std::string spaces_;      // white space that is held back
+  size_t num_matched_ = 0;  // bytes of the marker that matched, behind the spaces
 };
 
 }  // namespace encore::text

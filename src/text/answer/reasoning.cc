@@ -22,7 +22,8 @@ void ReasoningSplitter::push(char byte, Texts& out) {
       }
       return;
     case State::kReasoningStart:
-      // The closing marker begins as the opening one does, so what is no opening goes on to it.
+      // The closing marker begins with the same byte as the opening one, so text that is not the
+      // opening marker goes on to the search for the closing one.
       if (opening_.push(byte, text)) {
         opening_.take_spaces();
       } else if (!text.empty()) {

@@ -13,16 +13,17 @@ namespace encore::text {
 
 // The ways in which models write calls of tools.
 enum class ToolCallFormat : uint8_t {
-  kNone,     // in no way that is known
+  kNone,     // the model writes no calls, or writes them in an unknown way
   kHermes,   // <tool_call>{"name": ..., "arguments": {...}}</tool_call>; Hermes, Qwen 2.5 and 3
   kLlama3,   // {"name": ..., "parameters": {...}} at the start of a line
   kMistral,  // [TOOL_CALLS] [{"name": ..., "arguments": {...}}]
 };
-// "none", "hermes", "llama3" or "mistral".
+// Returns the name of a format: "none", "hermes", "llama3" or "mistral".
 std::string_view name(ToolCallFormat format);
 
-// The spelling of an answer that is nothing but calls: the marker and the opening, calls with
-// separators between them, the closing. The name and the arguments of a call stand in the gaps.
+// Spells an answer that consists of calls only: the marker, the opening, the calls with separators
+// between them, and the closing. The name of a call's tool stands behind `before_name`, its
+// arguments behind `before_arguments`.
 struct ToolCallSyntax {
   std::string_view marker;
   std::string_view opening;
@@ -35,9 +36,9 @@ struct ToolCallSyntax {
 // REQUIRES: the format is not kNone.
 ToolCallSyntax syntax(ToolCallFormat format);
 
-// Divides text into content and calls. The parts do not depend on how the text is cut: what may be
-// the start of a call waits until it is known. White space around a call is no content. Text that
-// only resembles a call is content as it is. Threads: one at a time.
+// Divides text into content and calls. The parts do not depend on how the text is cut: text that
+// may be the start of a call is held back until it is known. White space around a call is not
+// content. Text that only resembles a call is content, unchanged. Threads: one at a time.
 class ToolCallParser {
  public:
   virtual ~ToolCallParser() = default;
@@ -45,12 +46,12 @@ class ToolCallParser {
   virtual void push(std::string_view text, AnswerParts& out) = 0;
   // Ends the text.
   virtual void finish(AnswerParts& out) = 0;
-  // Calls whose arguments are complete.
+  // Returns how many calls have complete arguments.
   [[nodiscard]] virtual int64_t num_complete() const = 0;
 };
 
-// REQUIRES: the format is not kNone. `tools`: the names of the request's tools, without which the
-// Llama 3 format cannot tell a call from other JSON.
+// Makes a parser for the format. `tools` holds the names of the request's tools; without them, the
+// Llama 3 format cannot tell a call from other JSON. REQUIRES: the format is not kNone.
 std::unique_ptr<ToolCallParser> make_tool_call_parser(ToolCallFormat format,
                                                       std::vector<std::string> tools);
 

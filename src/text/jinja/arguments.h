@@ -1,4 +1,4 @@
-// The arguments of a call, and how functions read them.
+// Holds the arguments of a call, and gives functions access to them by parameter.
 #pragma once
 
 #include <initializer_list>
@@ -17,25 +17,27 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Arguments by parameter. Errors of all functions: RenderFailure, naming the function.
+// The arguments of a call, assigned to the parameters of a function. Errors of all functions:
+// RenderFailure, naming the function.
 class Bound {
  public:
-  // The first `num_required` parameters must be given.
+  // Assigns the arguments of a call to `parameters`. The first `num_required` parameters must be
+  // given.
   Bound(std::string_view function, const Arguments& arguments,
         std::initializer_list<std::string_view> parameters, size_t num_required = 0);
 
   [[nodiscard]] bool has(size_t parameter) const { return values_[parameter].has_value(); }
-  // Is the argument given and not None?
+  // Returns whether the call gives an argument for the parameter, and the argument is not None.
   [[nodiscard]] bool has_some(size_t parameter) const {
     return has(parameter) && !values_[parameter]->is_none();
   }
-  // REQUIRES: has(parameter).
+  // Returns the argument of a call for the parameter with this index. REQUIRES: has(parameter).
   [[nodiscard]] const Value& at(size_t parameter) const { return *values_[parameter]; }
   [[nodiscard]] Value value_or(size_t parameter, const Value& fallback) const;
   [[nodiscard]] bool flag_or(size_t parameter, bool fallback) const;
   [[nodiscard]] Int int_or(size_t parameter, Int fallback) const;
   [[nodiscard]] std::string text_or(size_t parameter, std::string fallback) const;
-  // Errors: also where the argument is no string.
+  // Returns the text of an argument. Errors: RenderFailure also where the argument is not a string.
   [[nodiscard]] const std::string& text(size_t parameter) const;
 
  private:

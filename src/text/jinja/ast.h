@@ -18,7 +18,8 @@ struct Statement;
 using ExpressionPtr = std::unique_ptr<const Expression>;
 using Body = std::vector<Statement>;
 
-// The arguments of a call, filter or test. `rest` is what follows *, `named_rest` what follows **.
+// The arguments of a call, a filter or a test. `rest` is the expression behind *, `named_rest` the
+// expression behind **.
 struct CallArguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
@@ -38,7 +39,7 @@ enum class BinaryOp : uint8_t {
 };
 enum class CompareOp : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
 
-// Each of the structs below is one kind of expression.
+// The structs from Constant to DictLiteral are the kinds of expressions.
 struct Constant {
   Value value;
 };
@@ -53,7 +54,7 @@ struct Subscript {  // object[index]
   ExpressionPtr object;
   ExpressionPtr index;
 };
-struct Slice {  // object[start:stop:step]; what is left out is nullptr
+struct Slice {  // object[start:stop:step]; a part that is left out is nullptr
   ExpressionPtr object;
   ExpressionPtr start;
   ExpressionPtr stop;
@@ -64,7 +65,7 @@ struct Call {
   CallArguments arguments;
 };
 struct Filter {
-  ExpressionPtr input;  // nullptr in a filter block: the block's text
+  ExpressionPtr input;  // nullptr in a filter block, where the input is the block's text
   std::string name;
   CallArguments arguments;
 };
@@ -94,7 +95,7 @@ struct Logic {  // left and right; left or right
 struct Concat {  // a ~ b ~ c
   std::vector<ExpressionPtr> parts;
 };
-struct Conditional {  // then if test else otherwise; the last may be nullptr
+struct Conditional {  // then if test else otherwise; `otherwise` may be nullptr
   ExpressionPtr test;
   ExpressionPtr then;
   ExpressionPtr otherwise;
@@ -109,13 +110,13 @@ struct DictLiteral {
 
 struct Expression {
   int line = 1;
-  int depth = 1;  // expressions within each other
+  int depth = 1;  // how deep expressions nest, this one included
   std::variant<Constant, Name, Member, Subscript, Slice, Call, Filter, Test, Unary, Binary, Compare,
                Logic, Concat, Conditional, ListLiteral, DictLiteral>
       node;
 };
 
-// The place where a value is stored: a name, a namespace's member, or several of these.
+// The target of an assignment: a name, a namespace's member, or several of these.
 struct Target {
   std::string name;
   std::string member;  // empty: a plain name
@@ -128,7 +129,7 @@ struct Parameter {
   ExpressionPtr fallback;  // nullptr: none
 };
 
-// Each of the structs below is one kind of statement.
+// The structs from Data to Continue are the kinds of statements.
 struct Data {
   std::string text;
 };
@@ -152,7 +153,7 @@ struct Set {
 };
 struct SetBlock {
   Target target;
-  ExpressionPtr filter;  // nullptr: none; its innermost input is the text of the body
+  ExpressionPtr filter;  // nullptr: no filter; the innermost input is the text of the body
   Body body;
 };
 struct Macro {
@@ -163,14 +164,14 @@ struct Macro {
   bool takes_more_named = false;  // its body uses `kwargs`
 };
 struct CallBlock {
-  ExpressionPtr call;  // of node Call
+  ExpressionPtr call;  // its node is a Call
   std::unique_ptr<const Macro> caller;
 };
 struct FilterBlock {
   ExpressionPtr filter;
   Body body;
 };
-struct Scoped {  // with a = 1, b = 2; also generation, which has no variables
+struct Scoped {  // with a = 1, b = 2; also `generation`, which has no variables
   std::vector<std::pair<Target, ExpressionPtr>> variables;
   Body body;
 };

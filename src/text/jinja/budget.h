@@ -12,22 +12,23 @@
 
 namespace encore::text::jinja {
 
-// Limits of one rendering.
+// The limits of one rendering of a template.
 struct Limits {
-  int64_t max_steps = 30'000'000;                // nodes evaluated, and 32 bytes of text touched
-  size_t max_output_bytes = size_t{64} << 20U;   // of the whole text
-  size_t max_memory_bytes = size_t{128} << 20U;  // of the values alive at a time
-  int max_depth = 1000;                          // nodes of the template within each other
-  int64_t max_range = 100'000;                   // numbers of one range()
+  int64_t max_steps = 30'000'000;                // a step is a node evaluated or 32 bytes of text
+  size_t max_output_bytes = size_t{64} << 20U;   // bytes of the rendered text
+  size_t max_memory_bytes = size_t{128} << 20U;  // bytes of all values that are alive at one time
+  int max_depth = 1000;                          // how deep the template's nodes nest
+  int64_t max_range = 100'000;                   // how many numbers one range() has
 };
 
 enum class FailureKind {
   kRefused,  // the template called raise_exception
-  kFailed,   // an operation that its values do not allow
+  kFailed,   // an operation failed, as its values do not allow it
   kLimit,    // a limit is exceeded
 };
 
-// Ends a rendering. It does not leave this module: Template::render returns it as a value.
+// The exception that ends a rendering. It does not leave this module: Template::render returns it
+// as a value.
 class RenderFailure : public std::runtime_error {
  public:
   RenderFailure(FailureKind kind, const std::string& message)
@@ -44,25 +45,27 @@ template <typename... Args>
   throw RenderFailure(FailureKind::kFailed, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Counts what one rendering uses. Threads: one at a time.
+// Counts the steps and the memory that one rendering uses. Threads: one at a time.
 class Budget {
  public:
   explicit Budget(const Limits& limits) : limits_(limits), steps_left_(limits.max_steps) {}
 
   [[nodiscard]] const Limits& limits() const { return limits_; }
-  // Counts work. Errors: RenderFailure of kLimit when the steps are used up.
+  // Counts steps of work. Errors: RenderFailure of kLimit when the steps are used up.
   void spend(int64_t steps = 1) {
     steps_left_ -= steps;
     if (steps_left_ < 0) out_of_steps();
   }
   void spend_bytes(size_t bytes) { spend(1 + static_cast<int64_t>(bytes / 32)); }
-  // Counts memory that lives until `release`. Errors: RenderFailure of kLimit, without counting.
+  // Counts memory that is in use until release(). Errors: RenderFailure of kLimit where it exceeds
+  // the limit; it is then not counted.
   void allocate(size_t bytes) {
     check_room(bytes);
     used_bytes_ += bytes;
   }
   void release(size_t bytes) noexcept { used_bytes_ -= bytes; }
-  // Errors: RenderFailure of kLimit when so many bytes would be too many.
+  // Checks that this many more bytes are within the limit. Errors: RenderFailure of kLimit where
+  // they are not.
   void check_room(size_t bytes) const {
     if (bytes > limits_.max_memory_bytes - used_bytes_) out_of_memory();
   }
@@ -76,8 +79,8 @@ class Budget {
   size_t used_bytes_ = 0;
 };
 
-// Memory counted in a budget, for as long as this lives. Without a budget, as in constants of a
-// template, nothing is counted. Lifetime: the budget must outlive it.
+// Counts memory in a budget for as long as it lives. It counts nothing where it has no budget, as
+// in constants of a template. Lifetime: the budget must outlive it.
 class Charge {
  public:
   Charge() = default;
@@ -89,7 +92,7 @@ class Charge {
     if (budget_ != nullptr) budget_->release(bytes_);
   }
 
-  // Starts to count. REQUIRES: nothing is counted yet.
+  // Starts to count `bytes` bytes of memory in `budget`. REQUIRES: nothing is counted yet.
   void count(Budget& budget, size_t bytes) {
     budget_ = &budget;
     grow(bytes);

@@ -1,4 +1,4 @@
-// The filters, tests, functions and methods of templates, by name.
+// Finds the filters, tests, functions and methods of templates by name.
 #pragma once
 
 #include <string_view>
@@ -8,17 +8,20 @@
 
 namespace encore::text::jinja {
 
-// The built-in of that name; nullptr where there is none. A filter or a test gets the value that it
-// is applied to as `self`, a method its object; a test returns a boolean.
+// find_filter(), find_test() and find_function() return the built-in of that name; nullptr where
+// there is none. A filter or a test gets the value that it is applied to as `self`, and a method
+// gets its object. A test returns a boolean.
 Builtin find_filter(std::string_view name);
 Builtin find_test(std::string_view name);
 Builtin find_function(std::string_view name);
-// The methods of Python that change their object are not there, as in a sandbox.
+// Returns a method of the object; nullptr where there is none. Methods that change their object do
+// not exist, as in Jinja's sandbox.
 Builtin find_method(const Value& object, std::string_view name);
-// Does Python's type of the object have an attribute of that name which templates may not use?
+// Returns whether Python's type of the object has an attribute of that name which templates may not
+// use.
 bool is_forbidden_member(const Value& object, std::string_view name);
 
-// A table of built-ins.
+// A row of a table of built-ins.
 struct NamedBuiltin {
   std::string_view name;
   Builtin builtin;
@@ -31,9 +34,9 @@ Builtin find_in(const NamedBuiltin (&table)[size], std::string_view name) {
   return nullptr;
 }
 
-// Filters of sequences; find_filter finds them too.
+// Returns a filter of sequences. find_filter() finds it too.
 Builtin find_sequence_filter(std::string_view name);
-// Methods of str; find_method finds them too.
+// Returns a method of str. find_method() finds it too.
 Builtin find_text_method(std::string_view name);
 
 }  // namespace encore::text::jinja

@@ -197,7 +197,7 @@ void Evaluator::assign(const ast::Target& target, const Value& value) {
   }
 }
 
-// ---- Macros and calls
+// The rest of the file evaluates macros and calls: it makes macros, and calls macros and built-ins.
 
 Value Evaluator::make_macro(const ast::Macro& macro) {
   if (held_scopes_.empty() || held_scopes_.back() != scope_) {

@@ -1,4 +1,4 @@
-// Runs a template.
+// Runs the syntax tree of a template.
 #pragma once
 
 #include <chrono>
@@ -15,28 +15,31 @@
 
 namespace encore::text::jinja {
 
-// Names with values, within those of an outer scope. Lifetime: names are those of the template and
-// of the variables given to it.
+// Maps the names of variables to values, and points to the outer scope that encloses it. Lifetime:
+// the names lie in the template and in the variables given to it.
 struct Scope {
   std::shared_ptr<Scope> outer;
   std::unordered_map<std::string_view, Value> variables;
 };
 
-// One rendering. Threads: one at a time. Errors of all functions: RenderFailure.
+// Runs one rendering of a template. Threads: one at a time. Errors of all functions: RenderFailure.
 class Evaluator {
  public:
   Evaluator(Heap& heap, std::chrono::system_clock::time_point now) : heap_(heap), now_(now) {}
-  // Empties the scopes that macros hold on to, since these may hold the macros.
+  // Empties the scopes that macros hold on to, since these scopes may hold the macros and so keep
+  // each other alive.
   ~Evaluator();
   Evaluator(const Evaluator&) = delete;
   Evaluator& operator=(const Evaluator&) = delete;
 
-  // Lifetime: `body` and `variables` must outlive this.
+  // Runs the template and returns its output. Lifetime: `body` and `variables` must outlive the
+  // evaluator.
   std::string run(const ast::Body& body, const json::object& variables);
-  // The line of the template that is run; behind a RenderFailure, that which failed.
+  // Returns the line of the template that is running; after a RenderFailure, the line that failed.
   [[nodiscard]] int line() const { return line_; }
 
-  // Built-ins use these.
+  // Built-in filters, tests and functions call heap(), budget(), now(), apply_filter() and
+  // apply_test().
   [[nodiscard]] Heap& heap() { return heap_; }
   [[nodiscard]] Budget& budget() { return heap_.budget(); }
   [[nodiscard]] std::chrono::system_clock::time_point now() const { return now_; }
@@ -45,7 +48,8 @@ class Evaluator {
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
-  // Counts how deep the template has gone; macros can call themselves.
+  // Counts how deep the template has nested while it lives. Macros can call themselves, so nesting
+  // has a limit.
   class Nesting {
    public:
     explicit Nesting(Evaluator& evaluator);
@@ -56,7 +60,7 @@ class Evaluator {
    private:
     Evaluator& evaluator_;
   };
-  static constexpr int64_t kScopeSteps = 4;  // a scope takes as long as so many nodes
+  static constexpr int64_t kScopeSteps = 4;  // entering a scope counts as this many nodes
 
   Flow execute(const ast::Body& body);
   Flow execute(const ast::Data& node);
@@ -71,7 +75,7 @@ class Evaluator {
   Flow execute(const ast::Scoped& node);
   static Flow execute(const ast::Break& node);
   static Flow execute(const ast::Continue& node);
-  // Runs `body` in a scope of its own, its output into `out`.
+  // Runs `body` in a new scope and writes its output to `out`.
   Flow execute_captured(const ast::Body& body, TextBuilder& out);
   std::vector<Value> select_items(const ast::For& node);
 
@@ -93,7 +97,7 @@ class Evaluator {
   Value evaluate(const ast::ListLiteral& node);
   Value evaluate(const ast::DictLiteral& node);
   Arguments evaluate(const ast::CallArguments& node);
-  // A filter without input, applied to the text of a block.
+  // Applies the filter of a block, which has no input of its own, to the text of the block.
   Value filter_block(const ast::Expression& filter, Value text);
 
   Value call(const Value& callee, Arguments& arguments);
@@ -116,7 +120,7 @@ class Evaluator {
   Heap& heap_;
   std::chrono::system_clock::time_point now_;
   std::shared_ptr<Scope> scope_;
-  std::vector<std::shared_ptr<Scope>> held_scopes_;  // by macros
+  std::vector<std::shared_ptr<Scope>> held_scopes_;  // scopes that macros hold on to
   TextBuilder* out_ = nullptr;
   const TextBuilder* whole_ = nullptr;  // the output of the template itself
   Value block_text_;

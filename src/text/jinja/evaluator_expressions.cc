@@ -1,4 +1,4 @@
-// The expressions of a template.
+// Evaluates the expressions of a template.
 #include <utility>
 
 #include "text/jinja/builtins.h"

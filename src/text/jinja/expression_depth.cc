@@ -8,7 +8,7 @@ namespace {
 
 using ast::ExpressionPtr;
 
-// Depth of the deepest child of a node.
+// Computes the depth of the deepest child of a node.
 class ChildDepth {
  public:
   void operator()(const ExpressionPtr& child) {

@@ -5,7 +5,7 @@
 
 namespace encore::text::jinja {
 
-// The depth of the deepest child of a node; 0 where it has none.
+// depth_of() returns the depth of the node's deepest child; 0 where the node has no child.
 int depth_of(const ast::Constant& node);
 int depth_of(const ast::Name& node);
 int depth_of(const ast::Member& node);

@@ -10,8 +10,8 @@ namespace {
 
 using ast::ExpressionPtr;
 
-// Expressions that nest deeper are refused, as parsing and evaluation recurse: no template may
-// overflow the stack.
+// Expressions that nest deeper than these limits are refused. Parsing and evaluation recurse, and
+// no template may overflow the stack.
 constexpr int kMaxNestedExpressions = 200;
 constexpr int kMaxDepth = 400;
 
@@ -30,7 +30,7 @@ Value constant_text(std::string bytes) {
 
 }  // namespace
 
-// Counts how deep reading has gone.
+// Counts how deep the parser has recursed while it lives.
 class ExpressionParser::Nesting {
  public:
   explicit Nesting(ExpressionParser& parser) : parser_(parser) {

@@ -1,4 +1,4 @@
-// Reads expressions, by Jinja's precedence.
+// Parses the expressions of templates, with Jinja's precedence of operators.
 #pragma once
 
 #include <string>
@@ -8,20 +8,23 @@
 
 namespace encore::text::jinja {
 
-// Errors of all functions: kModel, naming the line, for what is no expression or nests too deep.
+// Parses expressions from a stream of tokens. Errors of all functions: kModel, naming the line,
+// where the tokens are not an expression or nest too deep.
 class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
   ast::ExpressionPtr parse_expression();
-  // An expression, or a tuple of several without parentheses.
+  // Parses an expression, or a tuple of several expressions without parentheses.
   ast::ExpressionPtr parse_tuple();
-  // An expression that takes in no `if` behind it.
+  // Parses an expression or a tuple that ends in front of an `if`, as in `for x in list if test`.
   ast::ExpressionPtr parse_tuple_before_if();
-  // name, name(arguments), name | name: filters, the first on a missing input.
+  // Parses filters without an input: name, name(arguments) or name | name. The input of the first
+  // filter is nullptr.
   ast::ExpressionPtr parse_filters_without_input();
 
-  // The macro that is read, told of the names it uses; nullptr outside of macros.
+  // Sets the macro whose body is being parsed, which learns whether its body uses `varargs` and
+  // `kwargs`; nullptr outside of macros. Returns the macro that was set before.
   ast::Macro* enter_macro(ast::Macro* macro) { return std::exchange(macro_, macro); }
 
  private:

@@ -1,4 +1,4 @@
-// Filters of text and numbers.
+// Implements the filters of text and numbers.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -115,7 +115,7 @@ Value indent_filter(Evaluator& evaluator, const Value& self, Arguments& argument
     indent.append(static_cast<size_t>(std::clamp<Int>(bound.int_or(0, 4), 0, Int{1} << 32)), " ");
   }
   const bool blank = bound.flag_or(2, false);
-  // With a newline behind it a text has at least one line.
+  // With a newline behind it, every text has at least one line.
   const std::string source = text->bytes + "\n";
   TextBuilder out(heap);
   if (bound.flag_or(1, false)) out += indent.bytes();
@@ -130,7 +130,7 @@ Value indent_filter(Evaluator& evaluator, const Value& self, Arguments& argument
   return out.finish(text->markup);
 }
 
-// Python's int(text, base) without the leeway of underscores.
+// Returns the number of Python's int(text, base), but refuses underscores between digits.
 std::optional<Int> parse_int(std::string_view text, Int base) {
   text = strip(text);
   const bool negative = text.starts_with('-');
@@ -194,7 +194,7 @@ Value float_filter(Evaluator& /*evaluator*/, const Value& self, Arguments& argum
   return bound.value_or(0, Value(0.0));
 }
 
-// Rounds to the nearest, halves to even.
+// Rounds to the nearest number of that many digits, and halves to the even neighbour.
 double round_to(double number, int digits) {
   if (!std::isfinite(number) || digits > 300) return number;
   if (digits <= 0) {

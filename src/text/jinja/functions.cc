@@ -1,4 +1,4 @@
-// The functions that every template can call.
+// Implements the functions that every template can call.
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -36,7 +36,8 @@ Value range_function(Evaluator& evaluator, const Value& /*self*/, Arguments& arg
   return evaluator.heap().sequence(Sequence::Kind::kRange, std::move(items), std::move(label));
 }
 
-// The members of a dict, or the pairs of a list, and then the named arguments.
+// Returns the entries for dict() and namespace(): the entries of a dict, or the pairs of a list,
+// and then the named arguments.
 std::vector<Mapping::Entry> entries_of(std::string_view function, const Arguments& arguments,
                                        Heap& heap) {
   std::vector<Mapping::Entry> entries;
@@ -84,8 +85,8 @@ Value raise_exception_function(Evaluator& evaluator, const Value& /*self*/, Argu
   throw RenderFailure(FailureKind::kRefused, message);
 }
 
-// `format` with what strftime would show of the time zone and the fraction of a second as Python
-// shows it for a time without a zone.
+// Returns `format` with its fields of the time zone and of the fraction of a second filled in, as
+// Python fills them for a time without a zone.
 std::string with_python_fields(std::string_view format, std::chrono::microseconds fraction) {
   std::string out;
   for (size_t i = 0; i < format.size(); ++i) {
@@ -111,7 +112,8 @@ Value strftime_now_function(Evaluator& evaluator, const Value& /*self*/, Argumen
   const std::time_t time = seconds.count();
   std::tm local{};
   localtime_r(&time, &local);
-  // A space in front tells an empty text from one that does not fit.
+  // strftime returns 0 both for an empty text and for a buffer that is too small. The space in
+  // front makes every text non-empty, so 0 means too small.
   const std::string format = " " + with_python_fields(bound.text(0), since_epoch - seconds);
   std::string text(64, '\0');
   size_t size = 0;

@@ -9,8 +9,8 @@ namespace encore::text::jinja {
 namespace {
 
 constexpr int kMaxValueDepth = 200;
-// An allocation, its reference counts and its fields are estimated to take this much beside the
-// content.
+// An estimate of the bytes that a value takes besides its content: the allocation, its reference
+// counts and its fields.
 constexpr size_t kOverheadBytes = 96;
 
 int depth_of(const std::vector<Value>& items) {

@@ -1,4 +1,4 @@
-// Makes the values of one rendering, each counted in its budget.
+// Makes the values of one rendering, and counts the memory of each in the rendering's budget.
 #pragma once
 
 #include <chrono>
@@ -12,18 +12,18 @@
 
 namespace encore::text::jinja {
 
-// Lifetime: must outlive its values. Threads: one at a time.
+// Makes values. Lifetime: the heap must outlive its values. Threads: one at a time.
 class Heap {
  public:
   explicit Heap(const Limits& limits) : budget_(limits) {}
-  // Empties the namespaces, so that none keeps itself alive by what it holds.
+  // Empties the namespaces, so that no namespace keeps itself alive by a member that refers to it.
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
   [[nodiscard]] Budget& budget() { return budget_; }
 
-  // REQUIRES: valid UTF-8.
+  // Makes a text. REQUIRES: `bytes` are valid UTF-8.
   Value text(std::string bytes, bool markup = false);
   Value sequence(Sequence::Kind kind, std::vector<Value> items, std::string label = {});
   Value list(std::vector<Value> items) { return sequence(Sequence::Kind::kList, std::move(items)); }
@@ -42,15 +42,17 @@ class Heap {
     return Undefined{
         std::make_shared<const std::string>(fmt::format(format, std::forward<Args>(args)...))};
   }
-  // Strings that are not UTF-8 get U+FFFD in place of what is not.
+  // Makes a value of JSON. Bytes of strings that are not UTF-8 become U+FFFD.
   Value from_json(const json::value& json, int depth = 0);
 
-  // The items that Python's iteration over the value gives; a generator is left empty. Errors:
-  // RenderFailure for a value that cannot be iterated.
+  // Returns the items that Python's iteration over the value gives, and leaves a generator empty.
+  // Errors: RenderFailure for a value that cannot be iterated.
   std::vector<Value> items_of(const Value& value);
-  // Errors: RenderFailure of kLimit when a list of so many items would be too large.
+  // Checks that a list of this many items fits the budget. Errors: RenderFailure of kLimit where it
+  // does not.
   void check_items(size_t num_items) { budget_.check_room(num_items * sizeof(Value)); }
-  // Errors: RenderFailure of kLimit for containers nested too deep for what walks through them.
+  // Checks that containers of this depth are not too deep for the functions that walk through them.
+  // Errors: RenderFailure of kLimit where they are.
   static void check_depth(int depth);
 
  private:
@@ -58,7 +60,7 @@ class Heap {
   std::vector<std::shared_ptr<Namespace>> namespaces_;
 };
 
-// Text in the making. Its memory is counted as it grows.
+// A text that is being built. Its memory is counted as it grows.
 class TextBuilder {
  public:
   explicit TextBuilder(Heap& heap) : heap_(&heap), charge_(&heap.budget(), 0) {}

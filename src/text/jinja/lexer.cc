@@ -34,7 +34,7 @@ bool is_decimal(char c) {
   return c >= '0' && c <= '9';
 }
 
-// The value of a digit in bases up to 16; 16 for what is none.
+// Returns the value of a digit in bases up to 16; 16 for a character that is not a digit.
 int digit_of(char c) {
   if (is_decimal(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -69,7 +69,7 @@ class Lexer {
   void push(TokenKind kind, std::string text) {
     tokens_.push_back(Token{kind, line_, std::move(text)});
   }
-  // Moves on to `end` and counts the lines.
+  // Moves the place of reading to `end` and counts the lines in between.
   void advance(size_t end) {
     line_ += static_cast<int>(std::count(source_.begin() + static_cast<ptrdiff_t>(at_),
                                          source_.begin() + static_cast<ptrdiff_t>(end), '\n'));
@@ -79,8 +79,8 @@ class Lexer {
 
   void read_data();
   void push_data(std::string_view data, char sign, bool strips_indent);
-  // The end of a tag that is closed at `at`, such as by "-%}" with the spaces behind it; npos if
-  // it is not.
+  // Returns where a tag ends that `close` closes at `at`, such as behind "-%}" and the spaces after
+  // it; npos where no tag closes there.
   [[nodiscard]] size_t tag_end(size_t at, std::string_view close, bool trims) const;
   void read_comment();
   bool read_raw(size_t tag);
@@ -97,9 +97,9 @@ class Lexer {
   const std::string& where_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // whether what comes next starts a line
+  bool line_starting_ = true;  // whether the text that comes next starts a line
   std::vector<Token> tokens_;
-  std::string open_;  // the brackets that a tag has open
+  std::string open_;  // the brackets that are open in the current tag
 };
 
 void Lexer::read_data() {
@@ -140,7 +140,7 @@ void Lexer::push_data(std::string_view data, char sign, bool strips_indent) {
 
 size_t Lexer::tag_end(size_t at, std::string_view close, bool trims) const {
   const char sign = sign_at(at);
-  if (sign == '+' && !trims) return std::string::npos;  // only blocks and comments have +
+  if (sign == '+' && !trims) return std::string::npos;  // only blocks and comments can end with +
   const size_t end = at + (sign != '\0' ? 1 : 0);
   if (!starts(close, end)) return std::string::npos;
   const size_t behind = end + close.size();
@@ -257,7 +257,7 @@ void Lexer::read_integer() {
       end = at_ + 2;
     }
   }
-  // A decimal that starts with zero consists of zeros.
+  // A decimal number that starts with zero may consist of zeros only.
   const int digits = base == 10 && starts("0") ? 1 : base;
   Int value = 0;
   for (; end < source_.size(); ++end) {
@@ -294,7 +294,7 @@ void Lexer::read_string() {
   advance(at_ + 1);
 }
 
-// Reads what follows a backslash at the place of reading.
+// Reads an escape sequence of a string, from its backslash, and appends its characters.
 void Lexer::append_escape(std::string& out) {
   static constexpr std::string_view kLetters = "abfnrtv\\'\"";
   static constexpr std::string_view kMeanings = "\a\b\f\n\r\t\v\\'\"";
@@ -316,7 +316,7 @@ void Lexer::append_escape(std::string& out) {
     append_utf8(octal, out);
     return advance(end);
   }
-  out += '\\';  // before any other character it stands for itself
+  out += '\\';  // before any other character, a backslash stands for itself
   advance(at_ + 1);
 }
 

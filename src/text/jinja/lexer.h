@@ -27,17 +27,18 @@ enum class TokenKind : uint8_t {
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   int line = 1;
-  std::string text;  // data, name, operator, or a string's content
+  std::string text;  // the text of data, a name or an operator, or the content of a string
   Int integer = 0;
   double number = 0;
 };
 
-// The tokens of a template, with the whitespace taken away that trim_blocks, lstrip_blocks, `-` and
-// `+` say; the last is of kEnd. Comments and raw blocks are resolved. `where` names the source in
-// messages. REQUIRES: valid UTF-8. Errors: kModel, naming the line.
+// Returns the tokens of a template; the last is of kEnd. It removes whitespace around tags by the
+// rules of trim_blocks, lstrip_blocks, and the `-` or `+` of a tag. Comments and raw blocks are
+// resolved. `where` names the source in messages. REQUIRES: valid UTF-8. Errors: kModel, naming the
+// line.
 std::vector<Token> tokenize(std::string_view source, const std::string& where);
 
-// Throws Error(kModel), naming source and line.
+// Throws an Error of kModel that names the source and the line.
 [[noreturn]] void fail_at(const std::string& where, int line, const std::string& message);
 
 }  // namespace encore::text::jinja

@@ -1,4 +1,4 @@
-// Members and items of values.
+// Finds the members and items of values.
 #include <algorithm>
 
 #include "text/jinja/builtins.h"
@@ -11,7 +11,8 @@ namespace {
 
 using Kind = Value::Kind;
 
-// "dict object", as Jinja names the type of what lacks a member.
+// Returns the name, such as "dict object", that Jinja's messages use for an object that lacks a
+// member.
 std::string object_name(const Value& object) {
   return object.is_none() ? "None" : fmt::format("{} object", type_name(object));
 }
@@ -60,7 +61,7 @@ std::optional<Value> attribute(const Value& object, std::string_view name, Heap&
   return std::nullopt;
 }
 
-// The item at a place counted from the front or, where negative, from the end.
+// Returns the item at `index`, which counts from the front or, where negative, from the end.
 std::optional<Value> item_at(const Value& object, Int index, Heap& heap) {
   if (const Text* text = object.if_text()) {
     heap.budget().spend_bytes(text->bytes.size());

@@ -1,4 +1,4 @@
-// The methods of Python's dict and list, and which members templates may not use.
+// Implements the methods of Python's dict and list, and says which members templates may not use.
 #include <algorithm>
 
 #include "text/jinja/builtins.h"
@@ -24,7 +24,7 @@ Value do_get(Evaluator& evaluator, const Value& self, Arguments& arguments) {
 
 Value do_copy(Evaluator& /*evaluator*/, const Value& self, Arguments& arguments) {
   const Bound bound("copy", arguments, {});
-  return self;  // nothing can change either
+  return self;  // nothing can change the copy or the original
 }
 
 constexpr NamedBuiltin kMappingMethods[] = {

@@ -1,5 +1,4 @@
-// Templates with random damage: whatever becomes of them, parsing and rendering end, with a text or
-// an error.
+// Tests templates with random damage: parsing and rendering always end, with a text or an error.
 #include <algorithm>
 #include <filesystem>
 #include <random>
@@ -71,7 +70,7 @@ class Mutator {
       case 3:
         text[at] = static_cast<char>(below(256));
         break;
-      case 4: {  // a part of another template
+      case 4: {  // inserts a part of another template
         const std::string& other = sources_[below(sources_.size())];
         text.insert(at, other.substr(below(other.size()), 40));
         break;
@@ -97,7 +96,7 @@ Limits small_limits() {
   return limits;
 }
 
-// The number of mutants of the sources that render to a text.
+// Returns how many mutants of the sources render to a text.
 int render_mutants(Mutator mutator, const std::vector<json::object>& variables) {
   int num_texts = 0;
   for (int i = 0; i < kNumMutants; ++i) {
@@ -122,7 +121,7 @@ TEST(JinjaMutation, DamagedChatTemplatesEndWithATextOrAnError) {
     variables.back()["bos_token"] = "<s>";
   }
   const int num_texts = render_mutants(Mutator(read_templates()), variables);
-  EXPECT_GT(num_texts, kNumMutants / 20);  // so that the damage is not all at the surface
+  EXPECT_GT(num_texts, kNumMutants / 20);  // enough mutants get through the parser and render
   EXPECT_LT(num_texts, kNumMutants);
 }
 

@@ -65,7 +65,7 @@ Value apply_integers(BinaryOp op, Int a, Int b) {
   }
   if (b == 0) fail_render("division by zero");
   if (op == BinaryOp::kDivide) return Value(static_cast<double>(a) / static_cast<double>(b));
-  if (b == -1) {  // the one division that can overflow
+  if (b == -1) {  // division by -1 is the one that can overflow
     if (op == BinaryOp::kModulo) return Value(Int{0});
     check_overflow(__builtin_sub_overflow(Int{0}, a, &result));
     return Value(result);
@@ -136,7 +136,8 @@ bool is_repeatable(const Value& value) {
          (value.if_sequence() != nullptr && is_joinable(*value.if_sequence()));
 }
 
-// The items that a slice takes: the first, the step, and how many.
+// The items that a slice takes: the index of the first item, the step between items, and their
+// number.
 struct SliceRange {
   Int start;
   Int step;
@@ -174,7 +175,7 @@ Value slice_text(const Text& text, const SliceRange& range, Heap& heap) {
     const size_t size = byte_of(rest, static_cast<size_t>(range.count));
     return heap.text(std::string(rest.substr(0, size)), text.markup);
   }
-  std::vector<size_t> starts;  // of each character, and the end
+  std::vector<size_t> starts;  // where each character starts, and where the text ends
   for (size_t at = 0; at <= text.bytes.size(); ++at)
     if (at == text.bytes.size() || (static_cast<uint8_t>(text.bytes[at]) & 0xc0U) != 0x80)
       starts.push_back(at);
@@ -290,7 +291,7 @@ bool contains(const Value& container, const Value& item, Heap& heap) {
   const auto found = std::find_if(items.begin(), items.end(),
                                   [&](const Value& other) { return equal(other, item, budget); });
   if (found == items.end()) return false;
-  // A generator is left with what is behind the item that was found.
+  // A generator keeps the items behind the item that was found.
   if (Sequence* generator = container.if_sequence())
     generator->items.assign(found + 1, items.end());
   return true;

@@ -1,4 +1,4 @@
-// Python's operators.
+// Applies Python's operators to the values of a template.
 #pragma once
 
 #include <optional>
@@ -14,19 +14,20 @@ namespace encore::text::jinja {
 Value apply(ast::UnaryOp op, const Value& operand);
 Value apply(ast::BinaryOp op, const Value& left, const Value& right, Heap& heap);
 bool compare(ast::CompareOp op, const Value& left, const Value& right, Heap& heap);
-// Python's <.
+// Returns whether Python's `left < right` holds.
 bool less(const Value& left, const Value& right, Budget& budget);
-// Python's `item in container`.
+// Returns whether Python's `item in container` holds.
 bool contains(const Value& container, const Value& item, Heap& heap);
-// Python's len(). Errors: RenderFailure for what has none.
+// Returns Python's len(). Errors: RenderFailure for a value without a length.
 Int length_of(const Value& value);
 Int floor_divide(Int dividend, Int divisor);
 
-// object.name: a method or a member, or an item of that key; undefined where there is none.
+// Returns object.name: a method or a member, or the item of a dict with that key; undefined where
+// the object has none of these.
 Value member(const Value& object, std::string_view name, Heap& heap);
-// object[index]; undefined where there is none.
+// Returns object[index]; undefined where the object has no such item.
 Value item(const Value& object, const Value& index, Heap& heap);
-// object[start:stop:step]; None stands for what is left out.
+// Returns object[start:stop:step]. None stands for a bound or step that is left out.
 Value slice(const Value& object, const Value& start, const Value& stop, const Value& step,
             Heap& heap);
 

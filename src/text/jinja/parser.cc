@@ -23,12 +23,13 @@ class Parser {
  private:
   using Names = std::initializer_list<std::string_view>;
 
-  // Statements up to a tag of one of the names, which stays current. Without names: up to the end.
+  // Parses statements up to a tag with one of the names in `ends`, which stays current. Without
+  // names, it parses up to the end.
   ast::Body parse_body(Names ends);
-  // Parses the rest of a tag, statements up to the tag `end`, and that tag, which has nothing but
-  // its name.
+  // Parses the rest of a tag, the statements behind it up to the tag `end`, and the tag `end`,
+  // which has nothing but its name.
   ast::Body parse_body_and_end(std::string_view end);
-  // Reads the end of a tag that has a body.
+  // Reads the end of a tag that a body follows.
   void end_of_tag();
   ast::Statement parse_statement();
   ast::If parse_if();
@@ -39,14 +40,15 @@ class Parser {
   ast::FilterBlock parse_filter_block();
   ast::Scoped parse_with();
   void parse_signature(ast::Macro& macro);
-  // The body of a macro: loops around the macro are not around what it contains.
+  // Parses the body of a macro. Loops around the macro do not count within the body, so `break`
+  // there cannot end them.
   void parse_macro_body(ast::Macro& macro, std::string_view end);
   [[noreturn]] void fail_unknown(const std::string& name);
 
   TokenStream tokens_;
   ExpressionParser expressions_;
   int nesting_ = 0;
-  int num_loops_ = 0;  // around what is read
+  int num_loops_ = 0;  // loops around the place of reading
 };
 
 ast::Body Parser::parse_body(Names ends) {
@@ -78,7 +80,7 @@ ast::Body Parser::parse_body(Names ends) {
 }
 
 void Parser::end_of_tag() {
-  tokens_.skip_operator(":");  // as a Python programmer may write it
+  tokens_.skip_operator(":");  // a Python programmer may write a colon
   tokens_.expect(TokenKind::kBlockEnd);
 }
 

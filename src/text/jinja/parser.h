@@ -8,8 +8,9 @@
 
 namespace encore::text::jinja {
 
-// `where` names the source in messages. REQUIRES: valid UTF-8. Errors: kModel for what is no
-// template; kUnsupported for tags that chat templates do not use. Both name the line.
+// Parses a template. `where` names the source in messages. REQUIRES: valid UTF-8. Errors: kModel
+// where the source is not a template; kUnsupported for tags that chat templates do not use. Both
+// name the line.
 ast::Body parse(std::string_view source, const std::string& where);
 
 }  // namespace encore::text::jinja

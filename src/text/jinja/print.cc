@@ -93,7 +93,7 @@ std::string json_float(double number) {
   return float_repr(number);
 }
 
-// A key of an object. Numbers, booleans and None become text.
+// Returns a key of a JSON object. Numbers, booleans and None become text.
 std::string json_key(const Value& key) {
   switch (key.kind()) {
     case Kind::kText:
@@ -159,7 +159,7 @@ std::string int_str(Int number) {
 std::string float_repr(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
-  // The fewest digits that read back as the same number, as d.ddde[+-]dd.
+  // Writes the fewest digits that read back as the same number, in the form d.ddde[+-]dd.
   char buffer[32];
   const auto result =
       std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::scientific);

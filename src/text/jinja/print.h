@@ -1,4 +1,4 @@
-// Values as text: Python's str() and repr(), and JSON.
+// Turns values into text, as Python's str() and repr(), and as JSON.
 #pragma once
 
 #include <optional>
@@ -11,30 +11,31 @@ namespace encore::text::jinja {
 
 // Appends Python's str() of the value.
 void append_str(const Value& value, TextBuilder& out);
-// Appends Python's repr(). Errors: RenderFailure of kLimit where values nest too deep.
+// Appends Python's repr() of the value. Errors: RenderFailure of kLimit where values nest too deep.
 void append_repr(const Value& value, TextBuilder& out, int depth = 0);
 void append_repr(std::string_view text, TextBuilder& out);
-// These return the text as a value or as a string; to_text() does not copy a value that is text
-// already.
+// to_text() returns Python's str() of a value as a value, and does not copy a value that is text
+// already. The other functions return Python's str() or repr() as a string.
 Value to_text(const Value& value, Heap& heap);
 std::string str(const Value& value, Heap& heap);
 std::string repr(const Value& value, Heap& heap);
 std::string int_str(Int number);
 std::string float_repr(double number);
 
-// The parameters of json.dumps that templates can set.
+// The parameters of Python's json.dumps that templates can set.
 struct JsonStyle {
-  bool ascii = false;  // escapes every other character
+  bool ascii = false;  // escapes every character outside ASCII
   bool sorts_keys = false;
-  std::optional<std::string> indent;  // nullopt: all on one line
+  std::optional<std::string> indent;  // nullopt: writes all on one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
 };
 
-// Errors: RenderFailure for what JSON does not have, such as an undefined value.
+// Appends the value as JSON. Errors: RenderFailure for values that JSON does not have, such as an
+// undefined value.
 void append_json(const Value& value, const JsonStyle& style, TextBuilder& out, int depth = 0);
 
-// `text` with &, <, >, ' and " as HTML has them.
+// Returns `text` with the characters & < > ' and " replaced by their HTML entities.
 std::string escape_html(std::string_view text);
 
 }  // namespace encore::text::jinja

@@ -1,4 +1,4 @@
-// Filters of lists and dicts.
+// Implements the filters of lists and dicts.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -15,10 +15,10 @@ namespace {
 
 using Kind = Value::Kind;
 
-// The member at a path such as "function.name" or "0.name", by which filters look into items.
+// A path such as "function.name" or "0.name", by which filters find a member of an item.
 class Path {
  public:
-  // `attribute` is a path, an index, or None for the item itself.
+  // `attribute` is a path, an index, or None, which stands for the item itself.
   Path(const Value& attribute, Heap& heap) : heap_(&heap) {
     if (attribute.is_none()) return;
     if (attribute.is_integral()) {
@@ -54,8 +54,8 @@ class Path {
   std::vector<Value> steps_;
 };
 
-// Computes the keys that items are sorted and grouped by: the member at a path, text in lower case
-// unless `case_sensitive`.
+// Computes the keys by which items are sorted and grouped: the members at a path. Text becomes
+// lower case unless `case_sensitive`.
 std::vector<Value> keys_of(const std::vector<Value>& items, const Path& path, bool case_sensitive,
                            Heap& heap) {
   std::vector<Value> keys;
@@ -69,7 +69,7 @@ std::vector<Value> keys_of(const std::vector<Value>& items, const Path& path, bo
   return keys;
 }
 
-// The order of the keys, equal ones as they come.
+// Returns the indices of the keys in sorted order. Equal keys keep their order.
 std::vector<size_t> order_of(const std::vector<Value>& keys, bool reverse, Budget& budget) {
   std::vector<size_t> order(keys.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -105,7 +105,7 @@ Value first_filter(Evaluator& evaluator, const Value& self, Arguments& arguments
   const Bound bound("first", arguments, {});
   Sequence* sequence = self.if_sequence();
   if (sequence != nullptr && sequence->kind == Sequence::Kind::kGenerator &&
-      !sequence->items.empty()) {  // takes one, and leaves the others
+      !sequence->items.empty()) {  // takes one item, and leaves the others
     Value first = std::move(sequence->items.front());
     evaluator.budget().spend(static_cast<int64_t>(sequence->items.size() / 4));
     sequence->items.erase(sequence->items.begin());
@@ -155,7 +155,7 @@ Value sort_filter(Evaluator& evaluator, const Value& self, Arguments& arguments)
   const Bound bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   Heap& heap = evaluator.heap();
   const std::vector<Value> items = heap.items_of(self);
-  // Several paths, parted by commas, are several keys.
+  // `attribute` may name several paths with commas between them. Each gives one key.
   std::vector<std::vector<Value>> parts(items.size());
   const Value attribute = attribute_or_none(bound, 2);
   std::string paths = attribute.if_text() != nullptr ? attribute.if_text()->bytes : "";
@@ -206,7 +206,7 @@ Value unique_filter(Evaluator& evaluator, const Value& self, Arguments& argument
   std::vector<Value> unique;
   std::vector<Value> seen;
   for (size_t i = 0; i < items.size(); ++i) {
-    hash(keys[i], heap.budget());  // refuses what Python could not put into a set
+    hash(keys[i], heap.budget());  // refuses a key that Python could not put into a set
     const bool is_known = std::any_of(seen.begin(), seen.end(), [&](const Value& other) {
       return equal(keys[i], other, heap.budget());
     });
@@ -268,7 +268,8 @@ Value map_filter(Evaluator& evaluator, const Value& self, Arguments& arguments) 
   return heap.generator(std::move(mapped));
 }
 
-// select, reject, selectattr, rejectattr: the items, or those whose attribute, pass a test.
+// Implements select, reject, selectattr and rejectattr: gives the items that pass a test, or whose
+// attribute does; the rejecting filters give the items that do not.
 template <bool wanted, bool by_attribute>
 Value select_filter(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   Heap& heap = evaluator.heap();

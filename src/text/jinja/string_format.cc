@@ -10,21 +10,22 @@
 namespace encore::text::jinja {
 namespace {
 
-constexpr size_t kMaxDigits = 100;  // behind the point; a double has no more that tell anything
+constexpr size_t kMaxDigits = 100;  // behind the point; a double has no further digits that matter
 
-// The layout of one value.
+// The layout of one formatted value: its alignment, fill, sign, width and type.
 struct Layout {
   char align = '\0';  // '<', '>', '^', '=' or none
   std::string fill = " ";
   char sign = '\0';  // '+' or ' '
   bool alternate = false;
-  bool groups = false;  // 1,000
+  bool groups = false;  // writes thousands with commas: 1,000
   size_t width = 0;
   std::optional<size_t> precision;
   char type = '\0';
 };
 
-// Reads a decimal number at `at`. Errors: RenderFailure beyond a million.
+// Reads a decimal number at `at`, and moves `at` behind it. Errors: RenderFailure where the number
+// is above a million.
 std::optional<size_t> read_number(std::string_view text, size_t& at) {
   std::optional<size_t> number;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
@@ -41,7 +42,7 @@ std::string with_groups(std::string digits) {
   return digits;
 }
 
-// The digits of a number without its sign.
+// Returns the digits of a number in this layout, without its sign.
 std::string digits_of(const Value& number, const Layout& layout) {
   if (number.is_integral() && std::string_view("dixXob").find(layout.type) != std::string::npos) {
     const Int value = number.as_int();
@@ -113,7 +114,7 @@ std::string formatted_text(std::string text, const Layout& layout, char usual) {
   return aligned(text, layout, usual);
 }
 
-// ---- %
+// Formats text as Python's % operator does.
 
 class PercentFormatter {
  public:
@@ -129,7 +130,8 @@ class PercentFormatter {
       append_value();
     }
     const Sequence* tuple = if_tuple();
-    // Python takes what has items by key for a dict, and that need not be used.
+    // Python counts a value with items by key as a dict, and does not require that the format uses
+    // a dict.
     const bool by_key = values_.if_mapping() != nullptr || type_name(values_) == "list";
     const size_t given = tuple != nullptr ? tuple->items.size() : by_key ? 0 : 1;
     if (next_ < given && !named_) fail_render("not all arguments converted during formatting");
@@ -229,7 +231,7 @@ class PercentFormatter {
   bool named_ = false;
 };
 
-// ---- {}
+// Formats text as Python's str.format does.
 
 class BraceFormatter {
  public:

@@ -1,4 +1,4 @@
-// Python's two ways to format text: 'a %s' % value and 'a {}'.format(value).
+// Formats text in Python's two ways: 'a %s' % value and 'a {}'.format(value).
 #pragma once
 
 #include "text/jinja/arguments.h"
@@ -6,10 +6,10 @@
 
 namespace encore::text::jinja {
 
-// `values` is a tuple of values, a dict for %(name)s, or one value. Errors: RenderFailure where
-// text and values do not match.
+// Formats as Python's %. `values` is a tuple of values, a dict for %(name)s, or one value. Errors:
+// RenderFailure where text and values do not match.
 Value percent_format(const Text& format, const Value& values, Heap& heap);
-// str.format. Errors: RenderFailure where text and arguments do not match.
+// Formats as Python's str.format. Errors: RenderFailure where text and arguments do not match.
 Value brace_format(const Text& format, const Arguments& arguments, Heap& heap);
 
 }  // namespace encore::text::jinja

@@ -7,7 +7,8 @@
 namespace encore::text::jinja {
 namespace {
 
-// Parentheses are read recursively and nest no deeper, so that no template overflows the stack.
+// The targets of assignments nest no deeper than this limit. The parser recurses at parentheses,
+// and no template may overflow the stack.
 constexpr int kMaxNestedTargets = 200;
 
 class TargetParser {

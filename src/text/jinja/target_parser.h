@@ -1,4 +1,4 @@
-// Reads what can be assigned to.
+// Parses the targets of assignments.
 #pragma once
 
 #include "text/jinja/ast.h"
@@ -6,8 +6,9 @@
 
 namespace encore::text::jinja {
 
-// A name, or names between commas and in parentheses. `members`: also a namespace's members.
-// Errors: kModel, naming the line, for what is none of these or nests too deep.
+// Parses a name, or several names with commas between them and with parentheses. Where `members`, a
+// target may also be a namespace's member. Errors: kModel, naming the line, where the tokens are
+// not a target or nest too deep.
 ast::Target parse_target(TokenStream& tokens, bool members);
 
 }  // namespace encore::text::jinja

@@ -1,5 +1,5 @@
-// Templates in the part of Jinja that chat templates use, run as Jinja's sandbox with Python's
-// values runs them: blocks are trimmed, dicts and lists cannot be changed.
+// Templates in the part of Jinja that chat templates use. They run as in Jinja's sandbox with
+// Python's values: blocks are trimmed, and dicts and lists cannot be changed.
 #pragma once
 
 #include <chrono>
@@ -20,18 +20,20 @@ struct Failure {
   std::string message;
 };
 
-// Threads: immutable after parse; any number of threads may render at once.
+// A parsed template. Threads: immutable after parse; any number of threads may render at once.
 class Template {
  public:
-  // `where` names the source in messages. Bytes that are not UTF-8 read as U+FFFD. Errors: kModel
-  // for what is no template, kUnsupported for what chat templates do not use; both name the line.
+  // Parses a template. `where` names the source in messages. Bytes that are not UTF-8 read as
+  // U+FFFD. Errors: kModel where the source is not a template, kUnsupported for syntax that chat
+  // templates do not use. Both name the line.
   static Template parse(std::string_view source, const std::string& where);
 
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  // The text with these variables. `now` is what strftime_now shows, in local time.
+  // Returns the text that the template gives with these variables, or the reason why it gives none.
+  // `now` is the time that strftime_now shows, in local time.
   [[nodiscard]] std::variant<std::string, Failure> render(
       const json::object& variables, const Limits& limits,
       std::chrono::system_clock::time_point now = std::chrono::system_clock::now()) const;

@@ -109,7 +109,8 @@ TEST(JinjaTemplate, ReadsBytesThatAreNotUtf8AsReplacements) {
             "2");
 }
 
-// Each of these would take more time, memory or stack than there is.
+// Without limits, each of these templates would take more time, memory or stack than the machine
+// has.
 TEST(JinjaTemplate, EndsHostileTemplatesByALimit) {
   const char* const hostile[] = {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",

@@ -63,7 +63,7 @@ bool is_iterable(const Value& value) {
          value.is(Kind::kLoop) || value.is_undefined();
 }
 
-// A value is a sequence if it has a length and items.
+// Returns whether the value is a sequence: it has a length and items.
 bool is_sequence(const Value& value) {
   if (const Sequence* sequence = value.if_sequence())
     return sequence->kind == Sequence::Kind::kList || sequence->kind == Sequence::Kind::kTuple ||

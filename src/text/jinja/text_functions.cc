@@ -22,7 +22,7 @@ Value replace_text(const Value& text, const std::string& old, const std::string&
     if (!old.empty()) {
       at = done;
     } else if (at < bytes.size()) {
-      at += decode_utf8(bytes.data() + at).num_bytes;  // between all characters
+      at += decode_utf8(bytes.data() + at).num_bytes;  // empty `old` matches between all characters
     } else {
       break;
     }
@@ -36,7 +36,8 @@ Value align_text(const Value& text, Int width, const std::string& fill, char ali
   const std::string& bytes = text.if_text()->bytes;
   const auto size = static_cast<Int>(length(bytes));
   const auto missing = static_cast<size_t>(std::clamp<Int>(width - size, 0, Int{1} << 32));
-  // Python puts the odd one in front where the width is odd.
+  // Where the padding cannot be divided equally, Python puts the extra character in front if the
+  // width is odd.
   const size_t before = align == '<'   ? 0
                         : align == '>' ? missing
                                        : missing / 2 + (missing & static_cast<size_t>(width) & 1U);

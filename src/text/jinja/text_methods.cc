@@ -1,4 +1,4 @@
-// The methods of Python's str.
+// Implements the methods of Python's str.
 #include <algorithm>
 #include <functional>
 
@@ -63,7 +63,7 @@ std::string swap_case(std::string_view text) {
   return out;
 }
 
-// Splits at white space; at most `limit` times.
+// Splits a text at white space from its start, at most `limit` times where `limit` is not negative.
 std::vector<std::string_view> split_spaces(std::string_view text, Int limit) {
   std::vector<std::string_view> parts;
   for (text = strip_left(text); !text.empty(); text = strip_left(text)) {
@@ -83,7 +83,7 @@ std::vector<std::string_view> split_spaces(std::string_view text, Int limit) {
   return parts;
 }
 
-// Splits at white space from the end; at most `limit` times.
+// Splits a text at white space from its end, at most `limit` times where `limit` is not negative.
 std::vector<std::string_view> split_spaces_right(std::string_view text, Int limit) {
   std::vector<std::string_view> parts;
   for (text = strip_right(text); !text.empty(); text = strip_right(text)) {
@@ -104,8 +104,8 @@ std::vector<std::string_view> split_spaces_right(std::string_view text, Int limi
   return parts;
 }
 
-// The last place of `part` in `text`; npos where it is not. Searches the reversed text forward,
-// since only that is linear on adverse text.
+// Returns the last place of `part` in `text`; npos where `part` does not occur. It searches the
+// reversed text forward, since only this search is linear on adverse text.
 size_t rfind_part(std::string_view text, std::string_view part) {
   const std::string reversed_text(text.rbegin(), text.rend());
   const std::string reversed_part(part.rbegin(), part.rend());
@@ -191,11 +191,12 @@ Value do_partition(Evaluator& evaluator, const Value& self, Arguments& arguments
       {like(self, parts[0], heap), like(self, parts[1], heap), like(self, parts[2], heap)});
 }
 
-// The part of a text between two places that count characters, and the byte it starts at.
+// The part of a text between two positions that count characters, such as find() searches, and the
+// byte where the part starts.
 struct Window {
   std::string_view text;
   size_t begin = 0;
-  bool is_empty_range = false;  // starts behind the end
+  bool is_empty_range = false;  // the part starts behind the end of the text
 };
 
 Window window_of(std::string_view text, const Bound& bound, size_t first) {
@@ -229,7 +230,8 @@ Value do_starts(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   return Value(std::any_of(several->items.begin(), several->items.end(), matches));
 }
 
-// The character at which the part is found, or -1.
+// Implements find() and its variants: returns the index of the character at which the part is
+// found, or -1.
 template <bool from_right>
 Int find_character(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   const Bound bound("find", arguments, {"sub", "start", "end"}, 1);
@@ -321,7 +323,8 @@ bool is_alpha_or_digit(uint32_t code_point) {
   return is_alpha(code_point) || is_digit(code_point);
 }
 
-// Are there cased characters, and are all of them of one case?
+// Implements isupper() and islower(): returns whether the text has cased characters and all of them
+// have the case.
 template <bool upper>
 Value do_is_case(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   const Bound bound("str method", arguments, {});

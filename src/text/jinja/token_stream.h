@@ -11,7 +11,8 @@ namespace encore::text::jinja {
 
 class TokenStream {
  public:
-  // REQUIRES: the last token is of kEnd.
+  // Starts at the first token. `where` names the template in messages. REQUIRES: the last token is
+  // of kEnd.
   TokenStream(std::vector<Token> tokens, const std::string& where)
       : tokens_(std::move(tokens)), where_(where) {}
 
@@ -20,7 +21,7 @@ class TokenStream {
     return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_];
   }
   [[nodiscard]] const std::string& where() const { return where_; }
-  // Moves on, and returns the token that was current.
+  // Returns the current token and moves on to the next one.
   const Token& next() {
     const Token& token = tokens_[at_];
     if (token.kind != TokenKind::kEnd) ++at_;
@@ -37,13 +38,14 @@ class TokenStream {
   bool skip_operator(std::string_view op) { return is_operator(op) && (next(), true); }
   bool skip_name(std::string_view name) { return is_name(name) && (next(), true); }
 
-  // Errors: kModel, naming the line, when the current token is another.
+  // The functions expect...() check the current token and move past it. Errors: kModel, naming the
+  // line, when it is not the expected token.
   void expect_operator(std::string_view op);
   void expect_name(std::string_view name);
   void expect(TokenKind kind);
   std::string expect_any_name();
 
-  // Throws Error(kModel) for the current token.
+  // Throws an Error of kModel that names the line of the current token.
   [[noreturn]] void fail_unexpected(std::string_view expected) const;
   [[noreturn]] void fail(const std::string& message) const;
 

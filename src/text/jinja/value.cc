@@ -22,7 +22,8 @@ bool equal_numbers(const Value& a, const Value& b) {
   return a.as_double() == b.as_double();
 }
 
-// Lists equal lists, tuples equal tuples; what has no order of its own is equal to itself only.
+// Compares two sequences of one kind by their items. Sequences of two kinds are never equal, and a
+// generator or a dict.values() equals only itself.
 bool equal_sequences(const Sequence& a, const Sequence& b, Budget& budget) {
   if (a.kind != b.kind || a.kind == Sequence::Kind::kGenerator || a.kind == Sequence::Kind::kValues)
     return &a == &b;
@@ -105,8 +106,8 @@ Mapping::Mapping(std::vector<Entry> entries, Charge charge, Budget& budget)
   order.reserve(entries.size());
   for (uint32_t i = 0; i < entries.size(); ++i)
     order.emplace_back(hash(entries[i].first, budget), i);
-  // Equal keys have equal hashes, so within a run of one hash the first keeps the place and the
-  // last gives the value.
+  // Equal keys have equal hashes. So within a run of entries with one hash, the first of equal keys
+  // keeps its place and the last gives its value.
   std::sort(order.begin(), order.end());
   std::vector<bool> replaced(entries.size());
   for (size_t i = 0; i < order.size(); ++i) {

@@ -1,4 +1,4 @@
-// The values of a template: those of Python that templates can make or see.
+// The values of a template: the Python values that templates can make or see.
 #pragma once
 
 #include <cstdint>
@@ -29,21 +29,22 @@ struct Sequence;
 struct Text;
 class Value;
 
-// Wide enough for all integers of JSON.
+// An integer of a template. It is wide enough for all integers of JSON.
 using Int = __int128;
 using Builtin = Value (*)(Evaluator& evaluator, const Value& self, Arguments& arguments);
 
-// A name or member that is not there. Printing it gives nothing; most other uses fail with `why`.
+// The value of a name or a member that does not exist. Printing it gives no text; most other uses
+// fail with `why`.
 struct Undefined {
   std::shared_ptr<const std::string> why;
 };
 struct None {};
 
-// Cheap to copy: what is large is shared and does not change, except a namespace's members and a
-// generator's items.
+// A value of a template. It is cheap to copy: large content is shared and does not change, except
+// the members of a namespace and the items of a generator.
 class Value {
  public:
-  // The kinds, in the order of the variant.
+  // The kinds of values, in the order of the variant `data_`.
   enum class Kind : uint8_t {
     kUndefined,
     kNone,
@@ -62,7 +63,7 @@ class Value {
   Value(Undefined undefined) : data_(std::move(undefined)) {}
   Value(None none) : data_(none) {}
   explicit Value(bool flag) : data_(flag) {}
-  Value(const char*) = delete;  // would be a boolean
+  Value(const char*) = delete;  // the pointer would become a boolean
   explicit Value(Int number) : data_(number) {}
   explicit Value(double number) : data_(number) {}
   explicit Value(std::shared_ptr<const Text> text) : data_(std::move(text)) {}
@@ -79,7 +80,8 @@ class Value {
   [[nodiscard]] bool is_number() const;    // a boolean counts, as in Python
   [[nodiscard]] bool is_integral() const;  // a boolean or an integer
 
-  // The content, or nullptr where the value is of another kind. Lifetime: the value's.
+  // The functions if_...() return the content, or nullptr where the value is of another kind.
+  // Lifetime: the value's.
   [[nodiscard]] const Text* if_text() const { return get<std::shared_ptr<const Text>>(); }
   [[nodiscard]] Sequence* if_sequence() const { return get<std::shared_ptr<Sequence>>(); }
   [[nodiscard]] const Mapping* if_mapping() const { return get<std::shared_ptr<const Mapping>>(); }
@@ -89,17 +91,19 @@ class Value {
     return get<std::shared_ptr<const Function>>();
   }
 
-  // REQUIRES: the kind, or is_integral() and is_number() for those two.
+  // as_bool(), as_int() and as_double() return the value as a C++ type. REQUIRES: a boolean for
+  // as_bool(), is_integral() for as_int(), is_number() for as_double().
   [[nodiscard]] bool as_bool() const { return std::get<bool>(data_); }
   [[nodiscard]] Int as_int() const;
   [[nodiscard]] double as_double() const;
   // Says why an undefined value is undefined.
   [[nodiscard]] std::string why_undefined() const;
 
-  // The address of the shared content that the value refers to; nullptr for a value without any.
+  // Returns the address of the shared content that the value refers to; nullptr for a value that
+  // has none.
   [[nodiscard]] const void* identity() const;
-  // The depth of containers within each other, this one included; 0 for a value that is no
-  // container.
+  // Returns how deep containers nest within this value, itself included; 0 for a value that is not
+  // a container.
   [[nodiscard]] int depth() const;
 
  private:
@@ -121,29 +125,30 @@ struct Text {
   Charge charge;
 };
 
-// All that Python iterates by position.
+// A value that Python iterates by position, such as a list, a tuple or a range.
 struct Sequence {
   enum class Kind : uint8_t { kList, kTuple, kKeys, kValues, kItems, kRange, kGenerator };
 
   Kind kind = Kind::kList;
-  std::vector<Value> items;  // of a generator: what it has still to give
-  std::string label;         // how a range is printed
+  std::vector<Value> items;  // of a generator: the items that it has not given yet
+  std::string label;         // of a range: its text when it is printed
   int depth = 1;
   Charge charge;
 };
 
-// A dict, in the order of insertion.
+// A dict. It keeps its entries in the order of insertion.
 class Mapping {
  public:
   using Entry = std::pair<Value, Value>;
 
-  // A later entry replaces the value of an earlier one with an equal key. Errors: RenderFailure
-  // when a key cannot be one.
+  // Makes a dict of the entries. A later entry replaces the value of an earlier one with an equal
+  // key. Errors: RenderFailure when a value cannot be a key.
   Mapping(std::vector<Entry> entries, Charge charge, Budget& budget);
 
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
   [[nodiscard]] int depth() const { return depth_; }
-  // The value, or nullptr. Errors: RenderFailure when `key` cannot be a key. Lifetime: this.
+  // Returns the value of a key, or nullptr where the dict lacks the key. Errors: RenderFailure when
+  // `key` cannot be a key. Lifetime: the dict's.
   [[nodiscard]] const Value* find(const Value& key, Budget& budget) const;
   [[nodiscard]] const Value* find(std::string_view key) const;
 
@@ -152,7 +157,7 @@ class Mapping {
   [[nodiscard]] const Value* find_hashed(size_t hash, Matches matches) const;
 
   std::vector<Entry> entries_;
-  std::vector<std::pair<size_t, uint32_t>> by_hash_;  // of each entry, ascending
+  std::vector<std::pair<size_t, uint32_t>> by_hash_;  // hash and index of an entry, ascending
   int depth_ = 1;
   Charge charge_;
 };
@@ -162,15 +167,16 @@ struct Namespace {
   Charge charge;
 };
 
-// The variable `loop`.
+// The variable `loop` that a template sees within a for statement.
 struct Loop {
   std::vector<Value> items;
   size_t index = 0;
-  int depth = 1;  // containers within each other
+  int depth = 1;  // how deep containers nest
   Charge charge;
 };
 
-// A macro with the scope it was defined in, or a built-in function or method with what it is of.
+// A macro with the scope that defines it, or a built-in function, or a method with its object
+// `self`.
 struct Function {
   std::string name;
   Builtin builtin = nullptr;
@@ -180,13 +186,13 @@ struct Function {
   Charge charge;
 };
 
-// Python's name of the type: "str", "dict".
+// Returns Python's name of the value's type, such as "str" or "dict".
 std::string_view type_name(const Value& value);
-// Python's bool().
+// Returns whether Python's bool() of the value is true.
 bool truthy(const Value& value);
-// Python's ==. Containers are compared by content.
+// Returns whether two values are equal by Python's ==. Containers are compared by content.
 bool equal(const Value& a, const Value& b, Budget& budget);
-// Python's hash(), of values that can be keys. Errors: RenderFailure for others.
+// Returns a hash of a value that can be a key of a dict. Errors: RenderFailure for other values.
 size_t hash(const Value& value, Budget& budget);
 
 }  // namespace encore::text::jinja

@@ -1,4 +1,4 @@
-// The time at which tests render templates.
+// Gives tests the time at which they render templates.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace encore::text {
 
-// 2026-01-02 03:04:05.678901, as in tools/chat_templates.py.
+// Returns the local time 2026-01-02 03:04:05.678901, which tools/chat_templates.py uses too.
 inline std::chrono::system_clock::time_point fixed_time() {
   std::tm local{};
   local.tm_year = 126;
