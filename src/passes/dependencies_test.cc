@@ -96,8 +96,8 @@ TEST(Dependencies, MakeAnInPlaceWriteWaitForOtherReaders) {
             (Edges{{}, {0}, {1}}));
 }
 
-// %b is written over columns of %ab: whoever reads all of %ab comes first; who reads %a does not
-// matter.
+// %b1 is written over %b, which is a part of the columns of %ab. So it must wait for the readers of
+// all of %ab. It need not wait for readers of %a, the other columns.
 TEST(Dependencies, MakeAnInPlaceWriteOverAViewWaitForReadersOfTheWhole) {
   EXPECT_EQ(edges_of(R"(
   input %x: bf16[T,64]
@@ -114,7 +114,8 @@ TEST(Dependencies, MakeAnInPlaceWriteOverAViewWaitForReadersOfTheWhole) {
             (Edges{{}, {0}, {0}, {0}, {2}}));
 }
 
-// Overwriting the left columns does not end the wait of the right ones for readers of the whole.
+// The write over the left columns waits for the reader of the whole buffer. The later write over
+// the right columns must still wait for that reader, too.
 TEST(Dependencies, RememberReadersOfTheWholeAfterAPartIsOverwritten) {
   EXPECT_EQ(edges_of(R"(
   input %x: bf16[T,64]
@@ -146,7 +147,7 @@ TEST(Dependencies, ChainInPlaceWritesOfOneBuffer) {
 }
 
 TEST(HappensBefore, IsTheTransitiveClosure) {
-  // A chain across several words of the bitset, and one node beside it.
+  // The graph is a chain that is longer than a word of the bitset, and one node beside the chain.
   Edges after(200);
   for (int i = 1; i < 199; ++i)
     after[i] = {i - 1};

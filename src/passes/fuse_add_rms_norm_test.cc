@@ -101,7 +101,7 @@ TEST(FuseAddRmsNorm, LeavesANormOfSomethingElseThanASum) {
 )");
 }
 
-// Between the sum and the norm its rows were picked: the norm's input is not the sum.
+// Rows are gathered between the sum and the norm, so the norm's input is not the sum.
 TEST(FuseAddRmsNorm, LeavesANormOfGatheredRows) {
   expect_unchanged(fuse_add_rms_norm, R"(
   input %x: bf16[T,64]
@@ -123,7 +123,7 @@ TEST(FuseAddRmsNorm, RefusesASetWhoseNormTakesNoResidualWhichARuleNames) {
             "rms_norm has not");
 }
 
-// The norm's weight is made after the sum, so the fused node would have no place.
+// The norm's weight is made after the sum, so the fused node cannot stand in the place of the sum.
 TEST(FuseAddRmsNorm, LeavesANormWhoseWeightIsMadeAfterTheSum) {
   static const ir::OpSet kOps = [] {
     ir::OpSet ops;

@@ -64,7 +64,7 @@ TEST(FuseAllReduceRmsNorm, LeavesANormOfTheSumAlone) {
 )");
 }
 
-// The op normalizes whole rows.
+// The fused op normalizes whole rows only, not single heads.
 TEST(FuseAllReduceRmsNorm, LeavesANormOfHeads) {
   expect_unchanged(fuse_all_reduce_rms_norm, R"(
   input %p: bf16[T,64]

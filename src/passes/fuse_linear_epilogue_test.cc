@@ -92,7 +92,8 @@ TEST(FuseLinearEpilogue, LeavesAProductThatIsAnOutput) {
 )");
 }
 
-// Here silu_mul takes the halves of the other output, the sum of the addition in front of the norm.
+// The silu_mul of this graph takes the halves of the linear's other output: the sum that the norm
+// in front adds.
 TEST(FuseLinearEpilogue, LeavesTheSumOfAPrologue) {
   expect_unchanged(fuse_linear_epilogue, R"(
   input %x: bf16[T,64]

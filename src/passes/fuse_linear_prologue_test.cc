@@ -113,8 +113,8 @@ TEST(FuseLinearPrologue, LeavesALinearOfTheSum) {
 )");
 }
 
-// Operands that a rule does not name go over to the fused op, or the rule does not hold: a scale is
-// never lost.
+// Operands that a rule does not name must be operands of the fused op as well, or the rule does not
+// apply. So the scale of this weight is not lost.
 TEST(FuseLinearPrologue, LeavesALinearWithAnOperandThatTheFusedOpDoesNotKnow) {
   static const ir::OpSet kOps =
       ops_with("linear", "x float[R,I], weight float[O,I], weight_scale? f32[O]");
@@ -148,7 +148,7 @@ TEST(FuseLinearPrologue, LeavesANormWithABiasWhichIsNotTheProducts) {
             std::string::npos);
 }
 
-// The sum would be made after its first reader.
+// If the linear took in the addition, the sum would be made after the node that reads it first.
 TEST(FuseLinearPrologue, LeavesASumThatIsReadBeforeTheLinear) {
   expect_unchanged(fuse_linear_prologue, R"(
   input %x: bf16[T,64]

@@ -71,7 +71,8 @@ TEST(FuseRopeKvWrite, LeavesANormThatAnotherNodeReadsInFront) {
                      kAttentionOutput + "  output %kh\n");
 }
 
-// OLMo 2 norms the whole row, not each head: weights of 64 and 32 where a head has 32.
+// OLMo 2 normalizes the whole row instead of each head: the norms' weights have 64 and 32 elements,
+// but a head has 32.
 TEST(FuseRopeKvWrite, LeavesANormOfTheWholeRowInFront) {
   const std::string weights = "  weight %qn: bf16[64] = \"qn\"\n  weight %kn: bf16[32] = \"kn\"\n";
   const std::string norms =
@@ -128,7 +129,7 @@ TEST(FuseRopeKvWrite, LeavesRopesWithDifferentFrequencies) {
 )" + kKvWrite + kAttentionOutput);
 }
 
-// Rope over half a head: the fused op rotates whole heads of the cache.
+// This rope rotates half of a head, but the fused op rotates whole heads of the cache.
 TEST(FuseRopeKvWrite, LeavesARopeThatIsNarrowerThanAHead) {
   std::string inputs = kInputs;
   inputs.replace(inputs.find("f32[16]"), 7, "f32[8]");
@@ -139,7 +140,8 @@ TEST(FuseRopeKvWrite, LeavesACacheThatNoAttentionReads) {
   expect_unchanged(fuse_rope_kv_write, kInputs + kRopes + kKvWrite + "  output %q1\n");
 }
 
-// The fused node would stand at the cache write, after a reader of the queries.
+// The fused node would stand at the place of the cache write, which is behind a reader of the
+// queries.
 TEST(FuseRopeKvWrite, LeavesQueriesThatAreReadBeforeTheCacheIsWritten) {
   expect_unchanged(fuse_rope_kv_write, kInputs + R"(
   %q1: bf16[T,64] = rope(%q, %pos, %f)
@@ -148,7 +150,7 @@ TEST(FuseRopeKvWrite, LeavesQueriesThatAreReadBeforeTheCacheIsWritten) {
 )" + kKvWrite + kAttentionOutput + "  output %early\n");
 }
 
-// Queries made after the cache write: there is no place for the fused node.
+// The queries are made after the cache write, so no place is left for the fused node.
 TEST(FuseRopeKvWrite, LeavesQueriesThatAreMadeAfterTheCacheIsWritten) {
   expect_unchanged(fuse_rope_kv_write,
                    kInputs + "  %k1: bf16[T,32] = rope(%k, %pos, %f)\n" + kKvWrite + R"(

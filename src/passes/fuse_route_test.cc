@@ -34,7 +34,7 @@ TEST(FuseRoute, TakesTheNormAndTheRoutersProduct) {
 )");
 }
 
-// The bias of a product would pass for the one that route adds to scores.
+// The fused op would take the bias of the product for the bias that `route` adds to scores.
 TEST(FuseRoute, LeavesARouterWhoseProductHasABias) {
   expect_unchanged(fuse_route, R"(
   input %x: bf16[T,64]

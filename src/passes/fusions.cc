@@ -1,4 +1,4 @@
-// The passes that are rules and nothing else.
+// The passes that consist of rewrite rules only.
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -18,7 +18,8 @@ void fuse_silu_mul(Program& program, const ir::OpSet& ops) {
               %y = silu_mul(%gate, %up))"});
 }
 
-// The sum stays an output: it is the residual stream. The new node stands before its other readers.
+// The sum stays an output, because it is the residual stream. The new node stands in the place of
+// the addition, so in front of all readers of the sum.
 void fuse_add_rms_norm(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops, {R"(
             @ %s = add(%x, %r)
@@ -27,8 +28,9 @@ void fuse_add_rms_norm(Program& program, const ir::OpSet& ops) {
               %s, %h = rms_norm(%x, %w, residual=%r))"});
 }
 
-// The sum of the ranks, the addition to the residual stream and the norm of that. The residual may be
-// either operand; the norm's other output, the residual stream, goes over by its name.
+// Merges the sum over the ranks with the addition to the residual stream and the norm that follows.
+// The residual may be either operand of the addition. The norm's other output, the residual stream,
+// keeps its name in the new node.
 void fuse_all_reduce_rms_norm(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops,
           {R"(
@@ -43,8 +45,9 @@ void fuse_all_reduce_rms_norm(Program& program, const ir::OpSet& ops) {
               %h = all_reduce_add_rms_norm(%p, %r, %w))"});
 }
 
-// The attention says which queries belong to the keys. Norms per head (Qwen3) come along; those
-// that cannot (one of two, other eps, a whole row) stay in front.
+// The attention in the rule shows which queries belong to the keys. Norms per head (Qwen3) become
+// part of the fused node. Other norms stay in front of it: a norm of only one of queries and keys,
+// norms with different eps, or a norm of a whole row.
 void fuse_rope_kv_write(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops,
           {R"(
@@ -67,8 +70,8 @@ void fuse_rope_kv_write(Program& program, const ir::OpSet& ops) {
               %o = attention(%q1, %kc1, %vc1, %pages, %lens, %starts))"});
 }
 
-// Kernels that can, use a decode step's new keys and values while they write them; others run the
-// two as they were.
+// Some kernels use a decode step's new keys and values while they write them. Where no such kernel
+// accepts the fused op, the two ops are launched as before.
 void fuse_attention_prologue(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops, {R"(
               %q1, %kc1, %vc1 = rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)
@@ -77,7 +80,7 @@ void fuse_attention_prologue(Program& program, const ir::OpSet& ops) {
               %o, %kc1, %vc1 = fused_attention(%q, %k, %v, %pos, %f, %slots, %kc, %vc, %pages, %lens, %starts))"});
 }
 
-// The norm's result stays an output: the experts read it, too.
+// The norm's result stays an output, because the experts read it as well.
 void fuse_route(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops, {R"(
               %h = rms_norm(%x, %n)
@@ -87,9 +90,10 @@ void fuse_route(Program& program, const ir::OpSet& ops) {
               %h, %e, %p = fused_route(%x, %n, %w, %live))"});
 }
 
-// The norm belongs to the product behind it and not the addition to the product in front, because
-// then the parts of a launch of many rows are the launches that there were before: kernels that
-// can, take in what few rows would wait for; others run as parts.
+// Joins the norm to the product behind it. The addition is not joined to the product in front, so
+// that a step of many rows, whose fused op is launched in parts, has the same launches as without
+// this pass. With few rows, one kernel computes norm and product, and saves the wait between the
+// two.
 void fuse_linear_prologue(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops, {R"(
               %h = rms_norm(%x, %n)
@@ -98,7 +102,8 @@ void fuse_linear_prologue(Program& program, const ir::OpSet& ops) {
               %y = fused_linear(%x, %w, norm=%n))"});
 }
 
-// The two halves of a product that silu_mul alone reads never reach memory.
+// Fuses a product with the silu_mul that reads it. The product's two halves, which nothing else
+// reads, are then never written to memory.
 void fuse_linear_epilogue(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops,
           {R"(

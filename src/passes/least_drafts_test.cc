@@ -11,8 +11,8 @@
 namespace encore::passes {
 namespace {
 
-// Two passes of a draft model, which writes K and V and makes a draft of the same row, and the beginning of
-// a third, in front of a launch over all tokens.
+// Holds two passes of a draft model and the beginning of a third. Each pass writes K and V and
+// makes a draft from the same row. A launch over all tokens follows them.
 constexpr const char* kPasses = R"(graph g {
   input %ids: i32[T]
   input %last: i32[G]

@@ -12,7 +12,8 @@ using ir::ValueKind;
 
 namespace {
 
-// A row whose length varies counts as endless: it overlaps every column of its buffer.
+// Returns the width of a row. A row whose length varies has no known end: it overlaps every column
+// behind it in the buffer.
 int64_t row_width(const ir::Type& type) {
   int64_t width = 1;
   for (size_t i = 1; i < type.dims.size(); ++i) {
@@ -36,7 +37,8 @@ bool overlap(const Region& a, const Region& b) {
 std::vector<InPlace> mutations_of(const Node& node) {
   std::vector<InPlace> places = node.op->mutations();
   std::erase_if(places, [&](const InPlace& place) {
-    return node.inputs.find(place.input) == nullptr;  // an operand that may be absent
+    // The operand is optional, and the node lacks it.
+    return node.inputs.find(place.input) == nullptr;
   });
   return places;
 }

@@ -1,5 +1,5 @@
-// Follows, node by node, which memory a value occupies and which values share it through views and
-// in-place writes.
+// Follows the memory of values, node by node: the region that each value occupies, and which values
+// share it through views and in-place writes.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace encore::passes {
 
-// Columns [column, column + width) of every row of `root`'s buffer.
-// Units: elements; a column is everything behind the first dim.
+// A region of memory: columns [column, column + width) of every row of `root`'s buffer.
+// Units: elements. All dims behind the first are counted together as columns.
 struct Region {
   ir::ValueId root;
   int64_t column = 0;
@@ -20,19 +20,20 @@ struct Region {
 
 bool overlap(const Region& a, const Region& b);
 
-// Lifetime: refers to the graph. Knows step inputs, weights and states from the start, and the
-// outputs of each node from define() on.
+// Maps each value to its region of memory. It knows step inputs, weights and states from the start,
+// and the outputs of a node from define() on. Lifetime: refers to the graph.
 class MemoryMap {
  public:
   explicit MemoryMap(const ir::Graph& graph);
 
-  // Places the outputs of the next node in order: a view on its input's columns, a new version of a
-  // state or an in-place output on its input's region, everything else in a buffer of its own.
+  // Places the outputs of the next node in order. A view gets columns of its input's region. A new
+  // version of a state, or an in-place output, gets the region of its input. Any other output gets
+  // a buffer of its own.
   void define(const ir::Node& node);
 
   [[nodiscard]] const Region& region(ir::ValueId value) const { return regions_[value.index]; }
-  // Values defined so far that share columns with `region` and have not been overwritten as a
-  // whole.
+  // Returns the values defined so far that share columns with `region` and have not been
+  // overwritten as a whole.
   [[nodiscard]] std::vector<ir::ValueId> living_in(const Region& region) const;
 
  private:
@@ -44,13 +45,15 @@ class MemoryMap {
   std::vector<std::vector<ir::ValueId>> live_;  // by root
 };
 
-// The outputs that a node's row mutates, without those of operands that it lacks.
+// Returns the in-place writes that the node's op prescribes (mutated operands). Optional operands
+// that the node lacks are left out.
 std::vector<ir::InPlace> mutations_of(const ir::Node& node);
-// The outputs of a node that take an input's memory: those that its row mutates, and its in-place
-// choices.
+// Returns all outputs of a node that take an input's memory: those of mutations_of(), and those of
+// the in-place choices that restore_in_place made.
 std::vector<ir::InPlace> writes_over(const ir::Node& node);
 
-// The node whose launch wrote `value`, seen through views; nothing for a value that no node made.
+// Returns the node whose launch wrote `value`: views are followed back to the node that made their
+// memory. Returns nullopt for a value that no node made.
 std::optional<int> writer(const ir::Graph& graph, ir::ValueId value);
 
 }  // namespace encore::passes

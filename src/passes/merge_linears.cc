@@ -12,10 +12,10 @@ using ir::Graph;
 using ir::Node;
 using ir::ValueId;
 
-// Siblings share these: x, and each row's adapter.
+// The operands that all merged products have in common: x, and the adapter of each row.
 constexpr std::string_view kShared[] = {"x", "adapters"};
 
-// The other operands: those that are cut along their outputs.
+// Returns the names of the other operands, which are cut along their outputs.
 std::vector<std::string_view> weights_of(const Node& node) {
   std::vector<std::string_view> names;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -24,13 +24,15 @@ std::vector<std::string_view> weights_of(const Node& node) {
   return names;
 }
 
-// The dim along which a weight is cut: its rows, or those of each slot.
+// Returns the dim along which a weight is cut. It is the dim of rows, which comes second where the
+// weight has slots for adapters.
 size_t cut_dim(const ir::Value& weight) {
   return weight.recipe.has_slots ? 1 : 0;
 }
 
-// Can its weights be cut out of their places: each made of checkpoint tensors, and read by this product
-// alone, or by those of other inputs, too, where a graph runs its layers more than once?
+// Returns whether the node's weights can move into a merged weight. Each must be made of checkpoint
+// tensors, and nothing else may read it but the same product with another x, as in a graph that
+// runs its layers more than once.
 bool can_merge(const Graph& graph, const Rewrite& rewrite, const Node& node) {
   return std::ranges::all_of(weights_of(node), [&](std::string_view name) {
     const ValueId id = node.inputs[name];
@@ -45,15 +47,15 @@ bool can_merge(const Graph& graph, const Rewrite& rewrite, const Node& node) {
   });
 }
 
-// Do rows of another product begin a block of scales where this one's end? A weight without blocks
-// has no such borders.
+// Returns whether the rows of another product may follow this one's without sharing a block of
+// scales. A weight without blocks has no such borders.
 bool ends_on_block(const Graph& graph, const Node& node) {
   const ValueId* scale = node.inputs.find("scale");
   return scale == nullptr || graph.value(*scale).type.dims.size() == 1 ||
          graph.value(node.inputs["weight"]).type.dims[0].value % kScaleBlock == 0;
 }
 
-// May the two be columns of one product?
+// Returns whether two products may become columns of one product.
 bool are_siblings(const Graph& graph, const Node& a, const Node& b) {
   const auto dtype = [&](ValueId id) { return graph.value(id).type.dtype; };
   const auto rows_fit = [&](ValueId one, ValueId other) {
@@ -77,7 +79,8 @@ bool are_siblings(const Graph& graph, const Node& a, const Node& b) {
          });
 }
 
-// An operand (weight, scale, bias, or that of adapters) of all siblings, one below the other.
+// Returns one operand (weight, scale, bias or that of adapters) of all siblings, stacked in the
+// order of the siblings.
 ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings,
                        std::string_view operand) {
   const ir::Value& first = graph.value(siblings[0]->inputs[operand]);
@@ -96,13 +99,13 @@ ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings,
     names.push_back(weight.name);
   }
   const std::string name = join_names(std::move(names));
-  // Another run of the layers has merged the same weights.
+  // The weights were merged before, for another run of the same layers.
   if (const auto merged = graph.find_value(name); merged && graph.value(*merged).recipe == recipe)
     return *merged;
   return graph.add_weight(name, type, std::move(recipe));
 }
 
-// The product of all siblings, and the split that gives their outputs back.
+// Returns the product of all siblings, and the split that gives back their outputs.
 std::vector<Node> merged(Graph& graph, const ir::Op& split,
                          const std::vector<const Node*>& siblings) {
   const Node& first = *siblings[0];
@@ -131,7 +134,7 @@ std::vector<Node> merged(Graph& graph, const ir::Op& split,
 
 }  // namespace
 
-// The product stands where the first sibling stood.
+// The merged product stands where the first sibling stood.
 void merge_linears(Program& program, const ir::OpSet& ops) {
   const ir::Op* split = ops.find("split");
   if (split == nullptr) return;

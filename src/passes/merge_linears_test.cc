@@ -54,7 +54,7 @@ TEST(MergeLinears, MergesBiasesAndPiecesOfPieces) {
 )");
 }
 
-// Each keeps its own rows of A, and its B the columns of those.
+// Each product keeps its own rows of the merged A, and its B still reads the columns of these rows.
 TEST(MergeLinears, MergesWhatAdaptersAdd) {
   expect_rewrite(merge_linears, R"(
   input %h: bf16[T,64]
@@ -121,7 +121,8 @@ TEST(MergeLinears, MergesScalesOfRows) {
 )");
 }
 
-// vllm-project/vllm issue 52997: a block of scales has 128 rows, which must not belong to two weights.
+// A block of scales covers 128 rows, which must not belong to two weights (vllm-project/vllm issue
+// 52997).
 TEST(MergeLinears, MergesBlocksOfScalesOnTheirBorders) {
   expect_rewrite(merge_linears, R"(
   input %h: bf16[T,200]
@@ -153,7 +154,7 @@ TEST(MergeLinears, MergesBlocksOfScalesOnTheirBorders) {
 )");
 }
 
-// The formats of siblings may differ, as those of a checkpoint's tensors do.
+// Siblings may have different formats, because a checkpoint's tensors may.
 TEST(MergeLinears, LeavesSiblingsOfOtherFormats) {
   expect_unchanged(merge_linears, R"(
   input %h: bf16[T,64]
@@ -247,7 +248,7 @@ TEST(MergeLinears, LeavesAWeightThatTwoProjectionsShare) {
 )");
 }
 
-// A tied embedding: the table must stay as it is.
+// With a tied embedding another op reads the weight, so the table must stay as it is.
 TEST(MergeLinears, LeavesAWeightThatAnotherOpReads) {
   expect_unchanged(merge_linears, R"(
   input %ids: i32[T] pad -1
@@ -287,8 +288,8 @@ TEST(MergeLinears, LeavesDifferentOutputDTypes) {
 )");
 }
 
-// Both linears have the same output dtype, but only one has the attribute: merging asks for equal
-// attributes, not for equal meaning.
+// Both linears have the same output dtype, but only one has the attribute `out`. The pass compares
+// the attributes, not what they mean.
 TEST(MergeLinears, LeavesDifferentAttributes) {
   expect_unchanged(merge_linears, R"(
   input %h: bf16[T,64]

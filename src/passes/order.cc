@@ -8,8 +8,8 @@
 namespace encore::passes {
 namespace {
 
-// Nodes that must have finished before the node that `memory` is about to define may start. May
-// repeat.
+// Returns the nodes that must have finished before node `index`, which `memory` defines next, may
+// start. A node may occur more than once in the result.
 std::vector<int> waits_for(const ir::Graph& graph, const MemoryMap& memory,
                            const std::vector<std::vector<ir::NodeId>>& readers, int index) {
   const ir::Node& node = graph.nodes()[index];
@@ -17,8 +17,8 @@ std::vector<int> waits_for(const ir::Graph& graph, const MemoryMap& memory,
   for (const ir::ValueId input : node.inputs) {
     if (const auto made = writer(graph, input)) earlier.push_back(*made);
   }
-  // The value that is overwritten is an input, so its writer is among `earlier` already; its
-  // readers may not be.
+  // The overwritten value is an input, so the node that wrote it is in `earlier` already. The
+  // readers of that value may not be in it yet.
   for (const ir::InPlace& place : writes_over(node)) {
     for (const ir::ValueId old : memory.living_in(memory.region(node.inputs[place.input]))) {
       for (const ir::NodeId reader : readers[old.index]) {
@@ -30,7 +30,8 @@ std::vector<int> waits_for(const ir::Graph& graph, const MemoryMap& memory,
   return earlier;
 }
 
-// Leaves out what another one already waits for. Ascending, without duplicates.
+// Returns the nodes of `earlier` for which no other node of `earlier` already waits, in ascending
+// order and without duplicates.
 std::vector<int> without_implied(std::vector<int> earlier, const HappensBefore& order) {
   std::sort(earlier.begin(), earlier.end(), std::greater<>());
   std::vector<int> kept;

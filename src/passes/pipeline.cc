@@ -36,7 +36,7 @@ constexpr Pass kPasses[] = {
 
 constexpr std::string_view kAllPasses = "all";
 
-// The library's passes, and in their places those from outside.
+// Returns the library's passes, with the passes from outside the library inserted at their places.
 std::vector<Pass> list_passes(const std::vector<Pass>& from_outside) {
   std::vector<Pass> passes(std::begin(kPasses), std::end(kPasses));
   for (const Pass& pass : from_outside) {
@@ -72,7 +72,8 @@ bool is_disabled(const Pass& pass, const std::vector<std::string>& disabled) {
   });
 }
 
-// A split op that is not there was misspelled, or a pass took it away.
+// Fails for a split op that no node of the program launches: its name was misspelled, or a pass
+// took the node away.
 void check_split_ops(const Program& program) {
   std::set<std::string_view> launched;
   for (const ir::Node& node : program.graph.nodes()) {
@@ -85,7 +86,8 @@ void check_split_ops(const Program& program) {
   }
 }
 
-// Checks that the facts beside the graph belong to this graph, which ir::verify cannot see.
+// Checks that the facts beside the graph (order, segments, placements) fit this graph, which
+// ir::verify cannot see.
 void verify_facts(const Program& program) {
   const int num_nodes = program.graph.num_nodes();
   ENCORE_CHECK(program.after.empty() || static_cast<int>(program.after.size()) == num_nodes);
@@ -102,7 +104,8 @@ void verify_facts(const Program& program) {
                static_cast<int>(program.arena.placements.size()) == program.graph.num_values());
 }
 
-// Returns how long it took. Units: milliseconds
+// Runs the pass, verifies the graph if `verify` is set, and returns how long the pass took. Units:
+// milliseconds.
 double run_pass(const Pass& pass, Program& program, const ir::OpSet& ops, bool verify) {
   double ms = 0;
   try {
@@ -143,8 +146,9 @@ std::span<const Pass> all() {
 }
 
 // Verifying a graph takes as long as several passes. So the library's own passes are verified
-// together, behind the last, and where that fails once more one by one, to name the one that broke
-// the graph. A pass from outside is verified before any other sees what it made.
+// together, behind the last one. Where that fails, they run again and are verified one by one, to
+// name the pass that broke the graph. A pass from outside the library is verified before any other
+// pass sees its result.
 Program compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options) {
   const std::vector<Pass> passes = list_passes(options.passes);
   check_disabled(passes, options.disabled);

@@ -33,7 +33,7 @@ ir::Graph graph_with(const ir::OpSet& ops) {
   return listing::parse(std::string("graph g {") + kText + "}\n", ops);
 }
 
-// The names of the passes that compiling the graph dumps.
+// Returns the names of the passes that are dumped when the graph is compiled.
 std::vector<std::string> dumped_names(const ir::OpSet& ops, CompileOptions options) {
   std::vector<std::string> names;
   options.dump = [&](std::string_view pass, const Program&, double) { names.emplace_back(pass); };
@@ -108,7 +108,7 @@ TEST(Pipeline, CompilesWithEveryOptionalPassLeftOut) {
             listing::print(program));
 }
 
-// Any subset of passes gives a program that verifies.
+// The program verifies with any one of the optional passes left out.
 TEST(Pipeline, CompilesWithAnyOnePassLeftOut) {
   for (const std::string& name : optional_passes()) {
     CompileOptions options;
@@ -154,7 +154,8 @@ TEST(Pipeline, FusesNoOpThatTheUserSplitsAt) {
 }
 
 TEST(Pipeline, RefusesToSplitAtAnOpThatIsNotThere) {
-  for (const char* op : {"silu_mull", "split"}) {  // misspelled; a view launches nothing
+  // The first name is misspelled. The second op is a view, which launches nothing.
+  for (const char* op : {"silu_mull", "split"}) {
     CompileOptions options;
     options.disabled = {"fuse_linear_epilogue"};
     options.add_split_op(op);
@@ -164,7 +165,7 @@ TEST(Pipeline, RefusesToSplitAtAnOpThatIsNotThere) {
   }
 }
 
-// An op and a pass from outside the library: silu and mul as one `swiglu`.
+// Returns the library's ops and `swiglu`, an op from outside it that computes silu and mul.
 const ir::OpSet& ops_with_swiglu() {
   static const ir::OpSet ops = [] {
     ir::OpSet ops = ops::standard();
@@ -260,8 +261,8 @@ TEST(Pipeline, RefusesAPassFromOutsideThatHasNoNameOrPlaceOfItsOwn) {
   EXPECT_NE(error.find("before 'fuse_all', which there is not"), std::string::npos) << error;
 }
 
-// A registered fused op whose shape function disagrees after the rewrite is caught by name of pass
-// and op.
+// The rewritten node's type no longer agrees with what the op's shape function says. The error
+// names the pass and the op.
 TEST(Pipeline, NamesThePassThatBrokeTheGraph) {
   static const ir::OpSet kOps = [] {
     ir::OpSet ops;
@@ -276,7 +277,7 @@ TEST(Pipeline, NamesThePassThatBrokeTheGraph) {
     return ops;
   }();
   CompileOptions options;
-  options.disabled = {"fuse_linear_epilogue"};  // takes the split away
+  options.disabled = {"fuse_linear_epilogue"};  // this pass takes the split away
   const std::string message =
       message_of(ErrorKind::kCompile, [&] { (void)compile(graph_with(kOps), kOps, options); });
   EXPECT_NE(message.find("pass merge_linears: op 'split'"), std::string::npos) << message;
@@ -298,7 +299,8 @@ TEST(Pipeline, VerifiesWhatAPassFromOutsideMadeBeforeTheNextSeesIt) {
   EXPECT_EQ(num_seen, 0);
 }
 
-// The bookkeeping is quadratic in bits, not in time one would notice: an 80-layer model's trace.
+// The order between nodes takes memory that is quadratic in the number of nodes, but compiling
+// stays fast. This graph is larger than the trace of an 80-layer model.
 TEST(Pipeline, CompilesThousandsOfNodesInPassing) {
   std::string lines = "  input %x0: bf16[T,64]\n  weight %n: bf16[64] = \"n\"\n";
   constexpr int kNumLayers = 750;
@@ -322,7 +324,7 @@ TEST(Pipeline, CompilesThousandsOfNodesInPassing) {
     RecordProperty(std::string(pass), std::to_string(ms));
   };
   const Program program = compile(graph_of(lines), ops::standard(), options);
-  EXPECT_LT(milliseconds, 60'000);  // tens on an idle machine
+  EXPECT_LT(milliseconds, 60'000);  // tens of milliseconds on an idle machine
   EXPECT_LT(program.arena.bytes * 100, program.arena.unshared_bytes);
 }
 

@@ -15,14 +15,16 @@ using ir::ValueId;
 
 constexpr int64_t kAlignment = 256;
 
-// One piece of the arena: the memory of a root and of everything that shares it.
+// A buffer of the arena: the memory of a root value and of every value that shares it.
 struct Buffer {
   ValueId root;
   int64_t bytes = 0;
   int64_t offset = 0;
-  int first_write = 0;        // the node that makes the root; every other access comes after it
-  std::vector<int> accesses;  // nodes that read or write it, through any of its values; ascending
-  bool is_output = false;     // still needed when the last node has run
+  // The node that makes the root. Every other access to the buffer comes after it.
+  int first_write = 0;
+  // The nodes that read or write the buffer through any of its values, in ascending order.
+  std::vector<int> accesses;
+  bool is_output = false;  // the buffer is still needed when the last node has run
 };
 
 std::vector<Buffer> collect_buffers(const Program& program, const MemoryMap& memory) {
@@ -55,14 +57,16 @@ std::vector<Buffer> collect_buffers(const Program& program, const MemoryMap& mem
   return buffers;
 }
 
-// Is `a` done with before anything touches `b`? Asks for the latest access first, which mostly tells.
+// Returns whether all accesses to `a` have ended before anything touches `b`. Checks the latest
+// access first, because it mostly decides.
 bool dies_before(const Buffer& a, const Buffer& b, const HappensBefore& order) {
   return !a.is_output && std::ranges::all_of(a.accesses | std::views::reverse, [&](int access) {
     return order.before(access, b.first_write);
   });
 }
 
-// Largest first, each at the lowest offset where it covers no buffer but those that it can share with.
+// Places the largest buffer first, and each buffer at the lowest offset where it overlaps only
+// buffers with which it may share memory. Returns the bytes of the arena.
 template <typename CanShare>
 int64_t place(std::vector<Buffer>& buffers, const CanShare& can_share) {
   std::vector<Buffer*> by_size;

@@ -1,6 +1,6 @@
-// Memory plans of random graphs, checked two ways: no two buffers that may be alive at the same
-// time share a byte, and running the nodes in random legal orders never clobbers what is still to
-// be read.
+// Checks memory plans of random graphs in two ways. No two buffers that may be alive at the same
+// time share a byte. And when the nodes run in random legal orders, none overwrites memory that is
+// still to be read.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -16,8 +16,9 @@ using ir::Node;
 using ir::ValueId;
 using ir::ValueKind;
 
-// mix: anything in, outputs of the given widths. same: one more of the first input's type, maybe
-// over either operand. poke: a new version of a state. split: views.
+// `mix` takes any values and gives outputs of the given widths. `same` gives one more value of its
+// first input's type, which may be written over either operand. `poke` makes a new version of a
+// state. `split` makes views.
 const ir::OpSet& random_ops() {
   static const ir::OpSet kOps = [] {
     ir::OpSet ops;
@@ -55,7 +56,7 @@ class RandomGraph {
 
  private:
   int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
-  // Mostly something recent, so that values die.
+  // Picks mostly recent values, so that older ones die.
   ValueId pick() {
     const int reach = std::min(static_cast<int>(values_.size()), below(4) == 0 ? 1000 : 6);
     return values_[values_.size() - 1 - below(reach)];
@@ -103,7 +104,8 @@ Program planned(uint64_t seed, int64_t tokens) {
   return program;
 }
 
-// Plain reachability, on purpose not the bitset that the pass uses.
+// Computes reachability without the bitset, which the pass uses, so that the test does not share
+// its errors.
 bool waits(const Program& program, int later, int earlier) {
   for (const int direct : program.after[later]) {
     if (direct == earlier || (direct > earlier && waits(program, direct, earlier))) return true;
@@ -111,7 +113,7 @@ bool waits(const Program& program, int later, int earlier) {
   return false;
 }
 
-// Launches that read or write a root's memory.
+// Returns the launches that read or write a root's memory.
 std::vector<int> accesses(const Program& program, ValueId root) {
   std::vector<int> found;
   for (int i = 0; i < program.graph.num_nodes(); ++i) {
@@ -161,10 +163,10 @@ TEST(PlanArenaOfRandomGraphs, SharesBytesOnlyBetweenBuffersThatAreOrdered) {
       }
     }
   }
-  EXPECT_GT(num_shared, 100);  // otherwise nothing was tested
+  EXPECT_GT(num_shared, 100);  // otherwise the test would check nothing
 }
 
-// Memory in which every element remembers who wrote it.
+// Simulated memory, in which every element remembers who wrote it.
 class Simulation {
  public:
   explicit Simulation(const Program& program)
@@ -174,8 +176,8 @@ class Simulation {
     }
   }
 
-  // Runs all launches in a random order that Program::after allows; true when each read what was
-  // meant.
+  // Runs all launches in a random order that Program::after allows. Returns whether each launch
+  // read the values that it should read.
   bool run(uint64_t seed) {
     std::mt19937_64 random(seed);
     const int num_nodes = program_.graph.num_nodes();
@@ -201,8 +203,8 @@ class Simulation {
     const auto& after = program_.after[node];
     return std::all_of(after.begin(), after.end(), [&](int earlier) { return done[earlier]; });
   }
-  // Computes what each value should hold: a view has a part of the value it shows, any other value
-  // numbers of its own.
+  // Computes what each value should hold. A view holds a part of the value that it shows, and any
+  // other value holds numbers that no other value has.
   void define_views() {
     for (const Node& node : program_.graph.nodes()) {
       size_t column = 0;
@@ -222,7 +224,8 @@ class Simulation {
       content[i] = id.index * 1000 + static_cast<int>(i);
     return content;
   }
-  // The memory of a value: one row, for the sizes are one token.
+  // Returns the memory of a value. It is one row, because the sizes of the test are those of one
+  // token.
   std::vector<int>::iterator memory(ValueId id) {
     const Placement& place = program_.arena.placements[id.index];
     if (program_.graph.value(place.root).kind == ValueKind::kNode) {
@@ -252,7 +255,7 @@ class Simulation {
 
   const Program& program_;
   std::vector<int> arena_;
-  std::map<int, std::vector<int>> outside_;  // states and step inputs
+  std::map<int, std::vector<int>> outside_;  // the memory of states and step inputs, by root
   std::vector<std::vector<int>> contents_;   // by ValueId::index
 };
 

@@ -24,7 +24,7 @@ const Placement& placement(const Program& program, std::string_view name) {
   return program.arena.placements[program.graph.find_value(name)->index];
 }
 
-// Three products of one size: 4 tokens of 64 bf16 are 512 bytes.
+// The graph has three products of one size: 4 tokens of 64 bf16 are 512 bytes.
 TEST(PlanArena, ReusesABufferAfterItsLastUse) {
   const Program program = plan(R"(
   input %x: bf16[T,64]
@@ -41,7 +41,8 @@ TEST(PlanArena, ReusesABufferAfterItsLastUse) {
   EXPECT_EQ(program.arena.unshared_bytes, 1536);
 }
 
-// Where nothing is reused, the shapes of ReusesABufferAfterItsLastUse lie one behind the other.
+// The graph is that of ReusesABufferAfterItsLastUse. Its buffers lie one behind the other where
+// memory is not reused.
 TEST(PlanArena, GivesEachValueMemoryOfItsOwnWhereReuseIsOff) {
   CompileOptions options;
   options.max_sizes = kSizes;
@@ -88,7 +89,7 @@ TEST(PlanArena, KeepsGraphOutputsToTheEnd) {
   EXPECT_EQ(program.arena.bytes, 1536);
 }
 
-// The output is a view: the buffer behind it must live to the end.
+// The output is a view, so the buffer that it shows must live to the end.
 TEST(PlanArena, KeepsTheBufferOfAnOutputThatIsAView) {
   const Program program = plan(R"(
   input %x: bf16[T,64]
@@ -104,7 +105,7 @@ TEST(PlanArena, KeepsTheBufferOfAnOutputThatIsAView) {
   EXPECT_EQ(program.arena.bytes, 1536);
 }
 
-// Nothing orders %a's reader against %b: they may run at the same time.
+// No order holds between %b and the node that reads %a, so they may run at the same time.
 TEST(PlanArena, SharesNothingBetweenNodesThatMayRunAtTheSameTime) {
   const Program program = plan(R"(
   input %x: bf16[T,64]
@@ -120,7 +121,7 @@ TEST(PlanArena, SharesNothingBetweenNodesThatMayRunAtTheSameTime) {
   const int64_t b = placement(program, "b").offset;
   EXPECT_NE(a, b);
   EXPECT_NE(placement(program, "b1").offset, a);
-  EXPECT_EQ(program.arena.bytes, 4 * 512);  // %y takes %a's or %b's
+  EXPECT_EQ(program.arena.bytes, 4 * 512);  // %y takes the memory of %a or of %b
 }
 
 TEST(PlanArena, PutsViewsAndInPlaceOutputsIntoTheRootsBuffer) {
@@ -172,7 +173,8 @@ TEST(PlanArena, SizesBuffersForTheLargestStep) {
   EXPECT_EQ(plan(kText, {1, 1}).arena.bytes, 2 * 256);  // offsets are multiples of 256
 }
 
-// Two small buffers lie where the large one was: largest first, lowest gap.
+// Two small buffers fit where the large one was: large buffers are placed first, and each later one
+// at the lowest gap.
 TEST(PlanArena, PutsSmallBuffersIntoTheGapThatALargeOneLeaves) {
   const Program program = plan(R"(
   input %x: bf16[T,64]

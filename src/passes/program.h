@@ -1,5 +1,4 @@
-// Holds the result of the passes: the graph, rewritten, and the facts that an executor needs beside
-// it.
+// Holds the result of the passes: the rewritten graph, and further facts that an executor needs.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +10,18 @@
 
 namespace encore::passes {
 
-// Names of ops at which a program is split.
+// The names of the ops at which a program is split.
 using SplitOps = std::set<std::string, std::less<>>;
 
-// The sizes of a step that something depends on.
+// Tells on which sizes of a step something depends, such as a launch.
 struct UsedSizes {
   bool tokens = false;
-  bool sequences = false;  // also where it depends on rows of logits, a number of each sequence
+  // Is also true where it depends on rows of logits, because each sequence has its own.
+  bool sequences = false;
   bool logits = false;
   bool guesses = false;  // it depends on whether the step guesses tokens
 
-  // Adds the size that counts the rows of a value.
+  // Marks the size that counts the rows of a value.
   void add(const ir::Type& type) {
     const ir::Symbol rows = type.rows();
     guesses |= rows == ir::Symbol::kGuessing || rows == ir::Symbol::kUnguessed;
@@ -31,52 +31,56 @@ struct UsedSizes {
   }
 };
 
-// A run of consecutive nodes [first, last) between splits (split_segments says where). Its rows are
-// all tokens or all of sequences, so one size says how to record it, and the number of drafts where it has logits
-// behind several tokens of each, or is for steps that guess, or for those that do not.
+// A run of consecutive nodes [first, last) between splits (split_segments says where these are).
+// All rows of a segment are counted by one size, tokens or sequences. So this size says how to
+// record it. In some segments a recording depends on the number of drafts, too: segments that have
+// logits behind several tokens of each sequence, and segments for steps that guess, or for steps
+// that do not.
 struct Segment {
   int first = 0;
   int last = 0;
-  // False: pieces leave it out, as its launch depends on T and B together, or as the program is split there.
-  // Recordings of whole steps take it.
+  // Is false where pieces leave the segment out, because its launch depends on both T and B, or
+  // because the program is split there. Recordings of whole steps include it.
   bool in_pieces = true;
   ir::Symbol rows = ir::Symbol::kTokens;
 
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// The place of each value made by a node.
+// The place in memory of each value that a node makes.
 struct Placement {
-  ir::ValueId root;    // the value whose buffer this is: itself, or what it is a view of / over
-  int64_t column = 0;  // first column within the root's rows, for views
-  int64_t offset = 0;  // bytes from the arena's start (roots made by nodes only)
+  // The value that owns the buffer: this value itself, or the value that it views or overwrites.
+  ir::ValueId root;
+  int64_t column = 0;  // the view's first column within the root's rows
+  int64_t offset = 0;  // bytes from the arena's start; only for roots that a node makes
 };
 
-// Offsets for all intermediate values at the largest admissible step.
+// The places of all intermediate values in the arena, for the largest admissible step.
 struct ArenaPlan {
   std::vector<Placement> placements;  // by ValueId::index
-  int64_t bytes = 0;                  // what the arena takes
-  int64_t unshared_bytes = 0;         // what it would take without reuse
+  int64_t bytes = 0;                  // the size of the arena
+  int64_t unshared_bytes = 0;         // its size if no memory were reused
 };
 
 struct Program {
   explicit Program(ir::Graph graph) : graph(std::move(graph)) {}
 
   ir::Graph graph;
-  ir::Sizes max_sizes;       // the largest admissible step
-  SplitOps split_ops;        // stay ops of their own, launched between the pieces that are replayed
-  bool reuse_memory = true;  // off: no intermediate value shares bytes with another
-  bool batch_invariant = false;         // see KernelArgs
+  ir::Sizes max_sizes;           // the largest admissible step
+  SplitOps split_ops;            // these ops are launched between the pieces that are replayed
+  bool reuse_memory = true;      // off: no intermediate value shares bytes with another
+  bool batch_invariant = false;  // see KernelArgs::batch_invariant
   std::vector<std::vector<int>> after;  // dependencies(graph), by node
   std::vector<int64_t> least_drafts;    // least_drafts(graph), by node; empty: zeros
   std::vector<Segment> segments;
   ArenaPlan arena;
 
-  // Tokens that a sequence may guess in a step at most.
+  // Returns the largest number of tokens that a sequence may guess in a step.
   [[nodiscard]] int64_t num_drafts() const {
     return max_sizes.logits / std::max<int64_t>(1, max_sizes.sequences) - 1;
   }
-  // The first segment that awaits the host; the number of segments where none does.
+  // Returns the index of the first segment that awaits the host, or the number of segments if none
+  // does.
   [[nodiscard]] int first_awaiting_host() const;
 };
 

@@ -7,7 +7,8 @@ namespace encore::passes {
 using ir::Node;
 using ir::ValueId;
 
-// A write into a state is an effect: it counts as used, whoever reads the new version.
+// Writing into a state is an effect, so the node counts as used even if nothing reads the new
+// version.
 void remove_dead(Program& program, const ir::OpSet&) {
   ir::Graph& graph = program.graph;
   std::vector<bool> needed(graph.num_values());

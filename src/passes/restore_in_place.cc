@@ -12,7 +12,7 @@ using ir::InPlace;
 using ir::Node;
 using ir::ValueId;
 
-// The facts that decide whether memory dies at a node.
+// The facts that decide whether a node may overwrite memory.
 struct Facts {
   const Graph& graph;
   bool reuse_memory;
@@ -20,8 +20,8 @@ struct Facts {
   HappensBefore order;
 };
 
-// Have all other readers read `value` when node `index` starts? A view reads nothing itself, but
-// must have been taken before.
+// Returns whether all readers of `value`, other than node `index` itself, have read it when node
+// `index` starts. A view reads nothing itself, but it must come before node `index`.
 bool read_before(const Facts& facts, ValueId value, int index) {
   return std::ranges::all_of(facts.readers[value.index], [&](ir::NodeId reader) {
     if (reader.index == index) return true;
@@ -30,8 +30,9 @@ bool read_before(const Facts& facts, ValueId value, int index) {
   });
 }
 
-// May output `place.output` of node `index` overwrite its input: memory that a node made, of the
-// same type, that nobody needs afterwards, and that the node itself reads through this input alone?
+// Returns whether output `place.output` of node `index` may overwrite input `place.input`. A node
+// must have made the input's memory, the types must be equal, nothing may need the input
+// afterwards, and the node itself must read that memory through this input alone.
 bool dies_here(const Facts& facts, const MemoryMap& memory, int index, const InPlace& place) {
   const Node& node = facts.graph.nodes()[index];
   const ValueId input = node.inputs[place.input];

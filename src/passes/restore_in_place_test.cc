@@ -36,7 +36,8 @@ TEST(RestoreInPlace, KeepsAStateAtItsAddress) {
 )");
 }
 
-// The residual stream keeps one buffer, and so does what is added to it.
+// The sum takes the memory of the residual stream, and the normalized output takes the memory of
+// the other addend.
 TEST(RestoreInPlace, GivesEachOutputAnInputOfItsOwn) {
   expect_rewrite(restore_in_place, R"(
   input %x: bf16[T,64]
@@ -111,7 +112,8 @@ TEST(RestoreInPlace, LeavesAnInputThatIsReadLater) {
 )");
 }
 
-// The earlier reader is nothing that %b waits for: overwriting %a would put them in a row.
+// %b does not wait for the earlier reader of %a. Writing %b over %a would make the two nodes run
+// one after the other.
 TEST(RestoreInPlace, LeavesAnInputThatAnUnrelatedNodeReads) {
   expect_unchanged(restore_in_place, R"(
   input %x: bf16[T,64]
@@ -205,7 +207,7 @@ TEST(RestoreInPlace, OverwritesTheColumnsOfAView) {
 )");
 }
 
-// A view's neighbour may live on: only the view's own columns are written.
+// The other columns of the buffer may live on, because only the view's own columns are written.
 TEST(RestoreInPlace, LetsOtherColumnsOfTheSameBufferLive) {
   const Program program = run(restore_in_place, R"(
   input %x: bf16[T,64]
@@ -261,7 +263,7 @@ TEST(RestoreInPlace, LeavesColumnsThatAnotherViewCovers) {
 )");
 }
 
-// A view taken later would see the new columns.
+// A view that is taken later would show the overwritten columns.
 TEST(RestoreInPlace, LeavesAViewWhoseBufferIsViewedAgainLater) {
   expect_unchanged(restore_in_place, R"(
   input %x: bf16[T,64]
@@ -302,7 +304,8 @@ TEST(RestoreInPlace, LetsAttentionWriteOverTheQueriesInTheirProjection) {
   EXPECT_NE(text.find("%o: bf16[T,64] over %q1 = attention"), std::string::npos) << text;
 }
 
-// A choice on file may order nodes that the data does not: it is made anew.
+// The graph already holds a choice, which orders nodes that the flow of data leaves independent.
+// The pass discards it and chooses anew.
 TEST(RestoreInPlace, ForgetsEarlierChoices) {
   expect_rewrite(restore_in_place, R"(
   input %x: bf16[T,64]

@@ -42,8 +42,8 @@ void Rewrite::commit() {
 }
 
 std::string join_names(std::vector<std::string> names) {
-  // Removes the prefix up to a dot that all names share and returns it; reverses the rest of each
-  // name.
+  // Removes the prefix, up to a dot, that all names share, and returns it. Reverses the rest of
+  // each name.
   const auto take_shared = [&] {
     std::string_view start = names[0];
     for (const std::string_view name : names)
@@ -61,10 +61,11 @@ std::string join_names(std::vector<std::string> names) {
   return fmt::format("{}{}{}", front, fmt::join(names, "_"), back);
 }
 
-// Rules: reading them, finding what they match, putting the new node in its place.
+// The functions below read rules, find the nodes that match them, and put new nodes in their
+// places.
 namespace {
 
-// A node as a rule writes it: names of values, those of inputs by operand.
+// A node as a rule writes it: the names of its values. Names of inputs are kept by operand.
 struct NodeText {
   std::vector<std::string_view> outputs;
   std::string_view op;
@@ -89,7 +90,9 @@ NodeText read_node(std::string_view line) {
   node.op = ir::take_word(rest);
   expect("(");
   while (!ir::accept(rest, ")")) {
-    const std::string_view operand = ir::take_word(rest);  // empty: the next that is required
+    // The operand's name is empty where the rule leaves it out. Then the next required operand is
+    // meant.
+    const std::string_view operand = ir::take_word(rest);
     if (!operand.empty()) expect("=");
     node.inputs.add(operand, take_value());
     ir::accept(rest, ", ");
@@ -106,12 +109,12 @@ NodeText read_node(std::string_view line) {
 
 struct ParsedRule {
   struct Line {
-    NodeText text;  // its operands by name
+    NodeText text;  // the names of the node's values
     const ir::Op* op = nullptr;
     bool stays = false;
   };
   std::vector<Line> pattern;
-  size_t place = 0;  // the line marked @
+  size_t place = 0;  // the index of the line that is marked @
   Line made;
 };
 
@@ -164,12 +167,12 @@ ParsedRule read_rule(Rule rule, const ir::OpSet& ops) {
   return parsed;
 }
 
-// One attempt to apply a rule where a node is its last line.
+// An attempt to apply a rule to the nodes that end with a given one: the match for the last line.
 class Match {
  public:
   Match(const ParsedRule& rule, const Rewrite& rewrite) : rule_(rule), rewrite_(rewrite) {}
 
-  // Does the rule hold there?
+  // Returns whether the rule applies where node `last` matches the rule's last line.
   bool find(int last) {
     nodes_.resize(rule_.pattern.size());
     for (size_t i = nodes_.size(); i-- > 0;) {
@@ -188,7 +191,8 @@ class Match {
   }
 
  private:
-  // The node that makes an output of the line that is known already.
+  // Returns the node that made an output of this line. At least one of these outputs must be known
+  // from a later line.
   [[nodiscard]] std::optional<int> maker(const ParsedRule::Line& line) const {
     for (const std::string_view output : line.text.outputs) {
       const auto value = values_.find(output);
@@ -201,8 +205,8 @@ class Match {
   bool bind(std::string_view name, ValueId value) {
     return values_.emplace(name, value).first->second == value;
   }
-  // Would an operand of the line pass for the one that the op at the new node's place has under that
-  // name? A norm's bias is not the product's.
+  // Returns whether an operand of this line has the name of another operand of the op at the new
+  // node's place. A norm's bias must not become the product's bias.
   [[nodiscard]] bool is_anothers(const ParsedRule::Line& line, std::string_view name) const {
     const ParsedRule::Line& at_place = rule_.pattern[rule_.place];
     return &line != &at_place && at_place.op->inputs.find(name) != nullptr;
@@ -232,7 +236,7 @@ class Match {
     return name == line.text.outputs.end();
   }
 
-  // The new node, if its op takes what there is.
+  // Makes the new node. Returns false if its op does not take the operands that there are.
   bool make() {
     made_.op = rule_.made.op;
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -267,8 +271,8 @@ class Match {
     }
   }
 
-  // Can the new node stand in its place? Its inputs must be made before that place, its outputs
-  // read behind it, and no other node may need the removed values.
+  // Returns whether the new node can stand in its place. Its inputs must be made before that place,
+  // its outputs may be read only behind it, and no other node may need the removed values.
   [[nodiscard]] bool can_stand() const {
     const int place = nodes_[rule_.place];
     const auto is_removed = [&](int node) { return removed_.contains(node); };
@@ -294,10 +298,10 @@ class Match {
   const ParsedRule& rule_;
   const Rewrite& rewrite_;
   std::map<std::string_view, ValueId> values_;  // by their names in the rule
-  std::vector<int> nodes_;                      // by line
+  std::vector<int> nodes_;                      // the matched node of each line
   std::set<int> removed_;
-  ir::Operands<ValueId> inputs_;   // of the new node: first those that no line names
-  ir::Operands<ValueId> outputs_;  // that no line names
+  ir::Operands<ValueId> inputs_;   // the new node's inputs; at first those that no line names
+  ir::Operands<ValueId> outputs_;  // the new node's outputs that no line names
   Node made_;
 };
 

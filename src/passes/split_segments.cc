@@ -9,8 +9,8 @@ namespace {
 
 using ir::Symbol;
 
-// The sizes that a launch depends on: those of its operands' rows, without operands whose rows its
-// op leaves open.
+// Returns the sizes on which a launch depends: the sizes that count the rows of its operands and
+// outputs. It ignores inputs for which the op's row allows any number of rows.
 UsedSizes used_sizes(const ir::Graph& graph, const ir::Node& node) {
   UsedSizes used;
   for (const ir::ValueId output : node.outputs)
@@ -22,7 +22,7 @@ UsedSizes used_sizes(const ir::Graph& graph, const ir::Node& node) {
   return used;
 }
 
-// Collects nodes in order; views launch nothing and stay where they are.
+// Collects nodes in order and cuts segments. Views launch nothing and stay where they are.
 class Cutter {
  public:
   explicit Cutter(const Program& program) : program_(program) {}
@@ -35,11 +35,12 @@ class Cutter {
       const bool in_pieces = !(tokens && sequences) && !program_.split_ops.contains(node.op->name);
       const bool rows_change =
           rows != Symbol::kNone && segment_.rows != Symbol::kNone && rows != segment_.rows;
-      // Launches that only some steps have are pieces of their own, which other steps leave out.
+      // Launches that only some steps have become pieces of their own, so that the other steps can
+      // leave them out.
       const bool must_cut = node.op->awaits_host || rows_change || guesses != guesses_ ||
                             !in_pieces || !segment_.in_pieces;
       if (has_launch_ && must_cut) cut(index);
-      segment_.in_pieces = in_pieces;  // what is not is the only launch
+      segment_.in_pieces = in_pieces;  // a segment outside of pieces has this launch alone
       guesses_ = guesses;
       if (segment_.rows == Symbol::kNone) segment_.rows = rows;
       has_launch_ = true;
@@ -54,7 +55,7 @@ class Cutter {
 
  private:
   void cut(int index) {
-    // A launch whose operands all have fixed sizes goes with either.
+    // A segment whose operands all have fixed sizes may count either tokens or sequences.
     if (segment_.rows == Symbol::kNone) segment_.rows = Symbol::kTokens;
     segments_.push_back(segment_);
     segment_ = {.first = index, .last = index, .rows = Symbol::kNone};
@@ -65,7 +66,7 @@ class Cutter {
   std::vector<Segment> segments_;
   Segment segment_{.rows = Symbol::kNone};
   bool has_launch_ = false;
-  bool guesses_ = false;  // do the launches of the segment depend on whether a step guesses?
+  bool guesses_ = false;  // true where the segment's launches depend on whether a step guesses
 };
 
 }  // namespace

@@ -73,7 +73,8 @@ TEST(SplitSegments, CutsWhereRowsChangeToSequencesAndBack) {
                                             {3, 4, true, Symbol::kTokens}}));
 }
 
-// kv_write's outputs are caches, so its size is that of its inputs, which are tokens.
+// The outputs of kv_write are caches, so the size on which its launch depends is that of its
+// inputs, which are tokens.
 TEST(SplitSegments, CountsTheRowsThatACacheWriteReads) {
   const auto segments = segments_of(R"(
   input %k: bf16[T,32]
@@ -138,7 +139,8 @@ TEST(SplitSegments, RemembersItsRowsAcrossANodeWithoutRows) {
                                             {2, 3, true, Symbol::kTokens}}));
 }
 
-// `gather_rows` reads rows by tokens, wherever they are: how many there are is nothing to it.
+// `gather_rows` may read from any number of rows, so its launch does not depend on the number of
+// tokens.
 TEST(SplitSegments, GivesAnyOpThatCountsTokensAndSequencesASegmentOfItsOwn) {
   static const ir::OpSet kOps = [] {
     ir::OpSet ops = ops::standard();

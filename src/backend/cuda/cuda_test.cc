@@ -1,4 +1,5 @@
-// Tests what a CUDA device alone does; the conformance suite tests what all devices do.
+// Tests the behaviour that only CUDA devices have. The conformance suite tests the behaviour of all
+// devices.
 #include <optional>
 #include <string>
 #include <thread>
@@ -90,7 +91,8 @@ TEST_F(CudaTest, AKernelThatCannotBeLaunchedIsAnErrorThatNamesTheOp) {
   EXPECT_NE(message.find("bad_op"), std::string::npos) << message;
 }
 
-// A driver keeps memory that recordings once had, so what they take is seen the first time only.
+// The driver keeps memory that recordings once had, so the memory that recordings take is seen only
+// the first time.
 TEST_F(CudaTest, RecordingsOfTheSameKernelsTakeTurnsInOneExecutable) {
   const TensorView x = allocate({400, 64});
   const auto part = [&](int64_t first, int64_t rows) {
@@ -179,8 +181,8 @@ TEST_F(CudaTest, ARecordingMayPointToAddressesThatGetTheirMemoryLater) {
   EXPECT_EQ(read(first), std::vector<float>(32, 3.0F));
 }
 
-// Each launch reads what the one before wrote, from other blocks than its own: one that starts too
-// early shows.
+// Each launch reads what the launch before it wrote from other blocks. So a launch that starts too
+// early finds wrong values.
 TEST_F(CudaTest, OverlappingLaunchesSeeTheWritesOfTheOneBefore) {
   constexpr int64_t kRows = 512;
   constexpr int64_t kColumns = 1024;

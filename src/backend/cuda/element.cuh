@@ -1,4 +1,5 @@
-// Elements in device code: conversions, vector accesses, sums over a warp.
+// Operations on elements in device code: conversions, vector loads and stores, and sums over a
+// warp.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 x) {
   return __bfloat162float(x);
 }
 
-// Rounds to nearest even.
+// Converts to T, rounding to nearest even.
 template <typename T>
 __device__ __forceinline__ T from_float(float x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -32,7 +33,8 @@ __device__ __forceinline__ T from_float(float x) {
   }
 }
 
-// 16 bytes of elements: 8 of 16 bits, 4 floats. Addresses must be multiples of 16.
+// Holds 16 bytes of elements: 8 elements of 16 bits, or 4 floats. Addresses must be multiples of
+// 16.
 template <typename T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);
@@ -49,7 +51,7 @@ __device__ __forceinline__ void store_pack(T* address, const Pack<T>& pack) {
   *reinterpret_cast<uint4*>(address) = reinterpret_cast<const uint4&>(pack);
 }
 
-// Two floats rounded to two elements, the first in the low half.
+// Rounds two floats to two elements of 16 bits, the first in the low half of the word.
 template <typename T>
 __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
   if constexpr (std::is_same_v<T, __half>) {
@@ -61,7 +63,7 @@ __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
   }
 }
 
-// The two elements of 32 bits, the low half first.
+// Widens the two elements of a word to floats, the low half first.
 template <typename T>
 __device__ __forceinline__ float2 unpack_pair(uint32_t bits) {
   if constexpr (std::is_same_v<T, __half>) {
@@ -70,7 +72,7 @@ __device__ __forceinline__ float2 unpack_pair(uint32_t bits) {
     return {__uint_as_float(bits << 16U), __uint_as_float(bits & 0xffff0000U)};
   }
 }
-// Their sums with two others, rounded.
+// Returns the sums of two pairs of elements, rounded to elements.
 template <typename T>
 __device__ __forceinline__ uint32_t add_pairs(uint32_t a, uint32_t b) {
   using Pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
@@ -124,7 +126,7 @@ __device__ __forceinline__ Pack<T> add_packs(const Pack<T>& a, const Pack<T>& b)
   return sum;
 }
 
-// Sum over the warp, in every lane; the order of additions is fixed.
+// Returns the sum over the warp in every lane. The order of additions is fixed.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -146,8 +148,8 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return result;
 }
 
-// SiLU for results of type T: precision that 16 bits do not show is not worth its instructions
-// (launch.h).
+// Computes SiLU for results of type T. With 16-bit results it computes less precisely, because they
+// would not show the difference and every instruction costs time (launch.h).
 template <typename T>
 __device__ __forceinline__ float silu(float x) {
   if constexpr (std::is_same_v<T, float>) return x / (1.0F + expf(-x));

@@ -1,11 +1,12 @@
-// Numbers of 8 bits (DType::kFP8): rounded once as they are written, widened exactly where used.
+// Conversions of 8-bit floats (DType::kFP8). A number is rounded once, when it is written, and
+// widened exactly where it is used.
 #pragma once
 
 #include "backend/cuda/launch.h"
 
 namespace encore::cuda {
 
-// Calls `visitor(TypeTag<T>{})` with the C++ type that stores `dtype`: a float, or Float8.
+// Calls `visitor(TypeTag<T>{})` with the C++ type that stores `dtype`: a float type, or Float8.
 template <typename Visitor>
 decltype(auto) visit_stored(DType dtype, Visitor&& visitor) {
   if (dtype == DType::kFP8) return visitor(TypeTag<Float8>{});
@@ -17,7 +18,7 @@ inline constexpr bool kIsFp8 = std::is_same_v<T, Float8>;
 
 #ifdef __CUDACC__
 
-// Two numbers to nearest even, the first in the low byte; beyond 448 they are 448.
+// Rounds two numbers to nearest even, the first in the low byte. Magnitudes beyond 448 become 448.
 __device__ __forceinline__ uint32_t to_fp8_pair(float low, float high) {
   uint16_t pair;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
@@ -30,7 +31,7 @@ __device__ __forceinline__ Float8 from_float<Float8>(float x) {
   return result;
 }
 
-// The low, then the high two of four numbers, as pairs of halves.
+// Widens four fp8 numbers to two pairs of halves: the low two numbers, then the high two.
 __device__ __forceinline__ void widen_to_half(uint32_t four, uint32_t& low, uint32_t& high) {
   asm("{\n\t"
       ".reg .b16 first, second;\n\t"
@@ -48,8 +49,8 @@ __device__ __forceinline__ float to_float(Float8 x) {
   return __low2float(reinterpret_cast<const __half2&>(low));
 }
 
-// Widens four fp8 numbers to two pairs of T, a type of 16 bits. A half holds every fp8 number, and
-// so does a bf16.
+// Widens four fp8 numbers to two pairs of T, a type of 16 bits. This is exact, because a half or a
+// bf16 can hold every fp8 number.
 template <typename T>
 __device__ __forceinline__ void widen(uint32_t four, uint32_t& low, uint32_t& high) {
   widen_to_half(four, low, high);
@@ -64,7 +65,8 @@ __device__ __forceinline__ void widen(uint32_t four, uint32_t& low, uint32_t& hi
   }
 }
 
-// A pack of T, four numbers a word; of 4 numbers, in the first.
+// Rounds a pack of T to fp8, four numbers in each word. A pack of only 4 numbers fills the first
+// word.
 template <typename T>
 __device__ __forceinline__ uint2 to_fp8(const Pack<T>& pack) {
   constexpr int kSize = Pack<T>::kSize;
@@ -75,8 +77,8 @@ __device__ __forceinline__ uint2 to_fp8(const Pack<T>& pack) {
   };
   return {four(0), four(kSize - 4)};
 }
-// Stores a pack of T as a cache keeps it, in T or in fp8. Addresses must be multiples of what is
-// stored.
+// Stores a pack of T in a KV cache whose elements are T or fp8. The address must be a multiple of
+// the bytes that are stored.
 template <typename T, typename Kv>
 __device__ __forceinline__ void store_kv(Kv* address, const Pack<T>& pack) {
   if constexpr (std::is_same_v<T, Kv>) {

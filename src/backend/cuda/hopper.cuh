@@ -43,8 +43,9 @@ __device__ __forceinline__ void store_shared(uint32_t address, const uint4& valu
                : "memory");
 }
 
-// True in one lane of a whole warp. The compiler knows, and leaves out the loops over lanes that
-// instructions with operands of the whole warp (copies, barriers) need otherwise.
+// Returns true in one lane of a whole warp. The compiler knows that only one lane passes, so it
+// leaves out the loops over lanes that it otherwise needs for instructions with operands of the
+// whole warp (copies, barriers).
 __device__ __forceinline__ bool elect_lane() {
   uint32_t elected;
   asm volatile(
@@ -57,7 +58,7 @@ __device__ __forceinline__ bool elect_lane() {
   return elected != 0;
 }
 
-// The barriers are named by their addresses in shared memory.
+// The functions below take barriers by their addresses in shared memory.
 
 __device__ __forceinline__ void init_barrier(uint32_t barrier, int num_arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(num_arrivals)
@@ -70,13 +71,14 @@ __device__ __forceinline__ void publish_barriers() {
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives, and lets the phase wait for that many more bytes.
+// Arrives at the barrier, and makes its phase wait for `bytes` more bytes.
 __device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
                "r"(bytes)
                : "memory");
 }
-// Waits for the end of the phase of that parity; sees what the block and the copy engine wrote.
+// Waits for the end of the phase with that parity. The thread then sees what the block and the copy
+// engine wrote.
 __device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -101,7 +103,8 @@ __device__ __forceinline__ void wait_for_phase_of_cluster(uint32_t barrier, uint
       : "memory");
 }
 
-// Barriers of whole warps, by number; 0 is __syncthreads().
+// Waits at a barrier of whole warps until kThreads threads have arrived. Barriers have numbers, and
+// number 0 is __syncthreads().
 template <int kThreads>
 __device__ __forceinline__ void meet_at(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
@@ -123,7 +126,8 @@ __device__ __forceinline__ bool meet_any_at(int barrier, bool mine) {
   return any != 0;
 }
 
-// Registers of each thread of a warpgroup from here on, all of whose warps say so.
+// Set the number of registers that each thread of a warpgroup has from here on: the first function
+// lowers it, the second raises it. All warps of the warpgroup must call the function.
 template <int kRegisters>
 __device__ __forceinline__ void give_up_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -133,14 +137,14 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Orders this thread's reads and writes of shared memory before those that the copy engine and the
-// tensor cores do there after a barrier.
+// Orders this thread's reads and writes of shared memory before the accesses that the copy engine
+// and the tensor cores make there after a barrier.
 __device__ __forceinline__ void publish_to_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// A slot of a ring in shared memory, and how often the ring has gone round before it, modulo 2: the
-// parity that the phases of the slot's barriers have.
+// A slot of a ring in shared memory. `parity` is how often the ring has gone round before this use
+// of the slot, modulo 2, which is the parity of the phases of the slot's barriers.
 struct Slot {
   uint32_t number = 0;
   uint32_t parity = 0;
@@ -152,13 +156,13 @@ struct Slot {
   }
 };
 
-// Fetches a map ahead of the first copy that uses it.
+// Fetches a tensor map ahead of the first copy that uses it.
 __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Copies the box at `at` of a tensor of three dimensions, innermost first; what lies outside of the
-// tensor is zero, and counts as bytes.
+// Copies the box at `at` of a tensor with three dimensions; coordinates are given innermost first.
+// Elements outside of the tensor arrive as zeros, and their bytes count at the barrier, too.
 __device__ __forceinline__ void copy_box(uint32_t target, const CUtensorMap& map, int3 at,
                                          uint32_t barrier) {
   asm volatile(
@@ -167,7 +171,7 @@ __device__ __forceinline__ void copy_box(uint32_t target, const CUtensorMap& map
       "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier)
       : "memory");
 }
-// Copies a box that is read only once: caches should drop it first.
+// Copies a box that is read only once, so that caches drop it first.
 __device__ __forceinline__ void copy_box_once(uint32_t target, const CUtensorMap& map, int3 at,
                                               uint32_t barrier) {
   asm volatile(
@@ -181,7 +185,8 @@ __device__ __forceinline__ void copy_box_once(uint32_t target, const CUtensorMap
       : "memory");
 }
 
-// Copies bytes that lie together; addresses and their number are multiples of 16.
+// Copies bytes that lie together in memory. The addresses and the number of bytes are multiples of
+// 16.
 __device__ __forceinline__ void copy_bytes(uint32_t target, const void* source, uint32_t bytes,
                                            uint32_t barrier) {
   asm volatile(
@@ -191,8 +196,9 @@ __device__ __forceinline__ void copy_bytes(uint32_t target, const void* source, 
       : "memory");
 }
 
-// All threads of the cluster arrive, then wait; whole warps at once. Orders nothing but what
-// publish_barriers() published: a release here would wait for all of memory.
+// Make the cluster's threads meet: all of them arrive, then wait. Whole warps must call these
+// functions together. The barrier orders nothing but what publish_barriers() published, because a
+// release would wait for all writes to memory.
 __device__ __forceinline__ void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
@@ -204,24 +210,27 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// Turns a shared address of this block into that of the same place in the block of that rank.
+// Turns an address in this block's shared memory into the address of the same place in the block
+// with that rank.
 __device__ __forceinline__ uint32_t address_at(uint32_t address, uint32_t rank) {
   uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
   return remote;
 }
-// Arrives at another block's barrier, an address of address_at(); publishes to the cluster.
+// Arrives at another block's barrier, whose address comes from address_at(). Publishes this
+// thread's writes to the cluster.
 __device__ __forceinline__ void arrive_remote(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
                : "memory");
 }
-// Arrives there and publishes nothing: for threads that have done with reading, as a release at the
-// cluster's scope waits for all of memory.
+// Arrives at another block's barrier and publishes nothing. It is for threads that have only read,
+// because a release at the cluster's scope waits for all writes to memory.
 __device__ __forceinline__ void arrive_remote_relaxed(uint32_t barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
                : "memory");
 }
-// Stores to another block, whose barrier counts the bytes. Addresses: of address_at().
+// Stores a value in another block's shared memory, and that block's barrier counts its bytes. Both
+// addresses come from address_at().
 __device__ __forceinline__ void send(uint32_t target, float2 value, uint32_t barrier) {
   asm volatile(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(

@@ -1,5 +1,5 @@
-// The CUDA kernel table, one function a file of kernels. Within an op, the first row that accepts
-// wins.
+// Declares the CUDA kernel table, with one function for each file of kernels. Among the rows of an
+// op, the first whose `accepts` agrees is used.
 #pragma once
 
 #include <span>

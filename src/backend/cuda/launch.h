@@ -1,7 +1,7 @@
-// Included by every .cu file: checked calls and launches; and with it elements (element.cuh),
-// rounding.
+// Every .cu file includes this header. It offers checked CUDA calls and launches, and includes
+// operations on elements (element.cuh) and rounding.
 //
-// A kernel of ours may start while the one before it on the stream still runs (programmatic
+// A kernel of Encore may start while the one before it on the stream still runs (programmatic
 // dependent launch). So it calls begin_kernel() before it touches memory that another launch writes
 // or reads, on every path and in every thread (or waits for a thread of its block that has called
 // it, as the skinny GEMM's multipliers do):
@@ -17,28 +17,31 @@
 // works ahead, and then wait_for_inputs(). All launches of a chain wait for the whole of their
 // predecessor, so memory is safe to reuse as on a plain stream.
 //
-// A block waits for blocks of its own cluster, which the chip places together or not at all, and
-// for no others: kernels of another process or model may hold the multiprocessors that those would
-// need, for as long as they like. So sums over blocks are folded by the last block to arrive, which
-// has nothing to wait for (attention/fold.cuh), and a launch that starts early waits for one whose
-// blocks have all been placed. residency_test.py holds the sources to it. The exception are exchanges
-// between GPUs (collectives/exchange.cuh): their blocks wait for those of the same index on other GPUs.
-// Blocks of a grid start in the order of their indices, and each sends before it waits, so the first that
-// has not ended on some GPU finds what it waits for, or the others' blocks of its index, which wait for
-// nobody before it; a deadline ends the wait for a GPU that does not come.
+// A block may wait for blocks of its own cluster, which the chip places together or not at all. It
+// must not wait for other blocks: kernels of another process or model may hold the multiprocessors
+// that these need for any length of time. So sums over blocks are folded by the last block to
+// arrive, which need not wait for another (attention/fold.cuh). A launch that starts early waits
+// only for a launch whose blocks have all been placed. residency_test.py checks the sources for
+// this rule. Exchanges between GPUs (collectives/exchange.cuh) are the exception: their blocks wait
+// for blocks of the same index on other GPUs. They make progress because blocks of a grid start in
+// the order of their indices, and each sends before it waits. So the first block that has not ended
+// on some GPU finds its data, or waits for blocks of the same index that need not wait for an
+// earlier block. A deadline ends the wait for a GPU that does not come.
 //
-// What follows wait_for_inputs() is on the path of every step, and a block pays for each of its
-// instructions: a multiprocessor fetches the code of a launch anew, about 100 cycles for every
-// eight instructions on an H200, whatever they do (1 us and more of a launch of 3 us was that). So
-// addresses, counts and conditions are computed before the wait, with compute_now() so that the
-// compiler does not move that behind it (the assembler still may, to save registers); what follows
-// is short, and loops are not unrolled.
+// The code behind wait_for_inputs() lies on the critical path of every step, and each of its
+// instructions costs a block time: a multiprocessor fetches the code of a launch anew, about 100
+// cycles for every eight instructions on an H200, whatever they do. (In a launch of 3 us, this took
+// 1 us and more.) So addresses, counts and conditions are computed before the wait, with
+// compute_now(), so that the compiler does not move the computation behind the wait. (The assembler
+// still may do so to save registers.) The code behind the wait is kept short, and its loops are not
+// unrolled.
 //
 // Arguments, too, arrive anew with each launch, in lines of 64 bytes of a cache of constants. The
 // warp that reads the first of a line stands still for 60 to 280 cycles on an H200 with cold caches
 // (ncu: stall_imc), for one line after the other; gridDim lies in a line of its own. Where a block
-// reads many arguments before it copies anything, those lie together (SkinnyGemmArgs). In kernels where
-// other waits come first it makes no difference.
+// reads many arguments before it copies anything, these arguments lie side by side
+// (SkinnyGemmArgs). In kernels that wait for something else first, the order of arguments makes no
+// difference.
 #pragma once
 
 #include <cstdint>
@@ -63,49 +66,52 @@
 
 namespace encore::cuda {
 
-// Throws kDevice (kMemory for an allocation that failed, kCompile for a call that a recording
-// forbids) naming `what`, CUDA's error and the op being launched on this thread, if any.
+// Throws if `status` is an error. The message names `what`, CUDA's error and the op that this
+// thread is launching, if it is launching one.
+// Errors: kDevice; kMemory for an allocation that failed; kCompile for a call that a recording
+// forbids.
 void check(cudaError_t status, std::string_view what);
 
-// The op that this thread is launching; empty outside of Stream::launch.
+// Returns the op that this thread is launching, or an empty string outside of Stream::launch.
 std::string_view current_op();
 
 cudaStream_t handle(Stream& stream);
 
-// The properties of the chip that bind() needs. Units: bytes, per multiprocessor or block.
+// The properties of the chip that bind() needs. Units: bytes, for each multiprocessor or block.
 struct Chip {
   int num_multiprocessors = 0;
-  int max_shared_bytes_per_block = 0;  // with allow_shared_memory()
+  int max_shared_bytes_per_block = 0;  // the limit with allow_shared_memory()
   int max_shared_bytes_per_multiprocessor = 0;
-  double read_bytes_per_us = 0;  // from memory, of what its clock and its bus allow
+  double read_bytes_per_us = 0;  // the best rate of reading memory that its clock and its bus allow
 };
 const Chip& chip(Device& device);
 
-// The multiprocessors of an H200. Where the way in which work is cut shows in the bits, it is cut
-// for so many, whatever the chip.
+// The number of multiprocessors of an H200. Where the way in which work is cut shows in the bits of
+// results, work is cut for this number of multiprocessors on every chip.
 inline constexpr int kMultiprocessors = 132;
 
-// The variable of the environment that keeps launches apart, for tools that watch memory and do not
-// follow overlapping ones.
+// The environment variable that keeps launches from overlapping, for tools that watch memory
+// accesses and cannot follow overlapping launches.
 inline constexpr const char* kSerialLaunches = "ENCORE_SERIAL_LAUNCHES";
 
-// Do launches overlap with their predecessor's tail? The one switch for all kernels of ours.
+// Returns whether a launch may start before the launch in front of it has ended. All kernels of
+// Encore follow this one switch.
 inline bool overlap_launches() {
   static const bool overlap = std::getenv(kSerialLaunches) == nullptr;
   return overlap;
 }
 
-// Shape of one launch.
+// The shape of one launch.
 struct Grid {
   dim3 blocks;
   dim3 threads;
-  size_t shared_bytes = 0;  // dynamic
-  // False when the kernel does not call begin_kernel() or wait_for_inputs().
+  size_t shared_bytes = 0;  // dynamic shared memory
+  // Is false where the kernel does not call begin_kernel() or wait_for_inputs().
   bool overlap = true;
-  unsigned cluster = 1;  // blocks that share their shared memory; divides blocks.x
+  unsigned cluster = 1;  // blocks whose shared memory is visible to each other; divides blocks.x
 };
 
-// Launches `kernel`; nothing at all when the grid is empty (a step of 0 rows).
+// Launches `kernel`, or does nothing when the grid is empty (in a step of 0 rows).
 // Errors: kDevice naming the op.
 template <typename... Params, typename... Args>
 void launch(Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&... args) {
@@ -117,10 +123,11 @@ void launch(Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&.
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
   }
-  // All launches that use much shared memory ask for the same division of it with the L1 cache: a
-  // multiprocessor changes the division only when no block is left there, so launches that want
-  // different ones do not overlap. Left to the driver, a step of a 0.6B model takes 3 % longer. The
-  // others fit any division, and may want the L1 cache.
+  // All launches that use much shared memory ask for the same division between shared memory and
+  // the L1 cache. A multiprocessor changes the division only when it runs no block, so launches
+  // that want different divisions do not overlap. With the driver's own choice, a step of a 0.6B
+  // model takes 3 % longer. Launches with little shared memory fit any division, and may profit
+  // from a larger L1 cache.
   constexpr size_t kMuchShared = 16 * 1024;
   if (grid.shared_bytes >= kMuchShared) {
     cudaLaunchAttribute& attribute = attributes[num_attributes++];
@@ -144,7 +151,7 @@ void launch(Stream& stream, const Grid& grid, void (*kernel)(Params...), Args&&.
   check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), "cudaLaunchKernelEx");
 }
 
-// Lets `kernel` use more than 48 KB of dynamic shared memory. Called by bind(), never by a launch.
+// Lets `kernel` use more than 48 KB of dynamic shared memory. bind() calls it; launches never do.
 template <typename... Params>
 void allow_shared_memory(void (*kernel)(Params...), int64_t bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -152,7 +159,8 @@ void allow_shared_memory(void (*kernel)(Params...), int64_t bytes) {
         "cudaFuncSetAttribute");
 }
 
-// The number of such clusters that the chip runs at once, with nothing beside them.
+// Returns the number of clusters of this kernel that the chip runs at once, with nothing beside
+// them.
 template <typename... Params>
 int max_active_clusters(const Grid& grid, void (*kernel)(Params...)) {
   cudaLaunchAttribute attribute{};
@@ -175,12 +183,12 @@ struct TypeTag {
   using type = T;
 };
 
-// The attribute `offset`, which is added to a norm's weight.
+// Returns the attribute `offset`, which is added to a norm's weight, or 0 where it is absent.
 inline float norm_offset(const ir::Attrs& attrs) {
   return attrs.find("offset") == nullptr ? 0.0F : static_cast<float>(attrs.get_double("offset"));
 }
 
-// Calls `visitor(TypeTag<T>{})` with the C++ type that stores `dtype`; floats only.
+// Calls `visitor(TypeTag<T>{})` with the C++ type that stores `dtype`, which must be a float type.
 template <typename Visitor>
 decltype(auto) visit_element(DType dtype, Visitor&& visitor) {
   switch (dtype) {
@@ -195,7 +203,8 @@ decltype(auto) visit_element(DType dtype, Visitor&& visitor) {
   }
 }
 
-// Is every row of `view`, or a vector's first element, aligned to `bytes`?
+// Returns whether every row of `view` begins at a multiple of `bytes`. In a vector, the first
+// element must.
 inline bool is_aligned(const TensorView& view, int64_t bytes = 16) {
   const bool one_row = view.shape.rank() <= 1 || view.num_rows() <= 1;
   return reinterpret_cast<uintptr_t>(view.data) % static_cast<uintptr_t>(bytes) == 0 &&
@@ -204,15 +213,15 @@ inline bool is_aligned(const TensorView& view, int64_t bytes = 16) {
 
 #ifdef __CUDACC__
 
-// The next launch may start its prologue.
+// Lets the next launch start, up to its wait_for_inputs().
 __device__ __forceinline__ void allow_next_kernel() {
   cudaTriggerProgrammaticLaunchCompletion();
 }
-// Waits until the launch before has ended and its writes are visible.
+// Waits until the launch before this one has ended and its writes are visible.
 __device__ __forceinline__ void wait_for_inputs() {
   cudaGridDependencySynchronize();
 }
-// Has the compiler compute the value here, not where it is used first.
+// Makes the compiler compute the value at this point, not where it is used first.
 __device__ __forceinline__ void compute_now(uint32_t& value) {
   asm volatile("" : "+r"(value));
 }
@@ -222,8 +231,8 @@ __device__ __forceinline__ void compute_now(int& value) {
 __device__ __forceinline__ void compute_now(float& value) {
   asm volatile("" : "+f"(value));
 }
-// Has the pointer computed here, too. The compiler then no longer knows that it points to global
-// memory: use load_global() and store_global().
+// Makes the compiler compute the pointer at this point. The compiler then no longer knows that the
+// pointer refers to global memory, so use load_global() and store_global().
 template <typename U>
 __device__ __forceinline__ void compute_now(U*& value) {
   asm volatile("" : "+l"(value));

@@ -1,5 +1,6 @@
-// The memory model's vocabulary, one function an instruction: strong loads, stores and atomics of a
-// word that several threads use, and fences, each at the scope that holds all of them.
+// Wraps the instructions of PTX's memory model, one function for each: strong loads, stores and
+// atomics of a word that several threads use, and fences. Each takes a scope, which must contain
+// all of these threads.
 //
 //   writer:  *data = 42;                    reader:  while (ld_relaxed<kDevice>(flag) == 0) {}
 //            st_release<kDevice>(flag, 1);           fence_acquire<kDevice>();
@@ -7,13 +8,13 @@
 //
 // A release publishes what its thread wrote or saw before, and through a barrier also what other
 // threads of its block did; an acquire that reads the released value sees all of it. Both sides are
-// needed, and a scope that holds both threads. docs/memory-model.md says what each costs;
-// `encore litmus` tests them and their broken twins.
+// needed, with a scope that contains both threads. docs/memory-model.md gives the cost of each
+// instruction; `encore litmus` tests them and their broken twins.
 //
-// On sm_90 beyond the block: a release is MEMBAR.ALL, which waits until earlier writes have
-// arrived, then the store; an acquire is the load, then CCTL.IVALL, which drops the
-// multiprocessor's whole L1. So fence_release() costs a wait, fence_acquire() costs cached lines,
-// fence_acq_rel() both, and a loop should read relaxed and acquire once, after it.
+// On sm_90, with a scope wider than the block, a release is MEMBAR.ALL, which waits until earlier
+// writes have arrived, and then the store. An acquire is the load, and then CCTL.IVALL, which drops
+// the multiprocessor's whole L1. So fence_release() costs a wait, fence_acquire() costs cached
+// lines, fence_acq_rel() both, and a loop should read relaxed and acquire once, after it.
 //
 // Addresses are generic: global, shared, or another block's shared memory.
 // Source: PTX ISA, "Memory Consistency Model".
@@ -23,11 +24,11 @@
 
 namespace encore::cuda {
 
-// The threads that must agree: those of the block, of its cluster, of the GPU, or of the GPU, the
-// host and other GPUs.
+// The threads between which an instruction must hold: those of the block, of its cluster, of the
+// GPU, or of the GPU, the host and other GPUs.
 enum class Scope : uint8_t { kBlock, kCluster, kDevice, kSystem };
 
-// PTX's name for the scope.
+// The name of the scope in PTX.
 template <Scope S>
 struct ScopeName;
 template <>
@@ -77,7 +78,7 @@ __device__ __forceinline__ void st_release(uint32_t* address, uint32_t value) {
                : "memory");
 }
 
-// Adds without looking at the result.
+// Adds without returning the value that was there before.
 template <Scope S>
 __device__ __forceinline__ void red_add_relaxed(uint32_t* address, uint32_t value) {
   asm volatile("red.relaxed.%0.add.u32 [%1], %2;" ::"C"(ScopeName<S>::kText), "l"(address),
@@ -91,7 +92,7 @@ __device__ __forceinline__ void red_release(uint32_t* address, uint32_t value) {
                : "memory");
 }
 
-// Add; return what was there before.
+// Adds, and returns the value that was there before.
 template <Scope S>
 __device__ __forceinline__ uint32_t atom_add_relaxed(uint32_t* address, uint32_t value) {
   uint32_t before;
@@ -129,7 +130,7 @@ __device__ __forceinline__ uint32_t atom_add_acq_rel(uint32_t* address, uint32_t
   return before;
 }
 
-// Write; return what was there before.
+// Writes, and returns the value that was there before.
 template <Scope S>
 __device__ __forceinline__ uint32_t atom_exch_relaxed(uint32_t* address, uint32_t value) {
   uint32_t before;
@@ -158,7 +159,7 @@ __device__ __forceinline__ uint32_t atom_exch_acq_rel(uint32_t* address, uint32_
   return before;
 }
 
-// Write `desired` if `expected` is there; return what was there before.
+// Writes `desired` if the word holds `expected`. Returns the value that was there before.
 template <Scope S>
 __device__ __forceinline__ uint32_t atom_cas_relaxed(uint32_t* address, uint32_t expected,
                                                      uint32_t desired) {
@@ -180,12 +181,12 @@ __device__ __forceinline__ uint32_t atom_cas_acquire(uint32_t* address, uint32_t
   return before;
 }
 
-// A fence that is a release together with the relaxed store after it.
+// A fence that makes a release together with the relaxed store after it.
 template <Scope S>
 __device__ __forceinline__ void fence_release() {
   asm volatile("fence.release.%0;" ::"C"(ScopeName<S>::kText) : "memory");
 }
-// A fence that is an acquire together with the relaxed load before it.
+// A fence that makes an acquire together with the relaxed load before it.
 template <Scope S>
 __device__ __forceinline__ void fence_acquire() {
   asm volatile("fence.acquire.%0;" ::"C"(ScopeName<S>::kText) : "memory");

@@ -1,9 +1,12 @@
-// The tensor cores' product of a warp, mma.m16n8k16, of 16-bit elements with sums in float.
+// Wraps the tensor cores' product of a warp, mma.m16n8k16, of 16-bit elements with sums in float.
 //
-// With g = lane / 4 and t = lane % 4, a thread holds of the 16 x 8 sums: row g, columns 2t and 2t+1
-// in [0] and [1]; row g + 8 in [2] and [3]. Of the first operand, 16 x 16: row g, columns 2t and
-// 2t+1 in [0]; row g + 8 in [1]; columns 8 further in [2] and [3]. Of the second, 16 x 8: column g,
-// rows 2t and 2t+1, then those 8 further.
+// With g = lane / 4 and t = lane % 4, a thread holds these parts of the matrices:
+// - Of the 16 x 8 sums, it holds row g, columns 2t and 2t+1 in [0] and [1], and row g + 8 in [2]
+//   and [3].
+// - Of the first operand, 16 x 16, it holds row g, columns 2t and 2t+1 in [0], and row g + 8 in
+//   [1]. The columns 8 further are in [2] and [3].
+// - Of the second operand, 16 x 8, it holds column g, rows 2t and 2t+1, and then the rows 8
+//   further.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +17,8 @@
 
 namespace encore::cuda {
 
-// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
+// Loads four 8 x 8 matrices of 16-bit elements. Lane l gives the address of row l % 8 of matrix l /
+// 8.
 __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
@@ -28,7 +32,7 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&out)[4], uin
                : "memory");
 }
 
-// d += a b.
+// Computes d += a b.
 template <typename T>
 __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                              uint32_t b1) {

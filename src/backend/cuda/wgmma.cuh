@@ -1,5 +1,5 @@
-// Products of the tensor cores of a warpgroup: the second operand is in shared memory, the first
-// there or in registers.
+// Wraps products on the tensor cores of a warpgroup. The second operand is in shared memory; the
+// first is in shared memory or in registers.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,21 @@
 
 namespace encore::cuda {
 
-// Rows of 64 columns of 16 bits, as copy_box() lays them out, from `address` on, are described to
-// the tensor cores by two words. This is the one that depends on the address; adding kNextColumns
-// goes 16 columns to the right, kNextRow one row down.
+// Returns the low word of the descriptor of an operand in shared memory. Two words describe rows of
+// 64 columns of 16 bits to the tensor cores, which lie from `address` on as copy_box() lays them
+// out. Only the low word depends on the address: adding kNextColumns to it goes 16 columns to the
+// right, and kNextRow goes one row down.
 __device__ __forceinline__ uint32_t describe_rows(uint32_t address) {
   constexpr uint32_t kUnused = 1U << 16U;
   return kUnused | ((address & 0x3ffffU) / 16);
 }
-// The other: groups of 8 rows are 1024 bytes apart, their 16-byte pieces permuted within 128 bytes.
+// The high word of such a descriptor. It says that groups of 8 rows are 1024 bytes apart, with
+// their 16-byte pieces permuted within 128 bytes.
 constexpr uint32_t kRowLayout = 1U << 30U | 1024 / 16;
 constexpr uint32_t kNextColumns = 16 * 2 / 16;
 constexpr uint32_t kNextRow = 128 / 16;
 
-// Comes before the first product that uses registers or shared memory written by ordinary
+// Must come before the first product that uses registers or shared memory written by ordinary
 // instructions.
 __device__ __forceinline__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -29,12 +31,13 @@ __device__ __forceinline__ void begin_products() {
 __device__ __forceinline__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most `kPending` of the groups committed are under way.
+// Waits until at most `kPending` of the committed groups of products are under way.
 template <int kPending>
 __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Keeps the compiler from using `sums` before the products waited for above this line.
+// Keeps the compiler from moving uses of `sums` in front of the wait for their products, which is
+// above this call.
 template <int kCount>
 __device__ __forceinline__ void settle(float (&sums)[kCount]) {
 #pragma unroll
@@ -47,8 +50,8 @@ inline constexpr char kWgmmaType[] = ".bf16.bf16";
 template <>
 inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 
-// The operands of an instruction: inline assembly takes neither arrays nor loops. Here are those of
-// so many sums behind the first, each with the comma before it.
+// These macros list the operands of an instruction, because inline assembly takes neither arrays
+// nor loops. Each lists the given number of sums behind the first, with a comma before each.
 #define ENCORE_EACH_4(f) f(1) f(2) f(3)
 #define ENCORE_EACH_8(f) ENCORE_EACH_4(f) f(4) f(5) f(6) f(7)
 #define ENCORE_EACH_12(f) ENCORE_EACH_8(f) f(8) f(9) f(10) f(11)
@@ -83,8 +86,8 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 #define ENCORE_EACH_128(f) ENCORE_EACH_124(f) f(124) f(125) f(126) f(127)
 #define ENCORE_SUM(i) , "+f"(sums[i])
 #define ENCORE_NAME(i) ", %" #i
-// Multiplies if products have `rows` rows: it has `count` sums, then come the numbers of the
-// operands behind them.
+// Multiplies if products have `rows` rows. There are `count` sums; the parameters behind `count`
+// are the numbers of the operands that follow the sums.
 #define ENCORE_PRODUCT(rows, count, second, layout, type, old)                                \
   if constexpr (kRows == rows) {                                                              \
     asm volatile("{\n.reg .pred adds;\n.reg .b64 a, b;\nsetp.ne.u32 adds, %" #old             \
@@ -95,9 +98,9 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
                  : "r"(a), "r"(b), "n"(kRowLayout), "C"(kWgmmaType<T>), "r"(adds));           \
   }
 
-// sums [64, kRows] += a [64, 16] b [kRows, 16]^T, started; without `adds` = instead of +=. In lane
-// l of the warpgroup's warp w, sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and column 8 j + 2
-// (l % 4) + i.
+// Starts sums [64, kRows] += a [64, 16] b [kRows, 16]^T; where `adds` is 0, it sets the sums
+// instead. In lane l of the warpgroup's warp w, sums[4 j + 2 h + i] belongs to row 16 w + 8 h + l /
+// 4 and column 8 j + 2 (l % 4) + i.
 template <typename T, int kRows>
 __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b,
                                               uint32_t adds) {
@@ -146,8 +149,8 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
                    "C"(kWgmmaType<T>), "r"(adds));                                                 \
   }
 
-// start_product() of a first operand that is in registers, as the A operand of an mma of each warp's
-// 16 rows (mma.cuh).
+// Does what start_product() does with a first operand in registers. Each warp holds its 16 rows as
+// the first operand of mma.cuh.
 template <typename T, int kRows>
 __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], const uint32_t (&a)[4],
                                               uint32_t b, uint32_t adds) {
@@ -170,9 +173,9 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], const ui
                  : "r"(a), "r"(b), "n"(kRowLayout), "r"(adds));                         \
   }
 
-// start_product() of e4m3 numbers: a [64, 32], b [kRows, 32]. Their rows lie in boxes of 128 columns
-// as those of 64 columns of 16 bits do, and kNextColumns goes 32 columns to the right. The tensor
-// cores keep some 14 bits of a sum.
+// Does what start_product() does for e4m3 numbers: a [64, 32], b [kRows, 32]. Their rows lie in
+// boxes of 128 columns, just as rows of 16-bit elements lie in boxes of 64 columns, and
+// kNextColumns goes 32 columns to the right. The tensor cores keep some 14 bits of a sum.
 template <int kRows>
 __device__ __forceinline__ void start_fp8_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b,
                                                   uint32_t adds) {
@@ -195,8 +198,8 @@ __device__ __forceinline__ void start_fp8_product(float (&sums)[kRows / 2], uint
   ENCORE_FP8_PRODUCT(256, 128, 129, 130, 131);
 }
 
-// Boxes of 64 columns that lie `bytes` apart, when their rows are summed over: for the lower word,
-// in place of what describe_rows() has there.
+// Returns the low word of a descriptor, as describe_rows() does, for boxes of 64 columns that lie
+// `bytes` apart and whose rows are summed over.
 __device__ __forceinline__ uint32_t describe_summed_rows(uint32_t address, uint32_t bytes) {
   return bytes / 16 << 16U | (address & 0x3ffffU) / 16;
 }
@@ -212,9 +215,9 @@ __device__ __forceinline__ uint32_t describe_summed_rows(uint32_t address, uint3
                    "n"(kRowLayout), "C"(kWgmmaType<T>));                                           \
   }
 
-// sums [64, kColumns] += weights [64, 16] rows [16, kColumns], started. The weights are the A
-// operand of an mma of each warp's 16 rows (mma.cuh), the rows of describe_summed_rows(), the sums
-// as start_product() has them.
+// Starts sums [64, kColumns] += weights [64, 16] rows [16, kColumns]. Each warp holds its 16 rows
+// of the weights as the first operand of mma.cuh. describe_summed_rows() describes `rows`, and the
+// sums lie as in start_product().
 template <typename T, int kColumns>
 __device__ __forceinline__ void start_weighted_sum(float (&sums)[kColumns / 2],
                                                    const uint32_t (&weights)[4], uint32_t rows) {

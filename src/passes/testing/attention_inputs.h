@@ -1,11 +1,11 @@
-// Inputs with which tests of fusions around attention begin.
+// Graph inputs that tests of fusions around attention have in common.
 #pragma once
 
 #include <string>
 
 namespace encore::passes {
 
-// Inputs that say where tokens are, for one KV head of 32.
+// Declares the inputs that say where tokens are, for one KV head of 32 elements.
 inline const std::string kPlaces = R"(
   input %pos: i32[T]
   input %slots: i32[T] pad -1
@@ -16,7 +16,7 @@ inline const std::string kPlaces = R"(
   state %kc: bf16[4,1,16,32]
   state %vc: bf16[4,1,16,32]
 )";
-// Adds two query heads, and one of K and of V.
+// Declares two query heads as well, and one head each of K and V.
 inline const std::string kInputs = R"(
   input %q: bf16[T,64]
   input %k: bf16[T,32]

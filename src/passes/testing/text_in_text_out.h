@@ -1,4 +1,4 @@
-// For tests of passes: IR text in, IR text out.
+// Helpers for tests of passes, which compare IR text before and after a pass.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ namespace encore::passes {
 
 using PassFunction = void (*)(Program& program, const ir::OpSet& ops);
 
-// Wraps lines of declarations and nodes into a graph.
+// Parses lines of declarations and nodes as a graph.
 inline ir::Graph graph_of(std::string_view lines) {
   return listing::parse("graph g {\n" + std::string(lines) + "}\n", ops::standard());
 }
 
-// The library's ops, one with other inputs.
+// Returns the library's ops, of which one has other inputs.
 inline ir::OpSet ops_with(std::string_view changed, ir::Signature inputs) {
   ir::OpSet ops;
   for (const auto& [name, row] : ops::standard().rows()) {

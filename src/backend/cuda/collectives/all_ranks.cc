@@ -15,7 +15,7 @@ AllRanks::~AllRanks() {
   for (const auto& rank : ranks_) {
     try {
       rank->stream->synchronize();
-    } catch (const Error&) {  // who meets next finds what has failed
+    } catch (const Error&) {  // the next rank that meets finds the failure
     }
   }
   use_device(first_.ordinal());

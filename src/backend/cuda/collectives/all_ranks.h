@@ -1,5 +1,5 @@
-// A collective of all ranks as one launch, which rank 0's thread makes on every rank's GPU: the tuner times it so, while
-// the other ranks' threads wait for rank 0's choice (Tuner::follow).
+// Launches a collective on every rank's GPU from rank 0's thread, as one launch. The tuner times a
+// collective in this way while the other ranks' threads wait for rank 0's choice (Tuner::follow).
 #pragma once
 
 #include <functional>
@@ -13,21 +13,23 @@
 
 namespace encore::cuda {
 
-// Lifetime: the launches that it binds run before it ends. Threads: one, that of rank 0.
+// Launches calls of one collective on all ranks. Lifetime: the launches that it binds must run
+// before it ends. Threads: one, rank 0's.
 class AllRanks {
  public:
-  // Binds one rank's part of a call.
+  // Binds one rank's part of a call of the collective.
   using Bind = std::function<BoundLaunch(CudaDevice& device, const KernelArgs& args)>;
 
-  // Calls with such operands, in memory of their own on each GPU, which is taken when something is bound first.
-  // REQUIRES: `first` is rank 0's where anything is bound.
+  // Prepares calls with operands like those in `args`. Each GPU gets memory of its own for the
+  // operands when bind() is first called. REQUIRES: `first` is rank 0's device if bind() is called.
   AllRanks(CudaDevice& first, const KernelArgs& args) : first_(first), args_(args) {}
-  // Waits for the other GPUs.
+  // Waits for the work of the other GPUs.
   ~AllRanks();
   AllRanks(const AllRanks&) = delete;
   AllRanks& operator=(const AllRanks&) = delete;
 
-  // Replays calls on all ranks, one after the other, in two exchange buffers in turns. `form` names what `bind` binds.
+  // Returns a launch that replays calls on all ranks, one after the other, and alternates between
+  // two exchange buffers. `form` is the name of the variant that `bind` binds.
   BoundLaunch bind(const std::string& form, const Bind& bind);
 
  private:
@@ -44,11 +46,11 @@ class AllRanks {
 
   CudaDevice& first_;
   const KernelArgs& args_;
-  std::vector<std::unique_ptr<OnRank>> ranks_;  // of the launches too
+  std::vector<std::unique_ptr<OnRank>> ranks_;  // shared with the launches that bind() returns
 };
 
-// The fastest of the forms of a collective, by measurement between all ranks; the first where nothing is measured.
-// REQUIRES: asked on all ranks.
+// Returns the fastest of the `forms` of a collective, as measured between all ranks, or the first
+// form where the tuner does not measure. REQUIRES: every rank calls it.
 template <typename Form>
 Form fastest_form(CudaDevice& device, const std::string& kernel, const KernelArgs& args,
                   const std::vector<Form>& forms,

@@ -1,5 +1,7 @@
-// all_reduce_add_rms_norm of two ranks in one launch, a block a row: it sends the row's vectors, adds up those of all
-// ranks in registers, adds the residual and normalizes. Bits are those of the ops apart, which run where they are faster.
+// Computes all_reduce_add_rms_norm of two ranks in one launch, with one block for each row. The
+// block sends its row's vectors, adds up the vectors of all ranks in registers, adds the residual
+// and normalizes. The results have the same bits as those of separate launches for all_reduce and
+// the norm, which are used where they are faster.
 #include "backend/all_reduce_norm.h"
 
 #include <array>
@@ -75,15 +77,16 @@ __global__ void __launch_bounds__(kMaxNormThreads)
   }
 }
 
-constexpr int64_t kLongest = 4 * 1024 * 1024;  // then two shots are faster
+constexpr int64_t kLongest = 4 * 1024 * 1024;  // for longer inputs two shots are faster
 
 int64_t row_bytes(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   return x.row_elements() * size_of(x.dtype);
 }
 
-// Is it likely to be faster than the ops apart? Not where one block has much to send, as a long row alone. Source:
-// measured on H200s with NVLink.
+// Returns whether one launch is likely to be faster than separate launches of all_reduce and the
+// norm. It is not where a block has much to send, as for a single long row. Source: measured on
+// H200s with NVLink.
 bool is_likely(const KernelArgs& args) {
   constexpr int64_t kLongRow = 16 * 1024;
   const int64_t rows = args.inputs["x"].num_rows();
@@ -133,7 +136,7 @@ BoundLaunch bind_fused(CudaDevice& device, const KernelArgs& args) {
   });
 }
 
-// all_reduce in those shots, and the norm.
+// Binds two launches: all_reduce in `shots` shots, and the norm.
 BoundLaunch bind_apart(CudaDevice& device, const KernelArgs& args, push::Shots shots) {
   const Parts parts = all_reduce_norm_parts(args);
   const KernelArgs& norm = parts.parts.back().args;
@@ -147,7 +150,8 @@ BoundLaunch bind_apart(CudaDevice& device, const KernelArgs& args, push::Shots s
 
 enum class Form : uint8_t { kFused, kApart };
 
-// Takes what one launch can do, and does it in one or as the ops apart, whichever the tuner found to be fastest.
+// Binds either one fused launch or separate launches of all_reduce and the norm, whichever the
+// tuner found to be faster.
 BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
   auto& cuda = static_cast<CudaDevice&>(device);
   const push::Shots shots = all_reduce_shots(cuda, all_reduce_norm_parts(args).parts.front().args);

@@ -1,5 +1,5 @@
-// all_reduce, all_gather and gather_logits between the GPUs of ranks: the exchange of backend/push.h, a thread a vector.
-// A GPU that is alone copies.
+// Kernels of all_reduce, all_gather and gather_logits between the GPUs of ranks. They run the
+// exchange of backend/push.h with one thread for each vector. A GPU that has no peers only copies.
 #include "backend/cuda/collectives/collectives.h"
 
 #include <algorithm>
@@ -17,10 +17,12 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kBlocksOfOneShot =
-    4 * kMultiprocessors;  // for long inputs; they fit a chip at once
-// Launches behind a shorter exchange start beside it, and behind a longer one when it has sent all: those that
-// wait on its multiprocessors slow it down. Units: vectors. Source: on H200s, a sum of 256 KB takes 6 % less
-// so, and with a norm behind it 26 %; one of 128 KB takes 11 % more.
+    4 * kMultiprocessors;  // blocks for long inputs; all of them fit a chip at once
+// The launch behind an exchange that is shorter than this may start at once. Behind a longer
+// exchange it may start only when the exchange has sent all its data, because a launch that waits
+// on the same multiprocessors slows the exchange down. Units: vectors. Source: on H200s, the late
+// start makes a sum of 256 KB 6 % faster, or 26 % with a norm behind it, and a sum of 128 KB 11 %
+// slower.
 constexpr int64_t kLongExchange = 256 * 1024 / push::kVectorBytes;
 
 enum class Form : uint8_t { kOneShot, kTwoShots, kGather };
@@ -43,11 +45,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The step until which a burst runs: the host says it to rank 0, and one vector behind those of x to all.
+// The step until which a burst runs. The host tells it to rank 0 through `mark`, and rank 0 sends
+// it to all ranks as one extra vector behind the vectors of x.
 struct BurstEnd {
-  const uint32_t* mark;  // the host's
+  const uint32_t* mark;  // in the host's memory
   uint32_t* run_until;
-  int64_t vector;  // its place
+  int64_t vector;  // the index of the extra vector
 };
 
 template <typename T, bool kPacked>
@@ -57,7 +60,7 @@ class PortWithBurstEnd : public ExchangePort<T, kPacked> {
 
   __device__ PortWithBurstEnd(const ExchangeArgs<T>& args, const BurstEnd& end)
       : Base(args), end_(end) {}
-  // The host may change its mark at any time, so it is read once.
+  // Reads the host's mark only once, because the host may change it at any time.
   __device__ Vector input(int64_t vector) {
     if (vector != end_.vector) return Base::input(vector);
     if (!has_read_) word_ = ld_relaxed<Scope::kSystem>(end_.mark);
@@ -86,12 +89,13 @@ __global__ void __launch_bounds__(kThreads)
       static_cast<int64_t>(gridDim.x) * kThreads);
 }
 
-// all_gather of the rows of logits of which a choice needs all.
+// The arguments of gather_logits: an all_gather of only those rows of logits from which sampling
+// needs all values.
 struct LogitsArgs {
   ExchangeArgs<float> exchange;
   const SamplingRow* sampling;
   const int32_t* kv_lens;
-  uint32_t rows_each;  // rows of logits of a sequence
+  uint32_t rows_each;  // rows of logits for each sequence
 };
 
 template <bool kPacked>
@@ -100,7 +104,7 @@ class LogitsPort : public ExchangePort<float, kPacked> {
   __device__ explicit LogitsPort(const LogitsArgs& args)
       : ExchangePort<float, kPacked>(args.exchange), logits_(args) {}
 
-  // A vector may end one row and begin another.
+  // Asks for both rows of the vector: it may hold the end of one row and the begin of the next.
   [[nodiscard]] __device__ bool wants(int64_t vector) const {
     const uint32_t first = static_cast<uint32_t>(vector) * this->kSize;
     const uint32_t last = min(first + this->kSize, this->args_.num_elements) - 1;
@@ -247,7 +251,7 @@ LogitsKernel logits_kernel_of(int num_ranks, bool is_packed) {
 
 BoundLaunch bind_gather_logits(Device& device, const KernelArgs& args) {
   auto& cuda = static_cast<CudaDevice&>(device);
-  KernelArgs gather = args;  // as all_gather has its operands
+  KernelArgs gather = args;  // operands under the names that all_gather uses
   gather.outputs = {{"y", args.outputs["logits"]}};
   const TensorView& x = args.inputs["x"];
   const TensorView& sampling = args.inputs["sampling"];
@@ -285,7 +289,7 @@ push::Shots all_reduce_shots(CudaDevice& device, const KernelArgs& args) {
   const int64_t bytes = args.inputs["x"].shape.num_elements() * size_of(args.inputs["x"].dtype);
   const int64_t longest_one_shot = push::longest_one_shot(device.rank().size);
   const Shots likely = bytes <= longest_one_shot ? Shots::kOne : Shots::kTwo;
-  // Far from where the two are equally fast there is nothing to measure.
+  // Where one of the two forms is clearly faster, nothing is measured.
   constexpr int64_t kNear = 4;
   const bool is_near = bytes * kNear >= longest_one_shot && bytes <= longest_one_shot * kNear;
   if (device.rank().size == 1 || !is_near) return likely;

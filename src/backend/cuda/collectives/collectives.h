@@ -1,4 +1,4 @@
-// all_reduce, for ops that have it in them.
+// Offers all_reduce to the kernels of ops that contain one.
 #pragma once
 
 #include "backend/cuda/device/device.h"
@@ -7,7 +7,8 @@
 
 namespace encore::cuda {
 
-// The shots in which all_reduce is fastest between these GPUs, as the tuner found. REQUIRES: asked on all ranks.
+// Returns the number of shots with which all_reduce is fastest between these GPUs, as the tuner
+// found. REQUIRES: every rank calls it.
 push::Shots all_reduce_shots(CudaDevice& device, const KernelArgs& args);
 BoundLaunch bind_all_reduce(CudaDevice& device, const KernelArgs& args, push::Shots shots);
 

@@ -9,7 +9,8 @@
 namespace encore::cuda {
 namespace {
 
-constexpr int64_t kFailureWords = 64;  // from one rank's word to the next: lines of their own
+// The distance between two ranks' words. It gives each word cache lines of its own.
+constexpr int64_t kFailureWords = 64;
 constexpr int64_t kPatternBytes = 16 << 20;
 
 bool reaches(int from, int to) {
@@ -60,7 +61,8 @@ Exchange::Exchange(const std::vector<int>& ordinals, std::shared_ptr<Communicato
   }
 }
 
-// A driver may allow stores that do not arrive, so they are tried: each GPU writes to each other.
+// Tries stores between all GPUs: each writes to every other, because a driver may permit stores
+// that never arrive.
 void Exchange::require_transfers(const std::vector<int>& ordinals) {
   const int64_t num_words = kPatternBytes / 4;
   std::vector<uint32_t> words(static_cast<size_t>(num_words));
@@ -107,7 +109,8 @@ void Exchange::check(int rank) {
   try {
     communicator_->check();
   } catch (const Error&) {
-    // The other ranks do not come any more, so no GPU needs to wait until its deadline.
+    // The other ranks will not come any more. Marking them as stopped spares each GPU the wait
+    // until its deadline.
     for (int other = 0; other < std::ssize(memories_); ++other) {
       uint32_t none = 0;
       std::atomic_ref(*failure(other)).compare_exchange_strong(none, push::kStopped);
@@ -129,7 +132,8 @@ std::vector<Finding> find_peers(int num_devices) {
                                                    from, to) == cudaSuccess;
       cudaGetLastError();
       if (known && can[0] != 0 && can[1] != 0) {
-        // PCIe has no atomics between GPUs.
+        // Over PCIe, GPUs have no native atomics on each other's memory, so native atomics mean
+        // NVLink.
         finding.found =
             fmt::format("write each other's memory, by {}", native != 0 ? "NVLink" : "PCIe");
       } else {

@@ -1,7 +1,8 @@
-// A thread's way to the exchange memory of all ranks (backend/push.h).
+// Gives a thread access to the exchange memory of all ranks (backend/push.h).
 //
-// Its waits are for blocks of other GPUs, which no other kernel waits for (launch.h): grids are small enough
-// to be placed whole, and equal on all ranks, so what a block waits for runs or starts.
+// A thread waits only for blocks of other GPUs, which no other kernel does (launch.h). This is safe
+// because grids are small enough for all their blocks to be resident at once, and equal on all
+// ranks. So the block that is waited for runs already or is about to start.
 #pragma once
 
 #include "backend/cuda/collectives/exchange.h"
@@ -14,9 +15,9 @@ namespace encore::cuda {
 
 using push::Vector;
 
-inline constexpr int kPollsPerLook = 1024;  // at the clock
+inline constexpr int kPollsPerLook = 1024;  // polls of a vector between two looks at the clock
 
-// Rows of an operand. Units: elements.
+// The rows of an operand. Units: elements.
 template <typename T>
 struct ExchangedRows {
   T* data;
@@ -26,16 +27,16 @@ struct ExchangedRows {
 template <typename T>
 struct ExchangeArgs {
   push::Part part;
-  Vector* memories[push::kMostRanks];  // by rank
-  Vector* own;                         // that of the rank itself
+  Vector* memories[push::kMostRanks];  // each rank's exchange memory, by rank
+  Vector* own;                         // this rank's exchange memory
   uint32_t* failure;
   uint32_t call;
   uint64_t timeout_ns;
   ExchangedRows<const T> x;
   ExchangedRows<T> y;
-  int first_rank;         // whose columns of y come first
-  uint32_t num_elements;  // of x
-  uint32_t num_columns;   // of x
+  int first_rank;         // the rank whose columns come first in y
+  uint32_t num_elements;  // elements of x
+  uint32_t num_columns;   // columns of x
 };
 
 __device__ __forceinline__ uint64_t now_ns() {
@@ -44,7 +45,7 @@ __device__ __forceinline__ uint64_t now_ns() {
   return now;
 }
 
-// Elements of 16 bytes, for push.h.
+// Describes numbers of type T as the elements of the vectors that push.h moves.
 template <typename T>
 struct Numbers {
   static constexpr int kElementBytes = sizeof(T);
@@ -69,7 +70,8 @@ struct Numbers {
   }
 };
 
-// A thread's way to the memory of all ranks. Without kPacked, rows may have any length and place.
+// A thread's access to the exchange memory of all ranks. Where kPacked is false, rows may have any
+// length and alignment.
 template <typename T, bool kPacked>
 class ExchangePort {
  public:
@@ -110,8 +112,8 @@ class ExchangePort {
 
   [[nodiscard]] __device__ static constexpr bool wants(int64_t /*vector*/) { return true; }
 
-  // Is called once the thread has sent all that it sends. It lets the launches behind this one
-  // start, if they may not yet.
+  // Lets the next launches start if they may not start yet. push.h calls it once the thread has
+  // sent all its data.
   __device__ void has_sent() const { allow_next_kernel(); }
 
   __device__ Vector input(int64_t vector) const {
@@ -147,7 +149,8 @@ class ExchangePort {
   const ExchangeArgs<T>& args_;
 
  private:
-  // From the first element to element `index` of the rows of x, in an operand of that stride.
+  // Returns the distance from the first element to element `index` in an operand with rows `stride`
+  // elements apart. The rows have as many columns as x.
   __device__ int64_t offset(uint32_t index, uint32_t stride) const {
     if (stride == args_.num_columns) return index;
     const uint32_t row = index / args_.num_columns;
@@ -165,7 +168,7 @@ class ExchangePort {
   bool gave_up_ = false;
 };
 
-// The arguments that a launch passes to its port, but for the part of the data, which the caller sets.
+// Returns the arguments of a launch's exchange, except for `part`, which the caller sets.
 template <typename T>
 ExchangeArgs<T> exchange_args(CudaDevice& device, const KernelArgs& args, std::string_view op) {
   const TensorView& x = args.inputs["x"];
@@ -191,7 +194,7 @@ ExchangeArgs<T> exchange_args(CudaDevice& device, const KernelArgs& args, std::s
   return common;
 }
 
-// Loads a kernel's code now: its first launch must not wait for other GPUs while it is loaded.
+// Loads a kernel's code now, because loading it at the first launch would make other GPUs wait.
 template <typename... Params>
 void load_code(void (*kernel)(Params...)) {
   cudaFuncAttributes attributes{};

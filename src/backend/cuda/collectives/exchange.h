@@ -1,5 +1,5 @@
-// The GPUs of a model's ranks exchange data in memory that each can write (backend/push.h), and their
-// waits end by a deadline.
+// Provides the memory through which the GPUs of a model's ranks exchange data (backend/push.h).
+// Every GPU can write to it. Each wait for another GPU ends at a deadline.
 #pragma once
 
 #include <chrono>
@@ -15,12 +15,13 @@
 
 namespace encore::cuda {
 
-// Shared by the devices of all ranks. Threads: any.
+// The exchange memory and the failure words of all ranks. The devices of all ranks share one
+// object. Threads: any.
 class Exchange {
  public:
-  // Allocates every rank's memory on its GPU, sees that each GPU's stores arrive at every other, and
-  // leaves all places empty. `timeout` is how long a GPU waits for another.
-  // Errors: kUnsupported naming two GPUs that do not reach each other, with the remedy; kMemory.
+  // Allocates every rank's memory on its GPU, checks that each GPU's stores arrive at every other
+  // GPU, and leaves all places empty. `timeout` is how long a GPU waits for another.
+  // Errors: kUnsupported naming two GPUs that cannot reach each other, with the remedy; kMemory.
   Exchange(const std::vector<int>& ordinals, std::shared_ptr<Communicator> communicator,
            std::chrono::milliseconds timeout);
   Exchange(const Exchange&) = delete;
@@ -28,17 +29,19 @@ class Exchange {
 
   [[nodiscard]] const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
-  // Exchange memory of that rank's GPU. Every GPU can write it.
+  // Returns the exchange memory on the GPU of `rank`. Every GPU can write to it.
   [[nodiscard]] push::Vector* memory(int rank) const;
-  // The word in host memory in which the rank's GPU says that it has waited too long (failure_word), and
-  // which ends its waits where it is not 0.
+  // Returns the word in host memory through which the rank's GPU reports that it has waited too
+  // long (failure_word). Any value but 0 ends the waits of that GPU.
   [[nodiscard]] uint32_t* failure(int rank) const;
 
-  // Gives a call a number. Messages about it say `what`.
+  // Returns a number for a new call of a collective. Error messages about the call name it by
+  // `what`.
   uint32_t add_call(std::string what);
 
-  // Ends all ranks where the rank's GPU has waited too long, and its waits where any has failed.
-  // Errors: what the failed rank has failed with.
+  // Makes all ranks fail if the GPU of `rank` has waited too long. If any rank has failed, ends the
+  // waits of all GPUs and throws.
+  // Errors: the error with which the failed rank failed.
   void check(int rank);
 
  private:
@@ -47,15 +50,16 @@ class Exchange {
   std::shared_ptr<Communicator> communicator_;  // shared with the threads of all ranks
   std::chrono::milliseconds timeout_;
   std::vector<std::unique_ptr<AddressRange>> memories_;  // by rank
-  Memory failures_;                                      // a word each, apart from each other
+  Memory failures_;  // one word for each rank, in cache lines of its own
   std::mutex mutex_;
   std::vector<std::string> calls_;
 };
 
-// One line for each two GPUs: can either write the other's memory?
+// Returns one line for each pair of GPUs: whether each of the two can write the other's memory.
 std::vector<Finding> find_peers(int num_devices);
 
-// collectives.cu: stores the words of a pattern, which depends on `seed`, and compares on the host.
+// Defined in collectives.cu. Stores words of a pattern that depends on `seed`, so that the host can
+// compare them with pattern_word().
 void launch_pattern(Stream& stream, void* device, uint32_t seed, int64_t num_words);
 uint32_t pattern_word(uint32_t seed, int64_t index);
 

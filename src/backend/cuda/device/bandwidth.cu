@@ -1,4 +1,5 @@
-// Streams one large buffer through registers: the yardstick of every benchmark that reads weights.
+// Measures the rate of reading memory by streaming one large buffer through registers. Every
+// benchmark that reads weights is compared with this rate.
 #include <algorithm>
 #include <memory>
 
@@ -11,11 +12,11 @@ namespace {
 constexpr int64_t kMaxBufferBytes = int64_t{4} << 30;
 constexpr int kThreads = 256;
 constexpr int kBlocksPerMultiprocessor = 4;  // all resident at once
-constexpr int kLoadsInFlight = 8;            // of 16 bytes, per thread
+constexpr int kLoadsInFlight = 8;            // loads of 16 bytes that each thread keeps in flight
 constexpr int kRepeats = 5;
 
-// Combines everything, so that no load can be left out; writes only if the result is one it never
-// has.
+// Combines all words that it reads, so that the compiler cannot drop a load. It writes the result
+// only if that equals `impossible`, a value that never occurs.
 __global__ void read_kernel(const uint4* data, int64_t count, uint32_t impossible, uint32_t* out) {
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
   uint32_t total = 0;
@@ -51,7 +52,7 @@ double CudaDevice::read_bandwidth() {
       .threads = kThreads,
       .overlap = false};
   double best_ms = 0;
-  for (int i = 0; i <= kRepeats; ++i) {  // the first warms up
+  for (int i = 0; i <= kRepeats; ++i) {  // the first round only warms up
     stream->record(*start);
     launch(*stream, grid, read_kernel, reinterpret_cast<const uint4*>(buffer.data()),
            bytes / static_cast<int64_t>(sizeof(uint4)), 0xffffffffU,

@@ -15,7 +15,7 @@ struct ThreadState {
   std::string_view op;
   bool recording = false;
   int device = -1;
-  std::vector<std::function<void()>> releases;  // put off until the recording is over
+  std::vector<std::function<void()>> releases;  // releases that wait until the recording is over
 };
 thread_local ThreadState thread_state;
 
@@ -47,7 +47,7 @@ ErrorKind kind_of(cudaError_t status) {
 void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) [[likely]]
     return;
-  cudaGetLastError();  // so that the next call does not report this one again
+  cudaGetLastError();  // clears the error, so that the next call does not report it again
   fail(kind_of(status), "{}{}: {} ({})", what, in_current_op(), cudaGetErrorString(status),
        cudaGetErrorName(status));
 }
@@ -101,8 +101,8 @@ void when_not_recording(std::function<void()> release) noexcept {
       release();
     }
   } catch (const std::exception&) {
-    // The device has failed, or there is no memory to put a release off: leaking is the lesser
-    // evil.
+    // The device has failed, or no memory is left to store the release. Leaking the resource is the
+    // lesser evil.
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace encore::cuda {
 
-// Throws the error of a failed CUDA call, as launch.h says.
+// Throws the error of a failed CUDA call, as described in launch.h.
 void check(cudaError_t status, std::string_view what);
 std::string_view current_op();
 
@@ -28,11 +28,12 @@ class OpScope {
   std::string_view outer_;
 };
 
-// " while launching 'x'", or nothing.
+// Returns " while launching 'x'" with the current op's label, or "" when no op is being launched.
 std::string in_current_op();
 
-// The right to record. One thread in the process holds it at a time, because CUDA calls that other
-// captures forbid are hard to keep apart; it is taken and given back on the same thread.
+// The right to record. Only one thread of the process holds it at a time, because a capture forbids
+// other threads some CUDA calls, which are hard to keep away from it. The thread that takes the
+// lock must also release it.
 class CaptureLock {
  public:
   CaptureLock();
@@ -44,22 +45,22 @@ class CaptureLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Does this thread record?
+// Returns whether this thread is recording.
 bool is_recording();
 
-// Errors: kCompile naming the op when this thread records. CUDA is not called, so the recording
-// lives.
+// Throws if this thread is recording. It does so before CUDA is called, so that the recording stays
+// valid. Errors: kCompile naming `what` and the op.
 void forbid_while_recording(std::string_view what);
 
-// Runs `release` now, or, as a recording thread may not free, once its recording is over. Never
-// throws.
+// Runs `release` now or, if this thread is recording and must not free anything, once its recording
+// is over. Never throws.
 void when_not_recording(std::function<void()> release) noexcept;
 
 // Makes `ordinal` this thread's device.
 void use_device(int ordinal);
 
-// Waits for all work on this thread's device. Not while another thread records: that would break
-// its recording. Errors: kCompile while this thread records.
+// Waits for all work on this thread's device. It must not be called while another thread records,
+// whose recording it would break. Errors: kCompile while this thread records.
 void synchronize_device();
 
 }  // namespace encore::cuda

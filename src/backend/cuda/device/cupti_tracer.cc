@@ -1,8 +1,9 @@
 // Traces made of the activity records of CUPTI, NVIDIA's profiling library, opened at run time.
 //
 // CUPTI stamps the start and the end of every kernel with the GPU's timer and gives both in the
-// host's time. A record names the call that launched it; a number around that call says where the
-// call came from: a launch with its label, or the replay of a recording, whose nodes carry labels.
+// host's time. A record of a kernel names the CUDA call that launched it. The tracer puts a number
+// around that call, which identifies its source: a launch with its label, or the replay of a
+// recording, whose nodes carry labels.
 #include "backend/cuda/device/cupti_tracer.h"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ namespace {
 constexpr size_t kBufferBytes = size_t{8} << 20;
 constexpr CUpti_ExternalCorrelationKind kOurs = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
 
-// The functions of CUPTI that are used here.
+// The functions of CUPTI that the tracer uses.
 struct Cupti {
   Library library{"libcupti.so.13", "nvidia-cuda-cupti"};
   decltype(&cuptiGetErrorMessage) error_message = nullptr;
@@ -57,7 +58,8 @@ struct Cupti {
   }
 };
 
-// Opened once: CUPTI belongs to the process. Errors: those of Library.
+// Returns the functions of CUPTI, which are looked up once, since CUPTI belongs to the process.
+// Errors: as Library's.
 const Cupti& cupti() {
   static const Cupti functions;
   return functions;
@@ -77,7 +79,8 @@ void check_cupti(CUptiResult status, std::string_view what) {
               : "");
 }
 
-// The buffers that CUPTI has filled. Its callbacks carry no context, so there is one of these.
+// Holds the buffers that CUPTI has filled. The process has one such object, because CUPTI's
+// callbacks carry no context.
 class FilledBuffers {
  public:
   struct Buffer {
@@ -94,7 +97,7 @@ class FilledBuffers {
     num_lost_ = 0;
     return std::exchange(filled_, {});
   }
-  // The number of spans lost since take().
+  // Returns the number of spans that were lost since take().
   [[nodiscard]] size_t num_lost() {
     const std::lock_guard lock(mutex_);
     return num_lost_;
@@ -115,8 +118,8 @@ class FilledBuffers {
   size_t num_lost_ = 0;
 };
 
-// CUPTI's callbacks: C calls them, so nothing may leave them. Without memory records get lost,
-// which CUPTI counts, or we do.
+// The callbacks that CUPTI calls from C code, so no exception may leave them. Without memory for a
+// buffer, records get lost; CUPTI counts the lost ones, or FilledBuffers does.
 void CUPTIAPI request_buffer(uint8_t** buffer, size_t* size, size_t* max_records) noexcept {
   *buffer = new (std::nothrow) uint8_t[kBufferBytes];  // CUPTI holds it until complete_buffer()
   *size = *buffer == nullptr ? 0 : kBufferBytes;
@@ -134,7 +137,8 @@ constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_RUNTIME,
                                          CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                          CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 
-// "cudaGraphLaunch" for "cudaGraphLaunch_v10000".
+// Returns a function's name without its version suffix: "cudaGraphLaunch" for
+// "cudaGraphLaunch_v10000".
 std::string function_name(const CUpti_ActivityAPI& call) {
   const auto domain = call.kind == CUPTI_ACTIVITY_KIND_RUNTIME ? CUPTI_CB_DOMAIN_RUNTIME_API
                                                                : CUPTI_CB_DOMAIN_DRIVER_API;
@@ -148,12 +152,12 @@ std::string function_name(const CUpti_ActivityAPI& call) {
   return numbered ? name.substr(0, version) : name;
 }
 
-// Calls that a call of the same thread made are part of it.
+// Removes calls that another call of the same thread made: they are part of that call.
 void drop_nested(std::vector<CUpti_ActivityAPI>& calls) {
   std::sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return std::pair(a.start, ~a.end) < std::pair(b.start, ~b.end);
   });
-  std::unordered_map<uint32_t, uint64_t> ends;  // of the last outer call, by thread
+  std::unordered_map<uint32_t, uint64_t> ends;  // the end of each thread's last outermost call
   std::erase_if(calls, [&](const CUpti_ActivityAPI& call) {
     uint64_t& end = ends[call.threadId];
     if (call.end <= end) return true;
@@ -232,15 +236,17 @@ class CuptiTracer final : public Tracer, public TraceListener {
   void leave(const TracedCall& /*call*/) noexcept override { cupti().pop(kOurs, nullptr); }
 
  private:
-  // The call that work came from. Numbers count sources from 1.
+  // The call of a stream that launched some work. Sources are numbered from 1.
   struct Source {
     int step = -1;
     std::string label;
     const CudaRecording* replayed = nullptr;
   };
-  // The records in the order in which they came; of work, the GPU's own.
+  // The records that were read: `work` that the GPU did, and the `calls` of CUDA that the host
+  // made.
   struct Records {
-    std::vector<std::pair<TraceSpan, uint64_t>> work;  // and its source's number, 0: none
+    // Each span comes with the number of its source, which is 0 if it has none.
+    std::vector<std::pair<TraceSpan, uint64_t>> work;
     std::vector<CUpti_ActivityAPI> calls;
   };
 
@@ -326,7 +332,8 @@ CuptiTracer::Records CuptiTracer::read_records() const {
   return records;
 }
 
-// Spans of one source are by start; launches are numbered as they were made.
+// Adds the GPU's work to the trace. The spans of one source are sorted by start, and launches are
+// numbered in the order in which they were made.
 void CuptiTracer::add_work(Records records, Trace& trace) const {
   std::map<uint64_t, std::vector<TraceSpan>> by_source;
   for (auto& [span, source] : records.work)

@@ -51,7 +51,8 @@ std::vector<Candidate> all_candidates() {
   return candidates;
 }
 
-// "580.65.06", of the driver's part in the kernel; empty where that does not tell.
+// Returns the release of the kernel driver, such as "580.65.06", or "" if its version file does not
+// name one.
 std::string driver_release() {
   std::ifstream file("/proc/driver/nvidia/version");
   for (std::string word; file >> word;) {
@@ -60,8 +61,8 @@ std::string driver_release() {
   return "";
 }
 
-// Variables of the environment that change how long launches take beside each other, or what the
-// libraries choose from.
+// Environment variables that change how launches overlap, or which kernels the libraries choose
+// from. Both change measured times.
 constexpr std::array kTimingVariables = {kSerialLaunches,
                                          "CUDA_LAUNCH_BLOCKING",
                                          "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -69,8 +70,9 @@ constexpr std::array kTimingVariables = {kSerialLaunches,
                                          "NVIDIA_TF32_OVERRIDE",
                                          "CUBLAS_WORKSPACE_CONFIG"};
 
-// Everything that decides which configuration of one of our kernels is the fastest. A library's
-// configurations name its version themselves, so that it need not be opened to look.
+// Returns the key of tuning results: everything that decides which configuration of one of our
+// kernels is the fastest. The version of a library is not part of it, because names of library
+// configurations contain the version, so the library need not be opened.
 TuningKey tuning_key(const cudaDeviceProp& properties) {
   int driver_version = 0;
   check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
@@ -81,8 +83,8 @@ TuningKey tuning_key(const cudaDeviceProp& properties) {
           {"environment", environment_text(kTimingVariables)}};
 }
 
-// The best rate that memory gives: its peak, less the time to refresh it and to turn its bus
-// around.
+// Returns the best rate at which memory can be read: its peak rate, less the time for refreshing it
+// and for switching the bus between reading and writing.
 double read_bytes_per_us(int ordinal) {
   constexpr double kOfPeak = 0.94;
   int kilohertz = 0;

@@ -1,4 +1,4 @@
-// A CUDA GPU as a device.
+// Implements the Device interface for one CUDA GPU.
 #pragma once
 
 #include <memory>
@@ -15,29 +15,33 @@
 
 namespace encore::cuda {
 
-// A GPU, as far as choosing one goes.
+// The properties of a GPU by which one is chosen.
 struct Candidate {
   std::string name;
-  int major = 0;  // of its compute capability
+  int major = 0;  // major number of its compute capability
   int minor = 0;
 
   [[nodiscard]] bool can_run() const { return major == 9 && minor == 0; }
 };
-// The one to use: that of the ordinal, or without one the first that can run Encore's kernels.
+// Returns the GPU to use: the one with `ordinal` or, without an ordinal, the first that can run
+// Encore's kernels.
 // Errors: kDevice, with the remedy.
 int choose_device(std::span<const Candidate> candidates, std::optional<int> ordinal);
-// The GPUs of `num_ranks` ranks: the one that choose_device() gives, and those that follow it.
-// Errors: as choose_device(); kUnsupported where there are fewer, or they are of several kinds.
+// Returns the GPUs of `num_ranks` ranks: the one that choose_device() returns, and those with the
+// ordinals behind it.
+// Errors: as choose_device(); kUnsupported where there are too few GPUs, or they are of several
+// kinds.
 std::vector<int> choose_devices(std::span<const Candidate> candidates, std::optional<int> ordinal,
                                 int num_ranks);
-// "cuda:1 of 2, H100"; empty where there was no choice.
+// Describes the chosen GPU, as in "cuda:1 of 2, H100". The text is empty where there is only one
+// GPU.
 std::string choice_text(std::span<const Candidate> candidates, int chosen);
 
 class Exchange;
 
 class CudaDevice final : public Device {
  public:
-  // `exchange`: of a GPU that is rank `rank` of several.
+  // `exchange` is given where the GPU belongs to rank `rank` of several ranks.
   // Errors: kDevice naming what is missing and the remedy.
   explicit CudaDevice(std::optional<int> ordinal, Rank rank = {},
                       std::shared_ptr<Exchange> exchange = nullptr);
@@ -63,14 +67,15 @@ class CudaDevice final : public Device {
   [[nodiscard]] Rank rank() const override { return rank_; }
   [[nodiscard]] std::shared_ptr<Communicator> communicator() const override;
   [[nodiscard]] std::span<const std::shared_ptr<Device>> peers() const override { return peers_; }
-  // The device of the next rank, which takes this one's choices of kernels.
+  // Adds the device of another rank, whose kernels follow the tuner's choices on this device.
   void add_peer(const std::shared_ptr<CudaDevice>& peer);
-  // The memory that this rank's GPU exchanges with others; null: there are no others.
+  // Returns the memory through which this GPU exchanges data with those of other ranks. Null
+  // without other ranks.
   [[nodiscard]] Exchange* exchange() const { return exchange_.get(); }
 
   [[nodiscard]] const Chip& chip() const { return chip_; }
   [[nodiscard]] int ordinal() const { return ordinal_; }
-  // Opened when first asked for. Errors: kDevice.
+  // Returns cuBLASLt, which the first call opens. Errors: kDevice.
   [[nodiscard]] CublasLt& cublaslt();
 
  private:
@@ -87,7 +92,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CublasLt> cublaslt_;
 };
 
-// "13.0" for 13000, as CUDA numbers its versions.
+// Formats a version number of CUDA: "13.0" for 13000.
 std::string version_text(int version);
 
 }  // namespace encore::cuda

@@ -8,7 +8,8 @@
 namespace encore::cuda {
 namespace {
 
-// `version`: that of the function's signature, as in its typedef.
+// Looks up a driver function. `version` is the CUDA version of the signature in the function's
+// typedef.
 template <typename Function>
 void look_up(Function& function, const char* name, unsigned int version) {
   void* address = nullptr;

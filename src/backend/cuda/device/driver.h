@@ -1,5 +1,5 @@
-// The few functions of the driver that the runtime library does not offer, looked up when first
-// needed so that the executable starts without a driver.
+// Provides the few functions of the driver that the runtime library does not offer. They are looked
+// up when they are first needed, so that the executable starts without a driver.
 #pragma once
 
 #include <string_view>
@@ -25,10 +25,11 @@ struct Driver {
   PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encode_tiled = nullptr;
 };
 
-// Errors: kDevice naming the function that the driver lacks.
+// Returns the driver's functions. Errors: kDevice naming a function that the driver lacks.
 const Driver& driver();
 
-// Throws kDevice, or kMemory when the device has no more, naming `what` and the op being launched.
+// Throws if `status` is an error, and names `what` and the op being launched. Errors: kMemory when
+// the device has no memory left, else kDevice.
 void check(CUresult status, std::string_view what);
 
 }  // namespace encore::cuda

@@ -1,5 +1,5 @@
-// Writes patterns and random numbers: no op's kernel, but what tests, padding and synthetic weights
-// need.
+// Kernels that fill memory with patterns and random numbers. No op uses them; tests, padding and
+// synthetic weights do.
 #include <algorithm>
 
 #include "backend/cuda/device/stream.h"
@@ -10,7 +10,7 @@ namespace encore::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxBlocks = 2048;  // then each thread takes several elements
+constexpr int64_t kMaxBlocks = 2048;  // for more elements, each thread takes several
 
 __global__ void fill_kernel(uint32_t* data, uint32_t pattern, int64_t count) {
   begin_kernel();
@@ -28,8 +28,8 @@ struct MatrixPart {
   MatrixPlace at;
 };
 
-// A thread takes four neighbours, those of one random block, of which a row's first and last may be in part
-// another part's.
+// A thread fills the four neighbours that one random block gives. The first and the last block of a
+// row may reach into another part of the matrix, whose elements are not written then.
 template <typename T>
 __global__ void fill_random_kernel(T* data, MatrixPart part, uint64_t seed, float stddev) {
   begin_kernel();

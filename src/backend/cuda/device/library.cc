@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder within a folder of Python packages in which NVIDIA's wheels for CUDA 13 put their
-// libraries.
+// The folder in which NVIDIA's wheels for CUDA 13 put their libraries, within a folder of Python
+// packages.
 constexpr const char* kWheelDirectory = "nvidia/cu13/lib";
 
 void add_existing(std::vector<fs::path>& directories, const fs::path& directory) {
@@ -23,7 +23,7 @@ void add_existing(std::vector<fs::path>& directories, const fs::path& directory)
   if (fs::is_directory(directory, ignored)) directories.push_back(directory);
 }
 
-// The first file of that name on PATH.
+// Returns the first file called `name` in the folders of PATH.
 fs::path find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::istringstream parts(path == nullptr ? "" : path);
@@ -47,7 +47,8 @@ void add_toolkit(std::vector<fs::path>& directories) {
   add_existing(directories, "/usr/local/cuda/extras/CUPTI/lib64");
 }
 
-// .deps/python beside the executable or above it: what the set-up script installs.
+// Adds folders of .deps/python beside the executable or above it, where the set-up script installs
+// Python packages.
 void add_own_packages(std::vector<fs::path>& directories) {
   std::error_code ignored;
   fs::path directory = fs::canonical("/proc/self/exe", ignored).parent_path();
@@ -58,7 +59,7 @@ void add_own_packages(std::vector<fs::path>& directories) {
   }
 }
 
-// PREFIX/lib/python3.x/{site,dist}-packages for an interpreter PREFIX/bin/python3.
+// Adds PREFIX/lib/python3.x/{site,dist}-packages for an interpreter PREFIX/bin/python3.
 void add_packages_of(std::vector<fs::path>& directories, const fs::path& interpreter) {
   const fs::path prefix = interpreter.parent_path().parent_path();
   for (const fs::path& lib : {prefix / "lib", prefix / "lib64", prefix / "local/lib"}) {
@@ -71,7 +72,8 @@ void add_packages_of(std::vector<fs::path>& directories, const fs::path& interpr
   }
 }
 
-// The environment that the interpreter stands in, then the installation it is a link to.
+// Adds the packages of the virtual environment that contains python3, then those of the
+// installation that python3 links to.
 void add_python(std::vector<fs::path>& directories) {
   const fs::path python = find_program("python3");
   if (python.empty()) return;

@@ -1,4 +1,4 @@
-// Shared libraries opened at run time, so that the executable starts where they are missing.
+// Opens shared libraries at run time, so that the executable also starts where they are missing.
 #pragma once
 
 #include <filesystem>
@@ -8,20 +8,22 @@
 
 namespace encore::cuda {
 
-// An open library; it stays open until the process ends, because kernels of its own may be loaded.
+// An open shared library. It stays open until the process ends, because kernels from it may be
+// loaded.
 class Library {
  public:
-  // Looks in the system's default places, the CUDA toolkit, .deps/python above the executable, and
-  // the packages of the python3 on PATH. `package` is the Python package that has it.
+  // Opens the library called `soname`. Looks in the system's default places, the CUDA toolkit,
+  // .deps/python above the executable, and the packages of the python3 on PATH. `package` is the
+  // Python package that contains the library.
   // Errors: kDevice listing where it looked, and what to do.
   explicit Library(const std::string& soname, std::string_view package = "nvidia-cublas");
 
-  // Errors: kDevice naming the function.
+  // Sets `function` to the library's function called `name`. Errors: kDevice naming the function.
   template <typename Function>
   void look_up(Function& function, const char* name) const {
     function = reinterpret_cast<Function>(address(name));
   }
-  // The file that was opened.
+  // Returns the path of the file that was opened.
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
@@ -31,8 +33,8 @@ class Library {
   std::string path_;
 };
 
-// The folders in which libraries of CUDA are looked for beside the system's default places, in
-// order.
+// Returns the folders in which CUDA libraries are searched, in order, after the system's default
+// places.
 std::vector<std::filesystem::path> library_directories();
 
 }  // namespace encore::cuda

@@ -1,4 +1,4 @@
-// Loops inside a recording: a conditional node that repeats its body.
+// Makes loops inside a recording: a conditional node of a CUDA graph repeats its body.
 #include "backend/cuda/device/stream.h"
 #include "backend/cuda/launch.h"
 

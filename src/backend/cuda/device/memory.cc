@@ -13,7 +13,7 @@
 namespace encore::cuda {
 namespace {
 
-// Bytes as people read them.
+// Formats a number of bytes in GB, with two decimals.
 std::string gigabytes(size_t bytes) {
   return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
 }
@@ -27,7 +27,8 @@ std::string gigabytes(size_t bytes) {
        gigabytes(static_cast<size_t>(bytes)), gigabytes(free_bytes), gigabytes(total_bytes));
 }
 
-// Memory is mapped in chunks, one for each call of map() that grows the range.
+// A range of addresses whose memory is mapped in chunks, one for each call of map() that grows the
+// range.
 class CudaAddressRange final : public AddressRange {
  public:
   CudaAddressRange(int ordinal, int64_t bytes, std::vector<int> also)
@@ -78,7 +79,8 @@ class CudaAddressRange final : public AddressRange {
     check(created, "cuMemCreate");
     const CUdeviceptr start = base_ + static_cast<CUdeviceptr>(mapped_bytes_);
     const CUresult mapped = driver().mem_map(start, static_cast<size_t>(chunk), 0, handle, 0);
-    // The mapping keeps the memory; it goes with mem_unmap.
+    // The mapping keeps the physical memory alive after its handle is released; mem_unmap frees the
+    // memory.
     driver().mem_release(handle);
     check(mapped, "cuMemMap");
     std::vector<CUmemAccessDesc> access;
@@ -119,7 +121,7 @@ class CudaAddressRange final : public AddressRange {
   }
 
   int ordinal_;
-  std::vector<int> users_;  // devices
+  std::vector<int> users_;  // devices that may read and write the memory
   CUmemAllocationProp properties_{};
   int64_t granularity_ = 0;
   CUdeviceptr base_ = 0;
@@ -135,7 +137,7 @@ Memory allocate_device_memory(int ordinal, int64_t bytes) {
   fault::checkpoint("allocate");
   use_device(ordinal);
   void* data = nullptr;
-  // An empty allocation still has an address, as Memory's owner expects.
+  // Even an allocation of 0 bytes must have an address, because the owner of a Memory expects one.
   const cudaError_t status = cudaMalloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
   if (status == cudaErrorMemoryAllocation) fail_out_of_memory(bytes);
   check(status, "cudaMalloc");

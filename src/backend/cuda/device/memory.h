@@ -1,4 +1,5 @@
-// Device memory, pinned host memory, and ranges of addresses that get their memory later.
+// Allocates device memory and pinned host memory, and reserves address ranges whose memory is
+// mapped later.
 #pragma once
 
 #include <memory>
@@ -8,10 +9,12 @@
 
 namespace encore::cuda {
 
-// Errors: kMemory with the figures; kCompile while recording.
+// Allocate `bytes` of memory for the device `ordinal`. Errors: kMemory naming the sizes; kCompile
+// while recording.
 Memory allocate_device_memory(int ordinal, int64_t bytes);
 Memory allocate_pinned_memory(int ordinal, int64_t bytes);
-// `also` lists devices that may read and write the memory, besides its own.
+// Reserves addresses for memory of the device `ordinal`. The devices in `also` may read and write
+// that memory too.
 std::unique_ptr<AddressRange> reserve_addresses(int ordinal, int64_t bytes,
                                                 std::vector<int> also = {});
 

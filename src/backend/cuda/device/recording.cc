@@ -47,7 +47,8 @@ cudaGraphNodeType type_of(cudaGraphNode_t node) {
   return type;
 }
 
-// Do both nodes launch one kernel in grids of one size, or fill as much memory (as libraries do)?
+// Returns whether both nodes launch the same kernel in grids of the same size, or fill equally much
+// memory (libraries record fills).
 bool are_alike(cudaGraphNode_t a, cudaGraphNode_t b) {
   const cudaGraphNodeType type = type_of(a);
   if (type != type_of(b)) return false;
@@ -73,10 +74,10 @@ bool are_alike(cudaGraphNode_t a, cudaGraphNode_t b) {
          launch(first) == launch(second);
 }
 
-// The nodes that a node depends on, with the kind of each edge.
+// The nodes that a node depends on, with the kind of each dependency's edge.
 struct Dependencies {
   std::vector<cudaGraphNode_t> nodes;
-  std::vector<cudaGraphEdgeData> edges;  // of each
+  std::vector<cudaGraphEdgeData> edges;  // one for each of `nodes`
 };
 
 Dependencies dependencies_of(cudaGraphNode_t node) {
@@ -91,7 +92,8 @@ Dependencies dependencies_of(cudaGraphNode_t node) {
   return before;
 }
 
-// Lists, for each of a graph's nodes, the indices of those it depends on, and how it follows them.
+// Lists, for each node of a graph, the indices of the nodes that it depends on, and the kinds of
+// these edges.
 auto edges_among(const std::vector<cudaGraphNode_t>& nodes) {
   std::vector<std::tuple<ptrdiff_t, int, int, int>> edges;
   for (const cudaGraphNode_t node : nodes) {
@@ -101,13 +103,13 @@ auto edges_among(const std::vector<cudaGraphNode_t>& nodes) {
       const cudaGraphEdgeData& edge = before.edges[i];
       edges.emplace_back(place, edge.type, edge.from_port, edge.to_port);
     }
-    edges.emplace_back(-1, 0, 0, 0);  // the next node's follow
+    edges.emplace_back(-1, 0, 0, 0);  // separates this node's edges from the next one's
   }
   return edges;
 }
 
-// Do two graphs differ in nothing but addresses? False also where nodes are neither kernels nor
-// fills.
+// Returns whether two graphs differ in nothing but addresses. Also returns false if there are nodes
+// other than kernels and fills.
 bool are_alike(cudaGraph_t a, cudaGraph_t b) {
   const std::vector<cudaGraphNode_t> nodes = nodes_of(a);
   const std::vector<cudaGraphNode_t> others = nodes_of(b);
@@ -118,7 +120,7 @@ bool are_alike(cudaGraph_t a, cudaGraph_t b) {
          edges_among(nodes) == edges_among(others);
 }
 
-// The device function of a kernel node; empty when the driver does not tell.
+// Returns the name of a kernel node's device function, or "" if the driver does not tell it.
 std::string kernel_name(cudaGraphNode_t node) {
   CUDA_KERNEL_NODE_PARAMS parameters{};
   if (driver().graph_kernel_node_get_params(node, &parameters) != CUDA_SUCCESS) return "";
@@ -210,7 +212,8 @@ cudaGraphExec_t CudaRecording::executable() const {
 std::vector<std::vector<cudaGraphNode_t>> CudaRecording::nodes_by_launch() const {
   std::vector<std::vector<cudaGraphNode_t>> result;
   std::unordered_map<cudaGraphNode_t, bool> seen;
-  // A launch's nodes are those that its last node depends on and no earlier launch has.
+  // The nodes of a launch are those that its last node depends on and that belong to no earlier
+  // launch.
   for (const NodeLabel& entry : labels_) {
     std::vector<cudaGraphNode_t> nodes;
     std::vector<cudaGraphNode_t> pending = {entry.last_node};

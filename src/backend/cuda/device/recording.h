@@ -1,5 +1,5 @@
 // A recording: a CUDA graph, instantiated and uploaded. It has an executable of its own, or shares
-// one with recordings like it.
+// one with recordings that differ from it in addresses alone.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@
 
 namespace encore::cuda {
 
-// Ends `Destroy` for a CUDA handle that is a pointer; puts it off while this thread records.
+// Owns a CUDA handle that is a pointer, and calls `Destroy` for it. While this thread records, that
+// call is put off until the recording is over.
 template <typename T, cudaError_t (*Destroy)(T)>
 class Handle {
  public:
@@ -27,7 +28,8 @@ class Handle {
   ~Handle();
 
   [[nodiscard]] T get() const { return handle_; }
-  // The place for a CUDA function to put a handle that it creates. Invariant: empty until then.
+  // Returns the place where a CUDA function stores a handle that it creates. Invariant: the handle
+  // is empty until then.
   [[nodiscard]] T* put() { return &handle_; }
 
  private:
@@ -46,26 +48,27 @@ struct NodeLabel {
   std::string label;
 };
 
-// An instantiated and uploaded graph. It can take the addresses of another graph that is like its
-// own, also while launches with those of before are under way. For one of few kernels the driver
-// takes about 120 kB of the device's memory and 50 us; to change it takes 2 us.
+// An instantiated and uploaded graph. It can be updated to the addresses of a graph that is
+// otherwise equal, even while launches with the earlier addresses are running. With few kernels, an
+// executable costs about 120 kB of device memory and 50 us to make, and an update costs 2 us.
 class Executable {
  public:
-  // Errors: kDevice.
+  // Instantiates the graph and uploads it. Errors: kDevice.
   Executable(SharedGraph graph, cudaStream_t stream);
 
-  // Gives the executable the addresses of `graph`. Returns the driver's status.
+  // Updates the executable to the addresses of `graph`. Returns the driver's status.
   [[nodiscard]] cudaError_t update_to(const SharedGraph& graph);
   [[nodiscard]] cudaGraphExec_t get() const { return exec_.get(); }
 
  private:
   GraphExecHandle exec_;
-  SharedGraph addresses_;  // whose; null when the last update failed
+  SharedGraph addresses_;  // the graph with the current addresses; null when the last update failed
 };
 
 class CudaRecording final : public Recording {
  public:
-  // Shares the executable of `like` where that is given and differs in addresses alone.
+  // Shares the executable of `like` if `like` is not null and differs from `graph` in addresses
+  // alone.
   // Errors: kDevice.
   CudaRecording(GraphHandle graph, std::vector<NodeLabel> labels, cudaStream_t stream,
                 const CudaRecording* like);
@@ -73,15 +76,17 @@ class CudaRecording final : public Recording {
   [[nodiscard]] int num_nodes() const override { return num_nodes_; }
   [[nodiscard]] bool shares_executable() const override { return shares_executable_; }
   [[nodiscard]] std::vector<RecordedNode> nodes() const override;
-  // For each of nodes(), the number of the launch that made it, from 0.
+  // Returns, for each of nodes(), the number of the launch that made it. Launches are numbered from
+  // 0.
   [[nodiscard]] std::vector<int> node_launches() const;
   [[nodiscard]] cudaGraph_t graph() const { return graph_->get(); }
-  // The executable with this recording's addresses. Launch it before asking for any other
-  // recording's. Errors: kDevice.
+  // Returns the executable, updated to this recording's addresses. It must be launched before
+  // executable() is called on any other recording, which may change the addresses.
+  // Errors: kDevice.
   [[nodiscard]] cudaGraphExec_t executable() const;
 
  private:
-  // The nodes of each launch, in launch order.
+  // Returns the nodes of each launch, in launch order.
   [[nodiscard]] std::vector<std::vector<cudaGraphNode_t>> nodes_by_launch() const;
 
   SharedGraph graph_;  // kept for nodes(), and for updates
@@ -91,14 +96,15 @@ class CudaRecording final : public Recording {
   int num_nodes_ = 0;
 };
 
-// The newest node of what `stream` records; null before the first.
+// Returns the node that was last added to the graph that `stream` records, or null if there is none
+// yet.
 // Errors: kCompile, naming the op, when something broke the recording.
 cudaGraphNode_t newest_node(cudaStream_t stream);
 
-// All nodes of a graph. Errors: kDevice.
+// Returns all nodes of a graph. Errors: kDevice.
 std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph);
 
-// "void f<int>(int)" for a mangled name; other names as they are.
+// Returns "void f<int>(int)" for a mangled name, and any other name unchanged.
 std::string demangled(const char* name);
 
 }  // namespace encore::cuda

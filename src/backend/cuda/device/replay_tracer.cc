@@ -1,7 +1,7 @@
-// Traces of replays alone, each one span, without a profiler: a replay launches a copy of its
-// recording with a node in front and one behind that write down the GPU's global timer. So nothing
-// between them is slowed down; the stamps themselves take a microsecond or two, which lies within
-// the span. The host's calls are timed by its own clock.
+// Makes traces without a profiler that show each replay as one span. A replay then launches a copy
+// of its recording that has one more node at each end, which writes down the GPU's global timer. So
+// nothing between these nodes is slowed down. The stamps themselves take a microsecond or two,
+// which lies within the span. Calls of the host are timed by the host's clock.
 #include <chrono>
 #include <cstddef>
 #include <map>
@@ -56,9 +56,9 @@ class ReplayTracer final : public Tracer, public TraceListener {
 
   Memory stamps_;
   StreamHandle stream_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::map<const CudaRecording*, GraphExecHandle> stamped_;
-  std::vector<int> replays_;  // the step of each, in order
+  std::vector<int> replays_;  // the step of each replay, in order
   int64_t call_start_ns_ = 0;
   Trace trace_;
 };
@@ -90,7 +90,7 @@ void ReplayTracer::leave(const TracedCall& call) noexcept {
     trace_.spans.push_back(
         {call.kind, step(), -1, "", std::string(name), call_start_ns_, now_ns()});
   } catch (const std::exception&) {
-    // If there is no memory for a span, the trace lacks it.
+    // If there is no memory to store a span, the trace lacks that span.
   }
 }
 
@@ -112,7 +112,7 @@ Trace ReplayTracer::stop() {
   stop_listening(*this);
   synchronize_device();
   next_step();
-  // One more pair ties the GPU's timer to the host's clock.
+  // One more pair of stamps relates the GPU's timer to the host's clock.
   const int64_t before_ns = now_ns();
   stamp_now(stream_.get(), stamps());
   check(cudaStreamSynchronize(stream_.get()), "reading stamps");

@@ -1,4 +1,4 @@
-// Kernels that write down the time.
+// Kernels that write the GPU's time into memory.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace encore::cuda {
 
-// When each replay began and ended, in the order they ran, by the GPU's global timer.
+// The times at which each replay began and ended, by the GPU's global timer, in the order in which
+// the replays ran.
 struct Stamps {
   static constexpr uint32_t kMax = 1 << 16;
   uint32_t count = 0;
@@ -17,10 +18,10 @@ struct Stamps {
   } pairs[kMax];
 };
 
-// `graph` with one node in front of all others that writes the begin of the next pair and one
-// behind them all that writes its end and counts it. Errors: kDevice.
+// Adds two nodes to `graph`. The node in front of all others writes the begin of the next pair. The
+// node behind all others writes the end of the pair and counts it. Errors: kDevice.
 void add_stamps(cudaGraph_t graph, Stamps* device_stamps);
-// One pair, at once. Errors: kDevice.
+// Launches kernels that write one pair at once. Errors: kDevice.
 void stamp_now(cudaStream_t stream, Stamps* device_stamps);
 
 }  // namespace encore::cuda

@@ -80,7 +80,7 @@ void CudaStream::launch(const LaunchAttributes& attributes, const BoundLaunch& b
     if (!label_new_nodes(attributes.label))
       fail(ErrorKind::kCompile, "op '{}' adds nothing to its recording", attributes.label);
   } else {
-    // A launch function from outside the library may not have looked.
+    // A launch function from outside the library may not have checked for errors.
     cuda::check(cudaGetLastError(), "launch");
   }
 }
@@ -121,7 +121,7 @@ void CudaStream::begin_recording() {
   fault::checkpoint("begin_recording");
   beat();
   capture_.emplace();
-  // Thread-local: other threads may allocate and free meanwhile.
+  // The mode is thread-local, so that other threads may allocate and free memory meanwhile.
   const cudaError_t status = cudaStreamBeginCapture(get(), cudaStreamCaptureModeThreadLocal);
   if (status != cudaSuccess) capture_.reset();
   cuda::check(status, "cudaStreamBeginCapture");
@@ -154,7 +154,8 @@ std::unique_ptr<Recording> CudaStream::end_recording(const Recording* like) {
   cudaGraph_t captured = nullptr;
   const cudaError_t status = cudaStreamEndCapture(get(), &captured);
   if (capture_->loop) {
-    graph = std::move(capture_->loop->graph);  // which owns its body, the captured
+    // This graph owns the loop's body, which is the graph that was captured.
+    graph = std::move(capture_->loop->graph);
   } else {
     *graph.put() = captured;
   }
@@ -171,8 +172,8 @@ void CudaStream::abandon_recording() noexcept {
     GraphHandle graph;
     cudaGraph_t captured = nullptr;
     cudaStreamEndCapture(get(), &captured);
-    if (!capture_->loop) *graph.put() = captured;  // the body of a loop is the loop's
-    cudaGetLastError();                            // a capture that was broken ends with an error
+    if (!capture_->loop) *graph.put() = captured;  // the body of a loop belongs to the loop's graph
+    cudaGetLastError();  // clears the error with which a broken capture ends
   }
   capture_.reset();
 }

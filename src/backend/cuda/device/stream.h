@@ -1,4 +1,5 @@
-// Streams and events. Streams never synchronise with the default stream, which nothing here uses.
+// Streams and events of CUDA. The streams never synchronise with CUDA's default stream, which
+// Encore does not use.
 #pragma once
 
 #include <memory>
@@ -27,16 +28,17 @@ class CudaEvent final : public Event {
   EventHandle event_;
 };
 
-// The graph that surrounds a loop's body while the body is recorded.
+// The graph around a loop's body, while the body is being recorded.
 struct LoopCapture {
-  GraphHandle graph;  // its only node repeats its body, which is what is captured
+  GraphHandle graph;  // its only node repeats a body, and the body is what the stream captures
   cudaGraphConditionalHandle goes_on{};
   const int32_t* again = nullptr;
 };
 
 class CudaStream final : public Stream {
  public:
-  // `exchange` and `rank`: of a GPU that computes a model with others, whose failures the stream reports.
+  // `exchange` and `rank` are given for a GPU that computes a model with others. The stream then
+  // reports the failures of all ranks.
   explicit CudaStream(int ordinal, std::shared_ptr<Exchange> exchange = nullptr, int rank = 0);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
@@ -60,18 +62,18 @@ class CudaStream final : public Stream {
   [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
 
  private:
-  // The state between begin_recording() and its end.
+  // The state of a capture, between begin_recording() and its end.
   struct Capture {
     CaptureLock lock;
     std::vector<NodeLabel> labels;
     std::optional<LoopCapture> loop;
   };
-  // Labels the nodes that were added since the last call. Returns false when there are none.
+  // Labels the graph nodes that were added since the last call. Returns false when there are none.
   bool label_new_nodes(std::string_view label);
 
   // Tells the other ranks that this one is alive, so that they go on waiting for it.
   void beat() const;
-  // Errors: what a rank has failed with.
+  // Throws the error with which a rank has failed, if one has.
   void check_ranks() const;
 
   int ordinal_;
@@ -81,14 +83,15 @@ class CudaStream final : public Stream {
   std::optional<Capture> capture_;
 };
 
-// fill.cu: a kernel, because a memset node on addresses without memory cannot be instantiated.
+// Fills memory with a pattern. It is a kernel, because a memset node cannot be instantiated on
+// addresses without memory. Defined in fill.cu.
 void launch_fill(Stream& stream, void* device, uint32_t pattern, int64_t bytes);
-// loop.cu
-// The graph of a loop, and its empty body for the capture.
+// Returns the graph of a loop, and the empty body into which the stream captures. Defined in
+// loop.cu.
 std::pair<LoopCapture, cudaGraph_t> create_loop(const int32_t* again);
-// The end of an iteration: asks *again whether there is another.
+// Ends an iteration: reads *again to decide whether another iteration follows. Defined in loop.cu.
 void launch_loop_end(Stream& stream, const LoopCapture& loop);
-// fill.cu
+// Fills a tensor, or its part at `at`, with random numbers. Defined in fill.cu.
 void launch_fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
                         const MatrixPlace& at);
 

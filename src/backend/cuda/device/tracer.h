@@ -1,4 +1,4 @@
-// Traces of a CUDA device: streams report their calls to a listener.
+// Lets streams of a CUDA device report their calls to a listener, which makes a trace of them.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@ namespace encore::cuda {
 
 class CudaRecording;
 
-// A call of a stream, which is the outermost where calls nest.
+// A call of a stream's function. Where calls nest, it is the outermost.
 struct TracedCall {
   TraceKind kind = TraceKind::kOtherCall;
-  std::string_view label;                   // of a launch, a copy
-  const CudaRecording* replayed = nullptr;  // of a replay
+  std::string_view label;                   // the label of a launch or a copy
+  const CudaRecording* replayed = nullptr;  // the recording of a replay, else null
 };
 
-// A tracer that runs, of one GPU: it hears nothing of the streams of others, as those of other ranks.
-// Threads: any may call it.
+// Hears the calls of one GPU's streams. It hears nothing of the streams of other GPUs, such as
+// those of other ranks. Threads: any may call it.
 class TraceListener {
  public:
   explicit TraceListener(int ordinal) : ordinal_(ordinal) {}
@@ -29,19 +29,21 @@ class TraceListener {
   [[nodiscard]] int ordinal() const { return ordinal_; }
   virtual void enter(const TracedCall& call) = 0;
   virtual void leave(const TracedCall& call) noexcept = 0;
-  // The executable to launch for a replay of that recording.
+  // Returns the executable to launch when `replayed` is replayed.
   virtual cudaGraphExec_t executable(const CudaRecording& replayed);
 
  private:
   int ordinal_;
 };
 
-// One listens at a time in a process. Errors: kUsage when another does.
+// Start and stop reporting calls to `listener`. Only one listener is active at a time in a process.
+// Errors: kUsage when another one is.
 void start_listening(TraceListener& listener);
 void stop_listening(TraceListener& listener) noexcept;
 bool is_listening(const TraceListener& listener);
 
-// Tells the GPU's listener, if there is one, what this thread does while the scope lasts.
+// Reports to the GPU's listener, if there is one, the call that this thread makes while the scope
+// lasts.
 class TraceScope {
  public:
   TraceScope(int ordinal, const TracedCall& call);
@@ -49,16 +51,17 @@ class TraceScope {
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
 
-  // The executable to launch for a replay.
+  // Returns the executable to launch when the call is a replay.
   [[nodiscard]] cudaGraphExec_t executable() const;
 
  private:
   TracedCall call_;
-  TraceListener* listener_;  // null: the GPU has none, or a scope around this one has told it
+  // Is null if the GPU has no listener, or if a scope around this one has reported the call.
+  TraceListener* listener_;
 };
 
 // Errors: kDevice when there is no CUPTI, naming where it was looked for and how to get it, or when
-// it refuses this process.
+// CUPTI refuses to serve this process.
 std::unique_ptr<Tracer> create_cupti_tracer(int ordinal);
 std::unique_ptr<Tracer> create_replay_tracer(int ordinal);
 

@@ -20,7 +20,7 @@ TraceSpan kernel_span(const char* function) {
   return {TraceKind::kKernel, 0, -1, "", function, 0, 1};
 }
 
-// Labels the nodes as if each were a launch of its own.
+// Returns the labels of `spans` when each node is a launch of its own.
 std::vector<std::string> labels(const std::vector<RecordedNode>& nodes,
                                 std::vector<TraceSpan> spans) {
   std::vector<int> launches(nodes.size());
@@ -60,7 +60,7 @@ TEST(TraceOfAReplay, WithALoopTakesThemFromTheFunctions) {
       {"kernel", "norm", "f()"}, {"kernel", "add", "f()"}, {"kernel", "linear", "g()"}};
   EXPECT_EQ(labels(nodes, {kernel_span("g()"), kernel_span("g()"), kernel_span("g()")}),
             (Labels{"linear", "linear", "linear"}));
-  // Two ops share f(), and nothing in the recording is h().
+  // Two ops share f(), and no node of the recording has h().
   EXPECT_EQ(labels(nodes, {kernel_span("f()"), kernel_span("h()"), kernel_span("g()")}),
             (Labels{"", "", "linear"}));
 }
@@ -100,7 +100,7 @@ class CudaTrace : public CudaTest {
     CudaTest::SetUp();
     if (device_ != nullptr) filled_ = allocate({1 << 18});
   }
-  // Work under two labels, one kernel each.
+  // Launches two ops with different labels, one kernel each.
   void work() {
     for (const char* op : {"first", "second"}) {
       stream_->launch({.label = op, .id = -1, .after = {}},
@@ -196,14 +196,14 @@ TEST_F(CudaTrace, ShowsReplaysAsOneEach) {
     EXPECT_EQ(spans[step].kind, TraceKind::kReplay);
     EXPECT_EQ(spans[step].step, step);
     EXPECT_LT(spans[step].start_ns, spans[step].end_ns);
-    // The two clocks agree to some microseconds.
+    // The GPU's clock and the host's agree to some microseconds.
     EXPECT_GT(spans[step].end_ns, trace.step_starts_ns[step] - 1'000'000);
     EXPECT_LT(spans[step].end_ns, trace.step_starts_ns[step + 1] + 1'000'000);
     if (step > 0) {
       EXPECT_LE(spans[step - 1].end_ns, spans[step].start_ns);
     }
   }
-  stream_->replay(*recording);  // as before
+  stream_->replay(*recording);  // a replay still works after the trace
   stream_->synchronize();
 }
 

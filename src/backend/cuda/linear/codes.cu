@@ -1,4 +1,4 @@
-// The order of 8-bit codes in memory.
+// Kernels that bring 8-bit codes into the order in which products read them.
 #include "backend/cuda/linear/codes.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads) arrange_codes_kernel(uint4* groups, int64_t count) {
   begin_kernel();
-  // Bytes of two words by turns: the first two of each, and the others.
+  // Byte selectors that interleave two words: kLow takes the first two bytes of each word by turns,
+  // and kHigh the other two.
   constexpr uint32_t kLow = 0x5140;
   constexpr uint32_t kHigh = 0x7362;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;

@@ -1,9 +1,10 @@
-// Weights of 8-bit codes on their way to the tensor cores' products of 16-bit elements.
+// Widens weights of 8-bit codes to 16-bit elements for products on the tensor cores.
 //
 // A weight of codes lies in memory with the columns of each group of 16 in the order 0 8 1 9 2 10
-// ... 7 15 (codes.h). So the four codes of a word, as a matrix of 16-bit elements has them in lane t
-// of four, are columns 2t and 2t + 1 in its even bytes and the two that are 8 further in its odd
-// ones: what a product of 16 columns wants of that lane.
+// ... 7 15 (codes.h). When such a weight is loaded as a matrix of 16-bit elements, lane t of four
+// gets a word of four codes. The even bytes of the word are columns 2t and 2t + 1, and the odd
+// bytes are the two columns that are 8 further. These are the columns that a product of 16 columns
+// needs in that lane.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@
 
 namespace encore::cuda {
 
-// The codes in the even bytes of a word, and those in the odd ones, as pairs of T. Exact, but for
-// NaN, which a weight does not have. Sign stays, exponent and mantissa move to where T has their
-// low bits, and a product with a power of two mends the exponent's bias, of numbers below the
-// normal ones, too.
+// Widens the codes in the even bytes of a word, and those in the odd bytes, to pairs of T. The
+// result is exact except for NaN, which a weight does not contain. The sign stays; exponent and
+// mantissa move to the place where T has their low bits. A product with a power of two then
+// corrects the exponent's bias, also for subnormal numbers.
 template <typename T>
 __device__ __forceinline__ void widen_codes(uint32_t codes, uint32_t& even, uint32_t& odd) {
   constexpr bool kIsHalf = std::is_same_v<T, __half>;

@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt, opened at run time.
+// Computes matrix products with cuBLASLt, which is opened at run time.
 #pragma once
 
 #include <compare>
@@ -17,8 +17,8 @@
 
 namespace encore::cuda {
 
-// Everything that decides which algorithm runs: out [rows, outputs] = x [rows, columns] weight^T +
-// bias. Units: strides in elements, alignments in bytes.
+// The properties of a product that decide which algorithm runs: out [rows, outputs] = x [rows,
+// columns] weight^T + bias. Units: strides in elements, alignments in bytes.
 struct MatmulShape {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -45,20 +45,20 @@ struct MatmulOperands {
   void* workspace = nullptr;
 };
 
-// The library, with one handle for one device. Threads: any.
+// The library cuBLASLt with one handle for one device. Threads: any.
 class CublasLt {
  public:
-  // Scratch that algorithms for such an output may use: up to 16 partial sums of each element in
-  // float, at most 32 MB. Units: bytes.
+  // Returns the scratch that algorithms for an output of this size may use: up to 16 partial sums
+  // of each element in float, at most 32 MB. Units: bytes.
   static int64_t workspace_bytes(int64_t rows, int64_t outputs);
 
-  // Errors: kDevice when the library is not found or does not start.
+  // Opens the library. Errors: kDevice when it is not found or does not start.
   CublasLt();
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  // A shape with the algorithm that runs it; shared by all launches of that shape.
+  // A shape and the algorithm that runs it. All launches of the shape share one plan.
   struct Plan {
     int64_t workspace_bytes = 0;
     cublasLtMatmulDescOpaque_t operation;
@@ -68,36 +68,38 @@ class CublasLt {
     cublasLtMatmulAlgo_t algorithm;
   };
 
-  // A product that is ready to be launched. Lifetime: until its CublasLt is destroyed.
+  // A product that is ready to be launched. Lifetime: must not outlive its CublasLt.
   class Matmul {
    public:
     Matmul(const CublasLt& library, std::shared_ptr<const Plan> plan,
            const MatmulOperands& operands);
-    // Capture: yes. Errors: kDevice.
+    // Launches the product. Capture: yes. Errors: kDevice.
     void launch(cudaStream_t stream) const;
 
    private:
     const CublasLt* library_;
     std::shared_ptr<const Plan> plan_;
     MatmulOperands operands_;
-    cublasLtMatmulDescOpaque_t operation_;  // the plan's, with this product's bias
+    cublasLtMatmulDescOpaque_t operation_;  // the plan's operation, with this product's bias
   };
 
-  // Algorithms that give the same bits on every run, at most `most` of them, in the order of the
-  // library's own guess; as text, which this version of the library reads back. None when the
-  // library does not do the shape.
+  // Returns at most `most` algorithms that give the same bits on every run, in the order in which
+  // the library rates them. Each is text that plan() accepts with this version of the library. The
+  // result is empty if the library does not support the shape.
   [[nodiscard]] std::vector<std::string> algorithms(const MatmulShape& shape, int most) const;
-  // Null when the text is no algorithm of this library that runs the shape.
+  // Returns the plan of a shape with the given algorithm. Returns null if the text is no algorithm
+  // of this library that runs the shape.
   [[nodiscard]] std::shared_ptr<const Plan> plan(const MatmulShape& shape,
                                                  const std::string& algorithm) const;
-  // Names the kernel that an algorithm runs for such a shape.
+  // Returns the name of the kernel that the algorithm runs for a shape.
   [[nodiscard]] std::string code(const MatmulShape& shape, const std::string& algorithm) const;
-  // The plan of a shape, made at its first launch; null when `make` says so.
+  // Returns the plan of a shape, which `make` makes at the shape's first launch. Returns null if
+  // `make` returned null.
   std::shared_ptr<const Plan> plan_once(const MatmulShape& shape,
                                         const std::function<std::shared_ptr<const Plan>()>& make);
 
   [[nodiscard]] std::string version() const { return version_text(functions_.get_version()); }
-  // "13.1.0" for 130100, as the library numbers its versions.
+  // Formats the library's version number: "13.1.0" for 130100.
   static std::string version_text(size_t number);
   [[nodiscard]] const std::string& path() const { return library_.path(); }
 

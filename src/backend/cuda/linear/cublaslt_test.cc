@@ -1,4 +1,4 @@
-// cuBLASLt's algorithms, and the choice between them by measurement.
+// Tests cuBLASLt's algorithms, and the choice between them by measurement.
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -54,7 +54,7 @@ class CudaTuning : public testing::Test {
     }
   }
 
-  // A device as a new process has it.
+  // Makes a device in the state in which a new process has it.
   void start() {
     device_ = create_cuda_device();
     device_->tuner().configure({Tune::kOn, dir_.path()});
@@ -66,7 +66,7 @@ class CudaTuning : public testing::Test {
     }
     return nullptr;
   }
-  // The output's bits.
+  // Launches the product and returns the bits of its output.
   std::vector<uint32_t> run(const BoundLaunch& launch) {
     const TensorView& out = args_.outputs["y"];
     stream_->fill(out.data, 0xffffffffU, out.num_bytes());
@@ -84,7 +84,7 @@ class CudaTuning : public testing::Test {
   KernelArgs args_;
 };
 
-// Relative distance of two outputs.
+// Returns the relative distance of two outputs.
 double distance(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
   double difference = 0;
   double size = 0;

@@ -1,12 +1,14 @@
-// Finds the launch by which the kernel of a product is chosen, where that is not the product itself.
+// Finds the launch by which the kernel of a product is chosen. It may differ from the product's own
+// launch.
 #pragma once
 
 #include "backend/kernel.h"
 
 namespace encore::cuda {
 
-// `args`; or, with kChosenWithSiluMul (backend/fused_linear.h), the launch with silu_mul fused to it, if one
-// of our kernels takes that. Which kernel takes a product, and how it is cut, goes by this launch.
+// Returns the launch that decides which kernel computes a product, and how the kernel cuts it. This
+// is `args`, except where the attribute kChosenWithSiluMul (backend/fused_linear.h) is set and one
+// of our kernels accepts the product with silu_mul fused to it. Then that fused launch decides.
 KernelArgs deciding_launch(const KernelArgs& args);
 
 }  // namespace encore::cuda

@@ -1,16 +1,18 @@
-// fused_linear with silu_mul and more than 256 rows.
+// The kernel of fused_linear with silu_mul and more than 256 rows.
 //
 // The operands are swapped, as in skinny_gemm.cu: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs
-// are the 64 rows of a tensor core's product and rows of x its columns, which may be any multiple of
-// 8: so a tile of 128 outputs gets as many rows, 128 to 256, as fill the chip. The two blocks of a
-// cluster work on neighbouring outputs of the same rows, and each copies half of x for both: without
-// that the L2 cache would have to deliver more than it can. One thread of a block copies ahead
-// around a ring of stages, two warpgroups multiply, each 64 outputs, and what they finish leaves by
-// a copy beside the next tile's products. A tile's weights are by turns 8 gates and the 8 that they
-// gate, so that a thread has both sums.
+// take the place of the 64 rows of a tensor core's product, and rows of x take the place of its
+// columns, whose number may be any multiple of 8. So a tile of 128 outputs gets the number of rows,
+// from 128 to 256, that fills the chip best. The two blocks of a cluster work on neighbouring
+// outputs of the same rows, and each copies half of x for both. Otherwise the L2 cache would have
+// to deliver more than it can. One thread of a block copies operands ahead into a ring of stages.
+// Two warpgroups multiply 64 outputs each, and a copy stores the finished outputs while the next
+// tile is multiplied. The rows of a tile's weights alternate: 8 rows of the gates, then the 8 rows
+// that they gate, so that a thread has both sums.
 //
-// What it saves is the product's way to memory and back and the launch of silu_mul: 2 to 3 % of a
-// layer on an H200 at its power limit, from 768 rows on; with fewer it is as fast as cuBLASLt.
+// Compared with cuBLASLt and a launch of silu_mul, the kernel saves the product's way to memory and
+// back, and that launch. From 768 rows on, this is 2 to 3 % of a layer's time on an H200 at its
+// power limit; with fewer rows both are equally fast.
 #include "backend/cuda/linear/gemm.h"
 
 #include <algorithm>
@@ -77,7 +79,7 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, int tile_rows) {
 }  // namespace
 
 std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiprocessors) {
-  // The time of a tile beside its products, as a number of rows.
+  // The time that a tile takes apart from its products, expressed as a number of rows.
   constexpr int64_t kRowsBeside = 20;
   std::vector<int> result;
   for (int64_t tiles = div_up(rows, kMaxTileRows); tiles <= div_up(rows, kMinTileRows); ++tiles) {

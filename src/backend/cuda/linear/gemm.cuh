@@ -1,4 +1,4 @@
-// The kernel of gemm.cu: what the threads of a block do.
+// The device code of gemm.cu's kernel.
 #pragma once
 
 #include "backend/cuda/hopper.cuh"
@@ -9,36 +9,37 @@
 
 namespace encore::cuda::gemm {
 
-constexpr int kProductOutputs = 64;              // of a warpgroup's products
-constexpr int kThreads = kConsumerThreads + 32;  // a warp copies
+constexpr int kProductOutputs = 64;              // outputs of a warpgroup's products
+constexpr int kThreads = kConsumerThreads + 32;  // one more warp copies
 constexpr int kTileOutputs = kConsumers * kProductOutputs;
-// The blocks of a cluster are neighbours in the outputs, of the same rows.
+// The blocks of a cluster work on neighbouring outputs of the same rows.
 constexpr int kClusterOutputs = kBlocks * kTileOutputs;
 
 template <typename T>
 struct GemmArgs {
-  int num_steps;  // of 64 columns
+  int num_steps;  // steps of 64 columns
   Tiles tiles;
   int num_outputs;
-  bool silu_mul;  // stored is silu(gate) * up: half as many as the product's outputs
+  bool silu_mul;  // the kernel stores silu(gate) * up: half as many outputs as the product has
   const T* bias;  // null: none
   CUtensorMap weight;
   CUtensorMap x;
   CUtensorMap out;
 };
 
-// Shared memory of a block: a ring of stages, each 64 columns of the tile's weights and of its rows
-// of x; finished outputs on their way out; barriers.
+// The layout of a block's shared memory. It holds a ring of stages, each with 64 columns of the
+// tile's weights and of its rows of x; finished outputs on their way out; and barriers.
 template <int kRows>
 struct Layout {
   static_assert(kRows % 16 == 0 && kRows <= 256);
   static constexpr int kWeightBytes = kTileOutputs * kBoxRowBytes;
   static constexpr int kXBytes = kRows * kBoxRowBytes;
   static constexpr int kStageBytes = kWeightBytes + kXBytes;
-  // A box of 64 outputs: of a warpgroup half of the tile's rows at a time, or, with silu_mul, all
-  // rows of the tile, whose outputs are half as many.
+  // A warpgroup stages its outputs in a box of 64 outputs: half of the tile's rows at a time. With
+  // silu_mul, where the tile has half as many outputs, the two warpgroups together stage all its
+  // rows in one box.
   static constexpr int kStagedRows = kRows / 2;
-  static constexpr int kStagedBytes = kStagedRows * kBoxRowBytes;  // of a warpgroup
+  static constexpr int kStagedBytes = kStagedRows * kBoxRowBytes;  // for each warpgroup
   static constexpr int kStages =
       (kMostSharedBytes - kConsumers * kStagedBytes - kBarrierBytes) / kStageBytes;
   static constexpr int kStagingAt = kStages * kStageBytes;
@@ -71,7 +72,7 @@ __device__ __forceinline__ Corner corner_of(const Tiles& tiles, int tile, int ra
   return {(at.output_tile * kBlocks + rank) * kTileOutputs, at.row_tile * kRows};
 }
 
-// The copies of fill_ring(). This block's half of the rows goes to both blocks.
+// The copies that fill_ring() runs. This block copies half of the tile's rows of x to both blocks.
 template <typename T, int kRows>
 struct Copies {
   using L = Layout<kRows>;
@@ -102,8 +103,8 @@ struct Copies {
   }
 };
 
-// A warpgroup that multiplies: 64 outputs of the tile, all of its rows. In lane l of warp w,
-// sums[4 j + 2 h + i] is of output 16 w + 8 h + l / 4 and row 8 j + 2 (l % 4) + i.
+// A warpgroup that multiplies. It computes 64 outputs of the tile for all of its rows. In lane l of
+// warp w, sums[4 j + 2 h + i] belongs to output 16 w + 8 h + l / 4 and row 8 j + 2 (l % 4) + i.
 template <typename T, int kRows>
 struct Consumer {
   using L = Layout<kRows>;
@@ -112,7 +113,7 @@ struct Consumer {
   const GemmArgs<T>& args;
   L layout;
   int warpgroup;
-  int warp;  // of the warpgroup
+  int warp;  // the warp's index in the warpgroup
   int lane;
   float sums[kRows / 2];
 
@@ -130,7 +131,7 @@ struct Consumer {
     return describe_rows(layout.weights(stage) +
                          static_cast<uint32_t>(warpgroup) * kProductOutputs * kBoxRowBytes);
   }
-  // Sets the sums to those of all steps of a tile.
+  // Computes the sums of a tile over all its steps.
   __device__ __forceinline__ void add(Slot& slot, uint32_t other_empty) {
     const auto barriers = layout.barriers();
     uint32_t last = 0;
@@ -157,7 +158,7 @@ struct Consumer {
   [[nodiscard]] __device__ __forceinline__ int first_output(Corner at) const {
     return at.output + warpgroup * kProductOutputs;
   }
-  // The row of the weight that makes the output 16 warp + 8 h + lane / 4 of this warpgroup.
+  // Returns the row of the weight that makes output 16 warp + 8 h + lane / 4 of this warpgroup.
   [[nodiscard]] __device__ __forceinline__ int weight_row(Corner at, int h) const {
     const int output = first_output(at) + 16 * warp + 8 * h + lane / 4;
     if (!args.silu_mul) return output;
@@ -190,7 +191,8 @@ struct Consumer {
   __device__ __forceinline__ void store(Corner at) {
     const int barrier = 1 + warpgroup;
     const bool stores = threadIdx.x % 128 == 0;
-    // Lanes 0 to 7 have the first 8 outputs of the warp, the next 8 the others.
+    // Lanes 0 to 7 give the places of the warp's first 8 outputs, and lanes 8 to 15 those of its
+    // other 8.
     const uint32_t piece = static_cast<uint32_t>(2 * warp + lane / 8 % 2);
     const uint32_t target = layout.staging(warpgroup) +
                             static_cast<uint32_t>(lane % 8) * kBoxRowBytes +
@@ -214,7 +216,7 @@ struct Consumer {
     }
   }
 
-  // Stores the outputs of both warpgroups, which are 64 together.
+  // Stores the outputs of both warpgroups, which have 64 together after silu_mul.
   __device__ __forceinline__ void store_gated(Corner at) {
     constexpr int kBarrier = 1 + kConsumers;
     const bool stores = threadIdx.x == 0;
@@ -231,7 +233,8 @@ struct Consumer {
     meet_at<kConsumerThreads>(kBarrier);
     if (stores) store_box(args.out, make_int3(at.output / 2, at.row, 0), layout.staging(0));
   }
-  // The product is rounded before silu, as that of a launch of its own would be.
+  // Applies silu_mul. The products are rounded first, as they are where silu_mul is a launch of its
+  // own.
   [[nodiscard]] __device__ __forceinline__ uint32_t gated(int j) const {
     const float2 gates = unpack_pair<T>(pack_pair<T>(sums[4 * j], sums[4 * j + 1]));
     const float2 ups = unpack_pair<T>(pack_pair<T>(sums[4 * j + 2], sums[4 * j + 3]));

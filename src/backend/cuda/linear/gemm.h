@@ -1,5 +1,5 @@
-// linear and fused_linear with many rows: a GEMM of ours that applies silu_mul on its way out, and
-// adds all columns in order. Declared for linear.cc's table.
+// Declares the GEMM of linear and fused_linear for many rows, for linear.cc's table. It applies
+// silu_mul before it stores, and adds all columns in order.
 #pragma once
 
 #include <vector>
@@ -8,20 +8,22 @@
 
 namespace encore::cuda {
 
-// Products with silu_mul behind and no norm in front, a multiple of 8 outputs; more rows than the
-// skinny GEMM takes, of bf16 or f16, everything aligned to 16 bytes; output as the input. Others are
-// left to cuBLASLt, which is as fast on a card at its power limit, unless the batch must not show in
-// the bits: these are those of the skinny GEMM in order.
+// Accepts products of many rows with silu_mul behind them and no norm in front. They have more rows
+// than the skinny GEMM takes, a multiple of 16 weight rows, operands in bf16 or f16 that are
+// aligned to 16 bytes, and an output of the same type. Other products are left to cuBLASLt, which
+// is as fast on a card at its power limit. With `batch_invariant`, products without silu_mul are
+// accepted as well, because this kernel gives the bits of the skinny GEMM with columns in order.
 bool accepts_gemm(const KernelArgs& args);
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args);
 
-// Lists the rows of a tile that are worth a try on a chip of so many multiprocessors, by how fast
-// they should be. A row's bits do not depend on the choice. Shapes: x [rows, columns], weight
-// [outputs, columns].
+// Returns the numbers of rows that are worth a try for a tile on a chip with that many
+// multiprocessors, those that should be fastest first. The choice does not change the bits of a
+// row. Shapes: x [rows, columns], weight [outputs, columns].
 std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiprocessors);
-// Returns the rows of a tile that bind_gemm() chooses.
+// Returns the number of rows of a tile that bind_gemm() chooses.
 int gemm_tile_rows(Device& device, const KernelArgs& args);
-// Takes products without silu_mul, too, and a bias; they have the bits that silu_mul begins with.
+// Binds the kernel with tiles of `tile_rows` rows. It also takes products without silu_mul, and a
+// bias. These give the same sums as products to which silu_mul is applied.
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args, int tile_rows);
 
 }  // namespace encore::cuda

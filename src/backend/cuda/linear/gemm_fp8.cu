@@ -1,19 +1,20 @@
-// Products of codes with codes of many rows.
+// The kernel of products of codes with codes, for many rows.
 //
-// Rows of x are the 64 rows of a tensor core's product and outputs its columns, so that a thread has
-// sums of two rows only: it needs two scales of x for a step of 128 columns. (With the operands
-// swapped, as in gemm.cu, it needs those of half of the tile's rows, and reading them takes half as
-// much of the shared memory's time as the operands do.) A tile has 128 rows, 64 for each of two
-// warpgroups, and up to 192 outputs, as registers hold sums and a step's products of no more. Shared
-// memory is the narrowest place: copies bring 128 (128 + outputs) bytes a step, and each warpgroup
-// reads 128 (64 + outputs). So wide tiles are better as far as they fill the chip.
+// Rows of x take the place of the 64 rows of a tensor core's product, and outputs take the place of
+// its columns. So a thread has sums of two rows only, and needs two scales of x for a step of 128
+// columns. (With the operands swapped, as in gemm.cu, a thread would need the scales of half of the
+// tile's rows. Reading these from shared memory takes half as long as reading the operands.) A tile
+// has 128 rows, 64 for each of two warpgroups, and up to 192 outputs, because registers hold the
+// sums and one step's products of no more. Shared memory limits the speed: copies bring 128 (128 +
+// outputs) bytes a step, and each warpgroup reads 128 (64 + outputs). So wide tiles are better, as
+// long as they fill the chip.
 //
-// The tensor cores sum up 128 columns, and the threads add these sums, times their scales, in float.
-// Meanwhile the other warpgroup's products are at work. (Made to start them in turn, by barriers, the
-// two are 1 to 4 % slower.)
+// The tensor cores sum up 128 columns, and the threads multiply these sums by their scales and add
+// them in float. Meanwhile the tensor cores compute the other warpgroup's products. (With barriers
+// that make the two warpgroups take turns, the kernel is 1 to 4 % slower.)
 //
-// The two blocks of a cluster have the rows or the outputs in common, and each copies half of what
-// they share for both.
+// The two blocks of a cluster share either their rows of x or their weights, and each copies half
+// of the shared operand for both.
 #include "backend/cuda/linear/gemm_fp8.h"
 
 #include <algorithm>
@@ -90,8 +91,8 @@ std::string to_text(const GemmFp8Tiling& tiling) {
 
 std::vector<GemmFp8Tiling> gemm_fp8_tilings(int64_t rows, int64_t outputs, int64_t columns,
                                             int num_multiprocessors, bool silu_mul) {
-  // The cycles of a step are those in which shared memory takes in and gives out its operands. Those
-  // of a tile beside its steps are a guess.
+  // The cycles of a step are those in which shared memory receives and delivers the step's
+  // operands. The cycles that a tile takes apart from its steps are a guess.
   constexpr int64_t kCyclesBeside = 256;
   constexpr int64_t kCyclesPerOutput = 3;
   constexpr int64_t kTileCycles = 1500;
@@ -101,7 +102,8 @@ std::vector<GemmFp8Tiling> gemm_fp8_tilings(int64_t rows, int64_t outputs, int64
   for (const auto& variant : kVariants<__half>) {
     if (variant.outputs % multiple != 0) continue;
     if (row_tiles > 1) tilings.push_back({variant.outputs, true});
-    // An odd number of row tiles leaves a block without rows where a cluster takes two.
+    // With clusters of two row tiles, an odd number of row tiles leaves a block without rows. So
+    // clusters of one row tile are tried as well.
     if (row_tiles % kBlocks != 0) tilings.push_back({variant.outputs, false});
   }
   const auto cost = [&](const GemmFp8Tiling& t) {

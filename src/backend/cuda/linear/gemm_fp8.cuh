@@ -1,4 +1,4 @@
-// The kernel of gemm_fp8.cu: what the threads of a block do.
+// The device code of gemm_fp8.cu's kernel.
 #pragma once
 
 #include "backend/cuda/fp8.h"
@@ -21,27 +21,28 @@ using gemm::StageBarriers;
 using gemm::Tiles;
 using gemm::Worker;
 
-constexpr int kPartRows = 64;  // of a warpgroup's products
+constexpr int kPartRows = 64;  // rows of a warpgroup's products
 constexpr int kTileRows = kConsumers * kPartRows;
 constexpr int kThreads = gemm::kConsumerThreads + 128;  // the last warpgroup copies
-// The warpgroup that copies leaves its registers to those that multiply.
+// The warpgroup that copies gives up registers, which the multiplying warpgroups take.
 constexpr int kRegistersOfCopies = 40;
 constexpr int kRegistersOfProducts = 232;
 constexpr int kStepColumns = kBoxRowBytes;  // codes
-constexpr int kStoredColumns = 32;          // of a box of finished outputs
+constexpr int kStoredColumns = 32;          // columns of a box of finished outputs
 
 template <typename T>
 struct GemmArgs {
-  int num_steps;  // of a box's columns
+  int num_steps;  // steps of as many columns as a box has
   Tiles tiles;
   int num_outputs;
-  bool silu_mul;  // stored is silu(gate) * up: half as many as the product's outputs
-  // Do a cluster's blocks work on neighbouring rows of the same outputs? Otherwise they do on
-  // neighbouring outputs of the same rows. Each copies half of what they share, for both.
+  bool silu_mul;  // the kernel stores silu(gate) * up: half as many outputs as the product has
+  // Is true where a cluster's blocks work on neighbouring rows for the same outputs, so that they
+  // share weights. Otherwise they work on neighbouring outputs of the same rows, and share x. Each
+  // copies half of the shared operand for both.
   bool shares_weight;
   const T* bias;  // null: none
-  // The weight has a scale for each output, or, with scale_columns, one for each 128 outputs and
-  // 128 columns. Those of x are ordered by boxes of 128 columns, then by rows.
+  // The weight has a scale for each output or, where scale_columns is not 0, one for each block of
+  // 128 outputs and 128 columns. The scales of x are ordered by boxes of 128 columns, then by rows.
   const float* weight_scale;
   int scale_columns;
   const float* x_scale;
@@ -51,8 +52,9 @@ struct GemmArgs {
   CUtensorMap out;
 };
 
-// Shared memory of a block: a ring of stages, each a box's columns of the tile's rows of x and of
-// its weights, with the rows' scales; finished outputs on their way out; barriers.
+// The layout of a block's shared memory. It holds a ring of stages, each with one box's columns of
+// the tile's rows of x and of its weights, and the scales of these rows; finished outputs on their
+// way out; and barriers.
 template <int kOutputs>
 struct Layout {
   static_assert(kOutputs % kStoredColumns == 0 && kOutputs <= 192);
@@ -61,7 +63,8 @@ struct Layout {
   static constexpr int kStageBytes = kXBytes + kWeightBytes;
   static constexpr int kScalesBytes = kTileRows * 4;
   static constexpr int kStagedBoxBytes = kPartRows * kStoredColumns * 2;
-  static constexpr int kStagedBytes = kOutputs / kStoredColumns * kStagedBoxBytes;  // a warpgroup's
+  // The bytes of staging memory for each warpgroup.
+  static constexpr int kStagedBytes = kOutputs / kStoredColumns * kStagedBoxBytes;
   static constexpr int kStages =
       (kMostSharedBytes - kConsumers * kStagedBytes - kBarrierBytes) / (kStageBytes + kScalesBytes);
   static constexpr int kStagingAt = kStages * kStageBytes;
@@ -82,8 +85,9 @@ struct Layout {
   [[nodiscard]] __device__ StageBarriers<kStages> barriers() const { return {base + kBarriersAt}; }
 };
 
-// The corner of a block's part of a tile: its first row of x and its first output. With silu_mul
-// outputs are counted as they lie in a tile, by turns 8 gates and the 8 that they gate.
+// The corner of a block's part of a tile: its first row of x and its first output. With silu_mul,
+// outputs are counted as they lie in a tile: 8 gates, the 8 outputs that they gate, the next 8
+// gates.
 struct Corner {
   int row;
   int output;
@@ -97,7 +101,8 @@ __device__ __forceinline__ Corner corner_of(const Args& args, int tile, int rank
   return {at.row_tile * kTileRows, (at.output_tile * kBlocks + rank) * kOutputs};
 }
 
-// The copies of gemm::fill_ring(). This block's half of what the two share goes to both.
+// The copies that gemm::fill_ring() runs. This block copies half of the operand that the cluster's
+// blocks share to both of them.
 template <typename T, int kOutputs>
 struct Copies {
   using L = Layout<kOutputs>;
@@ -143,26 +148,30 @@ struct Copies {
       copy_bytes(layout.scales(stage), args.x_scale + int64_t{step} * args.x_scale_stride + at.row,
                  bytes, full);
   }
-  // The bytes of the scales of the tile's rows, without rows behind the last.
+  // Returns the bytes of the scales of the tile's rows. Rows behind the last row of x have no
+  // scales.
   [[nodiscard]] __device__ __forceinline__ uint32_t scales_bytes(Corner at) const {
     return static_cast<uint32_t>(max(0, min(kTileRows, args.x_scale_stride - at.row)) * 4);
   }
 };
 
-// Stores four 8 x 8 matrices of 16-bit elements, of which each lane has two neighbours in a row of
-// each. Lanes 0 to 7 say where each row of the first goes, the next 8 those of the second, and so on.
+// Stores four 8 x 8 matrices of 16-bit elements. Each lane holds two neighbours in a row of each
+// matrix. Lanes 0 to 7 give the addresses of the first matrix's rows, lanes 8 to 15 those of the
+// second, and so on.
 __device__ __forceinline__ void store_four(uint32_t address, uint4 pairs) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
                "r"(pairs.x), "r"(pairs.y), "r"(pairs.z), "r"(pairs.w)
                : "memory");
 }
 
-// The scales of the blocks of 128 x 128 of a weight that a tile's outputs lie in. The outputs come in
-// groups of 8. Those of even groups lie in two blocks of the weight's rows at most, and those of odd
-// ones, which with silu_mul are of the other half of the weight, in two as well.
+// The scales of those 128 x 128 blocks of the weight in which a tile's outputs lie. Outputs are
+// counted in groups of 8. Groups with even numbers lie in at most two blocks of the weight's rows.
+// So do groups with odd numbers, which with silu_mul belong to the weight's other half.
 struct BlockScales {
-  const float* of_blocks[2][2];  // by parity of the group, then first and second block
-  int second[2];                 // the groups from this one on lie in the second block
+  // The first index is the parity of the group. The second is 0 for the first block and 1 for the
+  // second.
+  const float* of_blocks[2][2];
+  int second[2];  // by parity; groups from this number on lie in the second block
 
   template <int kOutputs, class Args>
   __device__ __forceinline__ static BlockScales of(const Args& args, Corner at) {
@@ -172,7 +181,7 @@ struct BlockScales {
 #pragma unroll
     for (int odd = 0; odd < 2; ++odd) {
       const int row = args.silu_mul ? at.output / 2 + odd * (args.num_outputs / 2) : at.output;
-      const int left = (kBlock - row % kBlock) / kTurnRows;  // groups of the first block
+      const int left = (kBlock - row % kBlock) / kTurnRows;  // groups that lie in the first block
       result.second[odd] = args.silu_mul ? 2 * left : left;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -184,8 +193,8 @@ struct BlockScales {
   }
 };
 
-// A warpgroup that multiplies: 64 rows of the tile, all of its outputs. In lane l of warp w,
-// sums[4 j + 2 h + i] is of row 16 w + 8 h + l / 4 and output 8 j + 2 (l % 4) + i.
+// A warpgroup that multiplies. It computes all outputs of the tile for 64 of its rows. In lane l of
+// warp w, sums[4 j + 2 h + i] belongs to row 16 w + 8 h + l / 4 and output 8 j + 2 (l % 4) + i.
 template <typename T, int kOutputs>
 struct Consumer {
   using L = Layout<kOutputs>;
@@ -194,7 +203,7 @@ struct Consumer {
   const GemmArgs<T>& args;
   L layout;
   int warpgroup;
-  int warp;  // of the warpgroup
+  int warp;  // the warp's index in the warpgroup
   int lane;
   float sums[kOutputs / 2];
 
@@ -216,8 +225,9 @@ struct Consumer {
     if (threadIdx.x % 128 == 0) gemm::wait_for_stores();
   }
 
-  // Sets the sums to those of all steps of a tile. The tensor cores sum a step's 128 columns;
-  // `fold(products, step, scales of this lane's two rows)` adds those up in float.
+  // Computes the sums of a tile over all its steps. The tensor cores sum up the 128 columns of a
+  // step. Then `fold(products, step, scales of this lane's two rows)` adds these products to the
+  // sums in float.
   template <class Fold>
   __device__ __forceinline__ void add(Slot& slot, uint32_t other_empty, Fold fold) {
 #pragma unroll
@@ -248,7 +258,7 @@ struct Consumer {
       slot.advance(L::kStages);
     } while (++step < args.num_steps);
   }
-  // Adds up the steps of a weight with a scale for each output.
+  // Computes the sums of a tile where the weight has a scale for each output.
   __device__ __forceinline__ void add_rows(Corner at, Slot& slot, uint32_t other_empty) {
     add(slot, other_empty,
         [&](const float(&products)[kOutputs / 2], int /*step*/, const float(&of_rows)[2]) {
@@ -258,12 +268,12 @@ struct Consumer {
         });
     for_each_output(at, [&](float& sum, int row) { sum *= args.weight_scale[row]; });
   }
-  // Adds up the steps of a weight of which blocks have scales.
+  // Computes the sums of a tile where blocks of the weight have scales.
   __device__ __forceinline__ void add_blocks(Corner at, Slot& slot, uint32_t other_empty) {
     const auto scales = BlockScales::of<kOutputs>(args, at);
     add(slot, other_empty,
         [&](const float(&products)[kOutputs / 2], int step, const float(&of_rows)[2]) {
-          float scale[2][2][2];  // by parity of the group, block, row
+          float scale[2][2][2];  // indexed by the parity of the group, the block, the row
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             const int block = i / 2 % 2;
@@ -284,7 +294,8 @@ struct Consumer {
         });
   }
 
-  // Calls `visit(sum, row of the weight)` for each sum; behind the last, with the last row.
+  // Calls `visit(sum, row of the weight)` for each sum. Sums of outputs behind the last one get the
+  // last row.
   template <class Visit>
   __device__ __forceinline__ void for_each_output(Corner at, Visit visit) {
 #pragma unroll
@@ -327,8 +338,8 @@ struct Consumer {
                       layout.staging(warpgroup) + static_cast<uint32_t>(i * L::kStagedBoxBytes));
     }
   }
-  // Puts two groups of 8 outputs, from `group` on, where a box has them: rows of 64 bytes, whose
-  // pieces of 16 are permuted by the number of their pair of rows.
+  // Puts two groups of 8 outputs, from `group` on, at their places in a box. A box has rows of 64
+  // bytes, whose pieces of 16 bytes are permuted by the number of their pair of rows.
   __device__ __forceinline__ void stage(int group, uint4 pairs) const {
     constexpr int kBoxGroups = kStoredColumns / 8;
     const int row = 16 * warp + lane % 16;
@@ -341,7 +352,8 @@ struct Consumer {
   [[nodiscard]] __device__ __forceinline__ uint32_t pair(int j, int h) const {
     return pack_pair<T>(sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]);
   }
-  // The product is rounded before silu, as that of a launch of its own would be.
+  // Applies silu_mul. The products are rounded first, as they are where silu_mul is a launch of its
+  // own.
   [[nodiscard]] __device__ __forceinline__ uint32_t gated(int j, int h) const {
     const float2 gates = unpack_pair<T>(pair(j, h));
     const float2 ups = unpack_pair<T>(pair(j + 1, h));

@@ -1,5 +1,5 @@
-// linear and fused_linear of a weight of 8-bit codes with many rows, which are rounded to codes as
-// well: a GEMM of ours. Declared for linear.cc's table.
+// Declares the GEMM of linear and fused_linear for many rows and a weight of 8-bit codes, for
+// linear.cc's table. The rows are rounded to codes as well.
 #pragma once
 
 #include <string>
@@ -9,33 +9,35 @@
 
 namespace encore::cuda {
 
-// Takes rows of bf16 or f16, kFewestGemmFp8Rows at least, that are rounded to FP8; a multiple of 16
-// outputs and of 16 columns, everything aligned to 16 bytes; output as the input. Rows are rounded by a
-// launch of its own, together with a norm in front, if there is one. Adds all columns in order: bits
-// are those of the skinny GEMM in order.
+// Accepts at least kFewestGemmFp8Rows rows of bf16 or f16 that are rounded to FP8. The numbers of
+// outputs and of columns must be multiples of 16, everything must be aligned to 16 bytes, and the
+// output has the type of the input. A launch of its own rounds the rows, after the norm in front if
+// there is one. All columns are added in order, so the bits are those of the skinny GEMM with
+// columns in order.
 bool accepts_gemm_fp8(const KernelArgs& args);
 Workspace gemm_fp8_workspace(const KernelArgs& args);
 BoundLaunch bind_gemm_fp8(Device& device, const KernelArgs& args);
 
-// The skinny GEMM multiplies fewer rows faster.
+// The smallest number of rows for this GEMM. With fewer rows the skinny GEMM is faster.
 inline constexpr int64_t kFewestGemmFp8Rows = 65;
 
-// Says how the GEMM cuts a product: into tiles of 128 rows, two of which a cluster computes, of
-// neighbouring rows or of neighbouring outputs. No choice shows in the bits.
+// Says how the GEMM cuts a product into tiles of 128 rows. A cluster computes two tiles at a time,
+// of neighbouring rows or of neighbouring outputs. The choice does not change the bits.
 struct GemmFp8Tiling {
-  int tile_outputs = 0;        // a multiple of 32, with silu_mul of 64
-  bool shares_weight = false;  // a cluster's tiles are of the same outputs; else of the same rows
+  int tile_outputs = 0;  // a multiple of 32, with silu_mul of 64
+  // Is true where a cluster's two tiles have the same outputs. Otherwise they have the same rows.
+  bool shares_weight = false;
 
   friend bool operator==(const GemmFp8Tiling&, const GemmFp8Tiling&) = default;
 };
-// "192": tiles of the same outputs; "2x192": of the same rows.
+// Writes a tiling as text: "192" for tiles of the same outputs, "2x192" for tiles of the same rows.
 std::string to_text(const GemmFp8Tiling& tiling);
-// The tilings worth a try on a chip of so many multiprocessors, by how fast they should be. Shapes: x
-// [rows, columns], weight [outputs, columns].
+// Returns the tilings that are worth a try on a chip with that many multiprocessors, those that
+// should be fastest first. Shapes: x [rows, columns], weight [outputs, columns].
 std::vector<GemmFp8Tiling> gemm_fp8_tilings(int64_t rows, int64_t outputs, int64_t columns,
                                             int num_multiprocessors, bool silu_mul = false);
 BoundLaunch bind_gemm_fp8(Device& device, const KernelArgs& args, const GemmFp8Tiling& tiling);
-// The tiling that bind_gemm_fp8() chooses.
+// Returns the tiling that bind_gemm_fp8() chooses.
 GemmFp8Tiling gemm_fp8_tiling(Device& device, const KernelArgs& args);
 
 }  // namespace encore::cuda

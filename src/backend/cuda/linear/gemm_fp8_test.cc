@@ -1,4 +1,4 @@
-// The GEMM of codes with codes, in every way to cut it.
+// Tests the GEMM of codes with codes, with every way to cut a product.
 #include "backend/cuda/linear/gemm_fp8.h"
 
 #include <algorithm>
@@ -17,11 +17,11 @@ class CudaGemmFp8 : public CudaTest {
  protected:
   struct Case {
     ProductShape shape;
-    bool by_block;  // scales of blocks of the weight, not of its rows
+    bool by_block;  // blocks of the weight have scales instead of its rows
     bool has_bias = true;
   };
 
-  // The operands of a product, x rounded to FP8 in front of it.
+  // Returns the operands of a product, for which x is rounded to FP8 first.
   KernelArgs product(const Case& c) {
     const auto [rows, outputs, columns] = c.shape;
     const Shape scales = c.by_block
@@ -38,7 +38,8 @@ class CudaGemmFp8 : public CudaTest {
     const Workspace workspace = cuda::gemm_fp8_workspace(args);
     return with_workspace(workspace, std::move(args));
   }
-  // All that the launch leaves of its output, which held NaN before.
+  // Runs the launch and returns its output. The output held NaN before, so elements that were not
+  // written show.
   std::vector<uint16_t> run(const KernelArgs& args, const BoundLaunch& bound) {
     constexpr uint32_t kNans = 0x7fc07fc0;
     const TensorView& out = args.outputs["y"];
@@ -122,7 +123,7 @@ TEST(GemmFp8, TriesTilesThatFillTheChipFirst) {
   }
 }
 
-// Where a cluster takes two tiles of rows and their number is odd, half of a cluster has nothing to do.
+// A cluster that takes two row tiles has a block without work if the number of row tiles is odd.
 TEST(GemmFp8, TriesClustersOfTheSameRowsWhereTheNumberOfTheirTilesIsOdd) {
   const auto has = [](int64_t rows, bool shares_weight) {
     const auto tilings = cuda::gemm_fp8_tilings(rows, 4096, 4096, kH200);

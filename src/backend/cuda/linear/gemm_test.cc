@@ -1,4 +1,4 @@
-// The GEMM of linear with many rows, in every way to cut it.
+// Tests the GEMM of linear for many rows, with every way to cut a product.
 #include "backend/cuda/linear/gemm.h"
 
 #include <algorithm>
@@ -16,7 +16,8 @@ constexpr uint32_t kNans = 0x7fc07fc0;
 
 class CudaGemm : public CudaTest {
  protected:
-  // All that the launch leaves of `out`, which held NaN before.
+  // Runs the launch and returns its output. The output held NaN before, so elements that were not
+  // written show.
   std::vector<uint16_t> run(const KernelArgs& args, int tile_rows) {
     stream_->fill(args.outputs["y"].data, kNans, args.outputs["y"].num_bytes());
     launch("linear", cuda::bind_gemm(*device_, args, tile_rows));
@@ -113,7 +114,7 @@ TEST_F(CudaGemm, ARowDependsNeitherOnTheOthersNorOnTheirNumber) {
   EXPECT_EQ(of_all, of_some);
 }
 
-// A tile too many costs a whole round of the chip.
+// One tile too many costs the whole chip another round.
 TEST(Gemm, IsCutForTheMultiprocessorsThatThereAre) {
   constexpr int64_t kPairOutputs = 256;
   for (const int chip : kChips) {

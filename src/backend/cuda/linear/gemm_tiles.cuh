@@ -1,6 +1,6 @@
-// The parts that the GEMMs of many rows, gemm.cuh and gemm_fp8.cuh, have in common: clusters of two blocks walk
-// over the tiles of a product, one thread of a block fills a ring of stages with copies, two warpgroups
-// multiply, and boxes of finished outputs leave by copies.
+// Contains what the GEMMs for many rows, gemm.cuh and gemm_fp8.cuh, have in common. Clusters of two
+// blocks walk over the tiles of a product. In each block one thread fills a ring of stages with
+// copies, and two warpgroups multiply. Copies also store the boxes of finished outputs.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +14,21 @@ namespace encore::cuda::gemm {
 constexpr int kConsumers = 2;  // warpgroups that multiply
 constexpr int kConsumerThreads = kConsumers * 128;
 constexpr int kConsumerWarps = kConsumerThreads / 32;
-constexpr int kBlocks = 2;  // of a cluster
-// With silu_mul the rows of a tile's weights are by turns 8 gates and the 8 that they gate.
+constexpr int kBlocks = 2;  // blocks of a cluster
+// With silu_mul, the rows of a tile's weights alternate: 8 rows of the gates, then the 8 rows that
+// they gate.
 constexpr int kTurnRows = 8;
 constexpr int kPairRows = 2 * kTurnRows;
 constexpr int kMostSharedBytes = 227 * 1024;
-constexpr int kBarrierBytes = 1024;  // of the ring's barriers
+constexpr int kBarrierBytes = 1024;  // for the ring's barriers
 
-// The tiles of a product, each computed by a cluster, in the order in which clusters take them.
+// The tiles of a product, in the order in which clusters take them. A cluster computes one tile at
+// a time.
 struct Tiles {
   int number;
   int of_outputs;
   int of_rows;
-  int group_rows;  // row tiles that meet all outputs before the next do
+  int group_rows;  // these row tiles go through all outputs before the next row tiles begin
 
   struct Place {
     int row_tile;
@@ -41,10 +43,10 @@ struct Tiles {
   }
 };
 
-// Shapes: tile_rows and tile_outputs are a cluster's.
+// Returns the tiles of a product. Shapes: tile_rows and tile_outputs are those of a cluster.
 inline Tiles tiles_of(int64_t rows, int64_t tile_rows, int64_t outputs, int64_t tile_outputs) {
-  // The tiles take so many rows through all outputs before the next rows. With more rows, what the
-  // tiles at work read would not fit the L2 cache.
+  // The largest number of rows that go through all outputs before the next rows begin. With more
+  // rows, the data that concurrent tiles read would not fit the L2 cache.
   constexpr int64_t kMaxGroupRows = 2048;
   Tiles tiles{};
   tiles.of_outputs = static_cast<int>(div_up(outputs, tile_outputs));
@@ -54,7 +56,7 @@ inline Tiles tiles_of(int64_t rows, int64_t tile_rows, int64_t outputs, int64_t 
   return tiles;
 }
 
-// All clusters take equally many tiles, as far as that goes.
+// Returns a grid in which all clusters take equally many tiles, as far as the numbers allow.
 inline Grid grid_of(const Tiles& tiles, int threads, int shared_bytes, int num_multiprocessors) {
   const int64_t most_clusters = num_multiprocessors / kBlocks;
   const int64_t num_clusters = div_up(tiles.number, div_up(tiles.number, most_clusters));
@@ -66,29 +68,30 @@ inline Grid grid_of(const Tiles& tiles, int threads, int shared_bytes, int num_m
 
 // The place of a thread in the grid of grid_of().
 struct Worker {
-  int rank;  // of the block in its cluster
+  int rank;  // the block's rank in its cluster
   int cluster;
   int num_clusters;
-  // It counts in the block, and is equal in all lanes in a way that the compiler knows: tensor cores take uniform
-  // registers.
+  // The warp's index in the block. The compiler knows that all lanes have the same value, which it
+  // must for the tensor cores, since they take uniform registers.
   int warp;
 
   [[nodiscard]] __device__ __forceinline__ bool multiplies() const { return warp < kConsumerWarps; }
-  // True in the thread of the block that copies.
+  // Returns true in the one thread of the block that copies.
   [[nodiscard]] __device__ __forceinline__ bool copies() const {
     return warp == kConsumerWarps && elect_lane();
   }
 };
 
-// The barriers of a ring of stages, at `base` in shared memory. A stage is full when kFillers threads of this block
-// have arrived and this block's copies and the other's have come, and empty when the warps that multiply have left it
-// in all blocks, as a copy of what they share goes to all.
+// The barriers of a ring of stages, which lie at `base` in shared memory. A stage is full when
+// kFillers threads of this block have arrived and the copies of both blocks have come. It is empty
+// when the multiplying warps of all blocks have left it, because copies of a shared operand go to
+// all blocks.
 template <int kStages, int kFillers = 1>
 struct StageBarriers {
   static_assert(2 * kStages * 8 <= kBarrierBytes);
 
   uint32_t base;
-  int blocks = kBlocks;  // of a cluster
+  int blocks = kBlocks;  // blocks of a cluster
 
   [[nodiscard]] __device__ __forceinline__ uint32_t full(uint32_t stage) const {
     return base + stage * 8;
@@ -103,11 +106,11 @@ struct StageBarriers {
     }
     publish_barriers();
   }
-  // The first of the barriers of empty stages in the cluster's other block.
+  // Returns the address of the first barrier of empty stages in the cluster's other block.
   [[nodiscard]] __device__ __forceinline__ uint32_t other_empty(int rank) const {
     return address_at(empty(0), static_cast<uint32_t>(1 - rank));
   }
-  // Says in all blocks that this lane's warp has left the stage, if it is the lane to say so.
+  // Tells all blocks that this lane's warp has left the stage. Only lane 0 of the warp does so.
   __device__ __forceinline__ void leave(uint32_t stage, uint32_t other_empty, int lane) const {
     if (lane != 0) return;
     arrive(empty(stage));
@@ -115,8 +118,8 @@ struct StageBarriers {
   }
 };
 
-// Copies as copy_box() does, to the same place in all blocks of the cluster, whose barriers get the
-// bytes.
+// Does what copy_box() does, but copies to the same place in all blocks of the cluster. The barrier
+// of each block counts the bytes.
 __device__ __forceinline__ void copy_box_to_cluster(uint32_t target, const CUtensorMap& map,
                                                     int3 at, uint32_t barrier) {
   constexpr uint16_t kAll = (1U << kBlocks) - 1;
@@ -127,8 +130,8 @@ __device__ __forceinline__ void copy_box_to_cluster(uint32_t target, const CUten
       "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier), "h"(kAll)
       : "memory");
 }
-// A box of a map whose rows come by turns, 8 of the gates' half of the weight and 8 of the other;
-// `output` is the first in that order.
+// Copies a box of a map whose rows alternate: 8 rows of the gates' half of the weight, then 8 rows
+// of the other half. `output` is the box's first row in that order.
 __device__ __forceinline__ void copy_pairs(uint32_t target, const CUtensorMap& map, int column,
                                            int output, uint32_t barrier) {
   asm volatile(
@@ -137,7 +140,7 @@ __device__ __forceinline__ void copy_pairs(uint32_t target, const CUtensorMap& m
       "l"(&map), "r"(column), "r"(0), "r"(output / kPairRows), "r"(barrier)
       : "memory");
 }
-// Copies as copy_pairs() does, to the same place in all blocks of the cluster.
+// Does what copy_pairs() does, but copies to the same place in all blocks of the cluster.
 __device__ __forceinline__ void copy_pairs_to_cluster(uint32_t target, const CUtensorMap& map,
                                                       int column, int output, uint32_t barrier) {
   constexpr uint16_t kAll = (1U << kBlocks) - 1;
@@ -148,9 +151,9 @@ __device__ __forceinline__ void copy_pairs_to_cluster(uint32_t target, const CUt
       "l"(&map), "r"(column), "r"(0), "r"(output / kPairRows), "r"(barrier), "h"(kAll)
       : "memory");
 }
-// Stores two 8 x 8 matrices of 16-bit elements, of which each lane has two neighbours in a row of
-// each, with rows and columns exchanged. Lanes 0 to 7 say where each row of the first result goes,
-// the next 8 those of the second.
+// Stores two 8 x 8 matrices of 16-bit elements, transposed. Each lane holds two neighbours in a row
+// of each matrix. Lanes 0 to 7 give the addresses of the first result's rows, and lanes 8 to 15
+// those of the second.
 __device__ __forceinline__ void store_two_transposed(uint32_t address, uint32_t first,
                                                      uint32_t second) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address),
@@ -158,7 +161,7 @@ __device__ __forceinline__ void store_two_transposed(uint32_t address, uint32_t 
                : "memory");
 }
 
-// Stores a box; what lies outside of the tensor is not written.
+// Stores a box. Elements outside of the tensor are not written.
 __device__ __forceinline__ void store_box(const CUtensorMap& map, int3 at, uint32_t source) {
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
@@ -170,14 +173,15 @@ __device__ __forceinline__ void store_box(const CUtensorMap& map, int3 at, uint3
 __device__ __forceinline__ void wait_for_stores_to_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-// Waits until what this thread has stored is written.
+// Waits until the data that this thread's copies stored has been written.
 __device__ __forceinline__ void wait_for_stores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Runs the copies of a cluster's tiles: `copies.copy_weights(stage, corner of the tile, step)`, then
-// `copies.copy_x(stage, corner, step)`, into stages of the ring. Weights are constants, so the first stages' weights
-// are copied while the launch before still runs.
+// Fills the ring with the operands of a cluster's tiles. For each stage it calls
+// `copies.copy_weights(stage, corner of the tile, step)`, then `copies.copy_x(stage, corner,
+// step)`. Weights are constants, so those of the first stages are copied while the launch in front
+// still runs.
 template <int kStages, class Copies>
 __device__ __forceinline__ void fill_ring(const Copies& copies,
                                           const StageBarriers<kStages>& barriers, int num_steps,
@@ -210,7 +214,7 @@ __device__ __forceinline__ void meet_in_cluster() {
   wait_for_cluster();
 }
 
-// Begins a kernel: all blocks of the cluster know the barriers once it returns.
+// Begins a kernel. When it returns, all blocks of the cluster know the barriers.
 template <class Barriers>
 __device__ __forceinline__ Worker begin_gemm(const Barriers& barriers, const CUtensorMap& out) {
   const Worker worker{static_cast<int>(cluster_rank()),
@@ -225,7 +229,8 @@ __device__ __forceinline__ Worker begin_gemm(const Barriers& barriers, const CUt
   meet_in_cluster();
   return worker;
 }
-// Ends it: neither block goes while the other may still copy to it or arrive at its barriers.
+// Ends a kernel. Neither block exits while the other may still copy to it or arrive at its
+// barriers.
 __device__ __forceinline__ void end_gemm() {
   meet_in_cluster();
 }

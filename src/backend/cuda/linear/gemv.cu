@@ -1,10 +1,10 @@
-// linear with one row, or up to four, and what passes fuse to it: a norm of the rows (and the
-// addition before it) in front, silu_mul behind.
+// The kernel of linear with one to four rows. It can also apply a norm of the rows, with the
+// addition in front of it, and silu_mul behind the product.
 //
-// All of the time goes into reading the weights, so the kernel is a stream. One thread of a block
-// keeps a ring of slots of weights in flight with the copy engine, whatever the arithmetic does.
-// Weights are constants: the ring is filled before the launches before have ended, a little at a
-// time. The workers wait for those launches, bring x, normalize it and multiply (gemv.cuh).
+// All of the time goes into reading the weights, so the kernel streams them. One thread of a block
+// keeps a ring of slots of weights in flight with the copy engine, independently of the arithmetic.
+// Weights are constants, so the ring is filled, a little at a time, before the launches in front
+// have ended. The workers wait for those launches, fetch x, normalize it and multiply (gemv.cuh).
 //
 // The order of additions depends on the number of columns alone.
 #include "backend/cuda/linear/gemv.h"

@@ -1,18 +1,19 @@
 // The device code of linears with one row, or up to four (gemv.cu).
 //
-// Weights arrive in shared memory slot by slot: a tile of 8 outputs, of which a slot has 1024
-// columns (2048 of 8-bit codes), in 16 boxes. The workers bring x and normalize it; then each of their warps multiplies
-// its own boxes of every slot, and what the warps have of an output is added up. So a warp needs
-// each part of x once for 8 outputs and no lane has sums to exchange: what lies in shared memory is
-// multiplied about as fast as that can be read.
+// Weights arrive in shared memory slot by slot. A slot holds 1024 columns (2048 of 8-bit codes) of
+// a tile of 8 outputs, in 16 boxes. The workers fetch x and normalize it. Then each of their warps
+// multiplies its own boxes of every slot, and at last the sums of the warps are added up. So a warp
+// reads each part of x once for 8 outputs, and its lanes need not exchange sums. The arithmetic is
+// about as fast as reading the operands from shared memory.
 //
 // Weights are the first operand of the tensor cores' product (mma.cuh), whose 16 rows the 8 of a
 // tile fill twice: in rows 0 to 7 with the even pieces of 8 columns, in rows 8 to 15 with the odd
 // ones. The second operand has the even pieces of row r of x in column 2r and its odd ones in
-// column 2r + 1. The sums of output i are [i, 2r] and [i + 8, 2r + 1]; columns beyond the rows have
-// anything, and nobody reads their sums.
+// column 2r + 1. The sums of output i and row r are [i, 2r] and [i + 8, 2r + 1]. Columns beyond the
+// rows of x hold arbitrary values, and their sums are not read.
 //
-// What a block does once x is there is short (launch.h): what can be is computed ahead.
+// The code that runs once x has arrived is short (launch.h). Everything that does not depend on x
+// is computed before.
 //
 // The order of additions depends on the number of columns alone.
 #pragma once
@@ -26,8 +27,8 @@
 
 namespace encore::cuda::gemv {
 
-// Slots in shared memory, and two barriers for each: its copies have arrived; every warp has read
-// it.
+// A ring of slots in shared memory with two barriers for each slot. At the first, its copies have
+// arrived; at the second, every warp has read it.
 struct Ring {
   uint32_t slots;
   uint32_t barriers;
@@ -36,7 +37,7 @@ struct Ring {
   static __host__ __device__ constexpr int64_t bytes(int64_t num_slots) {
     return num_slots * (kSlotBytes + 16);
   }
-  // `shared`: bytes(num_slots), aligned to kSlotAlignment.
+  // `shared` has bytes(num_slots) bytes, aligned to kSlotAlignment.
   __device__ __forceinline__ Ring(const uint8_t* shared, int num_slots)
       : slots(shared_address(shared)),
         barriers(slots + static_cast<uint32_t>(num_slots * kSlotBytes)),
@@ -61,9 +62,9 @@ struct Ring {
   }
 };
 
-// A block's part of a weight, slot by slot in the order of their use: unit after unit
-// (neighbours go to different blocks), of a unit its tile, or the gates' and the other, of a tile
-// all columns.
+// Walks over a block's part of a weight, slot by slot in the order of their use. The block takes
+// one unit after another (neighbouring units go to different blocks). Of a unit it takes the one
+// tile or, with silu_mul, the tile of the gates and the other tile. Of a tile it takes all columns.
 template <typename T, typename W>
 struct SlotWalk {
   const GemvArgs<T>& args;
@@ -79,7 +80,7 @@ struct SlotWalk {
     tile = 0;
     unit += static_cast<int>(gridDim.x);
   }
-  // Fills a slot. What lies beyond the weight's columns arrives as zeros.
+  // Fills a slot. Columns beyond the weight's end arrive as zeros.
   __device__ __forceinline__ void copy(const CUtensorMap& weight, const Ring& ring,
                                        uint32_t slot) const {
     const int row = unit * kTileOutputs + tile * args.num_outputs;
@@ -98,14 +99,15 @@ struct SlotWalk {
   }
 };
 
-// A warp's sums of a tile of a weight that is stored as W.
+// A warp's sums of a tile. The weight is stored as W.
 template <typename T, typename W>
 struct Sums {
-  float low[4] = {};   // of half of the pieces of the boxes
-  float high[4] = {};  // and of the others
+  float low[4] = {};   // sums of one half of the boxes' pieces
+  float high[4] = {};  // sums of the other half
 
-  // `box`: where this lane reads it, at(); `x_at`: where it reads the box of x beside it, behind
-  // which the next one lies `next_x` further.
+  // Multiplies a box. `box` is the address at which this lane reads the box of weights (see at()),
+  // and `x_at` is the address at which it reads the first box of x for it. The next box of x lies
+  // `next_x` further.
   __device__ __forceinline__ void add(uint32_t box, uint32_t x_at, uint32_t next_x) {
     constexpr uint32_t kNextPieces = 64;  // bytes, permuted
     const uint4 x = load_shared(x_at);
@@ -121,7 +123,7 @@ struct Sums {
       multiply_add<T>(high, pieces, x.z, x.w);
     }
   }
-  // Multiplies with four pieces of 16 codes.
+  // Multiplies four pieces of 16 codes.
   __device__ __forceinline__ void add_codes(const uint32_t (&pieces)[4], const uint4& x) {
     uint32_t weights[4];
     widen_codes<T>(pieces[0], weights[0], weights[2]);
@@ -136,18 +138,19 @@ struct Sums {
     const int piece = Workers::lane() / kTileOutputs;
     return static_cast<uint32_t>(row * kBoxRowBytes + (piece ^ row) * 16);
   }
-  // The product of output lane / 4 and row lane % 4.
+  // Returns the product of output lane / 4 and row lane % 4.
   [[nodiscard]] __device__ __forceinline__ float total() const {
     return (low[0] + low[3]) + (high[0] + high[3]);
   }
 };
 
-// The scales of 8-bit codes that a worker needs next: those of its warp's boxes of a tile, a lane
-// each, where blocks of 128 x 128 have scales, or else those of the outputs that it finishes.
+// The scales of 8-bit codes that a worker needs next. Where blocks of 128 x 128 have scales, these
+// are the scales of its warp's boxes of a tile, one in each lane. Otherwise they are the scales of
+// the outputs that the worker finishes.
 struct Scales {
   float box = 1;
   float output = 1;
-  float gated = 1;  // of the output that this one gates
+  float gated = 1;  // the scale of the output that `output` gates
 
   template <typename T>
   __device__ __forceinline__ void fetch_boxes(const GemvArgs<T>& args, int first_output) {
@@ -162,13 +165,13 @@ struct Scales {
     output = args.scale[of];
     if (args.silu_mul) gated = args.scale[args.num_outputs + of];
   }
-  // The scale of the warp's box of that number.
+  // Returns the scale of the warp's box with that number.
   [[nodiscard]] __device__ __forceinline__ float of_box(int number) const {
     return __shfl_sync(0xffffffffU, box, number);
   }
 };
 
-// The outputs that a block computes, of a weight that is stored as W.
+// The outputs that a block computes. The weight is stored as W.
 template <typename W, int kRows>
 struct Part {
   static constexpr int kBatchUnits = batch_units(kRows);
@@ -176,8 +179,8 @@ struct Part {
   int num_units;
   int tiles_per_unit;
   int slots_per_tile;
-  // The result that this worker finishes: a unit of a batch of units, its output in the first
-  // batch, and a row.
+  // The result that this worker finishes: the index of its unit in a batch of units, its output in
+  // the first batch, and its row.
   int worker_unit;
   int output;
   int row;
@@ -209,7 +212,7 @@ struct Part {
   }
 };
 
-// Nothing is added to the products.
+// Leaves the products as they are, where a launch has no adapters.
 struct NoAdapters {
   template <typename Part>
   __device__ __forceinline__ void look(const Part& /*part*/, int /*num_rows*/) {}
@@ -220,18 +223,18 @@ struct NoAdapters {
     return value;
   }
 };
-// Adds what adapters add. A worker's results are all of one row.
+// Adds the adapters' part to products. All results of a worker belong to one row.
 template <typename T>
 struct Adapters {
   const LoraArgs<T>& args;
   int slot = -1;
 
-  // Reads the slot of the worker's row. Called when the launches before have ended.
+  // Reads the slot of the worker's row. It is called when the launches in front have ended.
   template <typename Part>
   __device__ __forceinline__ void look(const Part& part, int num_rows) {
     if (part.row < num_rows) slot = load_slot(args.adapters + part.row);
   }
-  // Has the numbers on their way that the worker's first result needs.
+  // Starts to fetch the adapter's weights that the worker's first result needs.
   template <typename Part>
   __device__ __forceinline__ void prefetch(const Part& part, int num_outputs) const {
     if (slot < 0 || part.output >= num_outputs) return;
@@ -244,11 +247,11 @@ struct Adapters {
   }
 };
 
-// Multiplies the weights in a slot, and adds the warps' sums up to outputs.
+// Multiplies the weights in slots by x, and adds up the sums of the warps.
 template <typename W, int kRows>
 class Products {
  public:
-  // `sums`: sums_bytes() of shared memory, aligned to 16.
+  // `sums` has sums_bytes() of shared memory, aligned to 16.
   __device__ __forceinline__ explicit Products(const uint8_t* sums)
       : box_at_(static_cast<uint32_t>(Workers::warp() * kBoxBytes) + Sums<__half, W>::at()),
         sum_at_(shared_address(sums) + sum_offset(Workers::lane() % 4, Workers::lane() / 4) +
@@ -261,9 +264,10 @@ class Products {
     compute_now(output_at_);
   }
 
-  // Multiplies the block's part of the weight by x: calls `put(row, output, value)` for each of
-  // its outputs, by one thread. `next`: where the ring is read. All workers; they have met since x
-  // was written. Before x or the sums are written again, they meet.
+  // Multiplies the block's part of the weight by x. One thread calls `put(row, output, value)` for
+  // each output of the block. `next` is the slot of the ring that is read next. All workers call
+  // it, after they have met behind the writes to x. They must meet again before x or the sums are
+  // written again.
   template <typename T, typename Put, typename Added = NoAdapters>
   __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part<W, kRows> part,
                                            const Ring& ring, Slot& next, const XRows<W, kRows>& x,
@@ -299,8 +303,8 @@ class Products {
   }
 
  private:
-  // The first output of the tile behind the one that begins with `output`; beyond the weight's end,
-  // the first.
+  // Returns the first output of the block's tile behind the one that begins with `output`, or 0
+  // beyond the weight's end.
   template <typename T>
   static __device__ __forceinline__ int output_of_next_tile(const GemvArgs<T>& args, int output) {
     const int step = static_cast<int>(gridDim.x) * kTileOutputs;
@@ -315,15 +319,16 @@ class Products {
                                                 const XRows<W, kRows>& x, uint32_t sum_at,
                                                 const Scales& scales) const {
     Sums<T, W> sums;
-    // Where blocks of the weight have scales: the sum over the boxes before, scaled. No warp has
-    // more than 32 boxes.
+    // Where blocks of the weight have scales: the scaled sum over the boxes so far, and the number
+    // of the next box. No warp has more than 32 boxes of a tile.
     [[maybe_unused]] float scaled = 0;
     [[maybe_unused]] int number = 0;
     uint32_t x_at = x.lane_at();
-    // A slot is let go in front of the next one, behind its products, which have waited for what
-    // they loaded. An arrival does not wait: with no branch between, the assembler puts it in front
-    // of the products, and the slot was filled again before a load had its data.
-    uint32_t read = 0;  // the barrier of that slot
+    // A slot is let go only in front of the next slot, behind its products, which have waited for
+    // the loads from the slot. An arrival does not wait for loads. Without a branch in between, the
+    // assembler put the arrival in front of the products, and the slot was filled again before a
+    // load had its data.
+    uint32_t read = 0;  // the barrier of the slot that was read last
 #pragma unroll 1
     do {
       if (read != 0) let_go(read);

@@ -1,23 +1,24 @@
-// linear and fused_linear with one row, or up to four: a kernel of ours that streams the weights
-// once. Declared for linear.cc's table.
+// Declares the kernels of linear and fused_linear for one to four rows, for linear.cc's table. They
+// stream the weights once.
 #pragma once
 
 #include "backend/kernel.h"
 
 namespace encore::cuda {
 
-// Takes one to four rows of bf16 or f16, weights of the same type or of 8-bit codes with their
-// scales, dense, everything aligned to 16 bytes; output f32 or as the input. Rows with a norm in
-// front have 8192 columns at most, together; x fits shared memory. Adapters beside weights of codes are left
-// to lora_expand.
+// Accepts one to four rows of bf16 or f16. Weights have the same type, or are 8-bit codes with
+// scales. The weight must be dense, inputs must be aligned to 16 bytes, and the output is f32 or
+// has the type of the input. Rows with a norm in front have at most 8192 columns together, and x
+// must fit shared memory. Adapters beside weights of codes are left to lora_expand.
 bool accepts_gemv(const KernelArgs& args);
 BoundLaunch bind_gemv(Device& device, const KernelArgs& args);
 // Binds the kernel for a weight of 8-bit codes.
 BoundLaunch bind_gemv_fp8(Device& device, const KernelArgs& args);
-// Binds the kernel that adds what adapters add.
+// Binds the kernel that also adds the adapters' part.
 BoundLaunch bind_gemv_lora(Device& device, const KernelArgs& args);
 
-// Takes any shape, stride and dtype: tiles in shared memory, float arithmetic.
+// Binds a kernel that takes any shape, stride and dtype. It multiplies tiles in shared memory, in
+// float.
 BoundLaunch bind_plain_linear(Device& device, const KernelArgs& args);
 
 }  // namespace encore::cuda

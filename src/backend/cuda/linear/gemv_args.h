@@ -1,5 +1,5 @@
-// The arguments of linears with one row, or very few, and the shared memory they take. The device
-// code: gemv.cuh.
+// The arguments of linears with one to four rows, and the sizes of their shared memory. gemv.cuh
+// has the device code.
 #pragma once
 
 #include <algorithm>
@@ -13,19 +13,21 @@ namespace encore::cuda::gemv {
 inline constexpr int kWarps = 8;
 inline constexpr int kWorkers = 32 * kWarps;
 inline constexpr int kColumnsPerLoad = 8;                        // 16 bytes of x
-inline constexpr int kBoxLoads = kBoxColumns / kColumnsPerLoad;  // of x
+inline constexpr int kBoxLoads = kBoxColumns / kColumnsPerLoad;  // loads of x for one box
 inline constexpr int kTileOutputs = 8;
 inline constexpr int kBoxBytes = kTileOutputs * kBoxRowBytes;
-inline constexpr int kBoxesPerWarp = 2;  // of a slot
+inline constexpr int kBoxesPerWarp = 2;  // boxes of a slot
 inline constexpr int kSlotBoxes = kBoxesPerWarp * kWarps;
 inline constexpr int kSlotBytes = kSlotBoxes * kBoxBytes;
 inline constexpr int kSlotAlignment = 1024;
 inline constexpr int kMaxRows = 4;
-inline constexpr int kMaxNormLoads = 4;               // of a worker, kept in registers
-inline constexpr int kScaleBlock = 128;               // outputs, and columns, that share a scale
-inline constexpr int kMostScaledBoxes = 32 * kWarps;  // of a tile, a lane each
+inline constexpr int kMaxNormLoads = 4;  // loads of a worker, which stay in registers
+inline constexpr int kScaleBlock = 128;  // 128 outputs and 128 columns share a scale
+// The largest number of a tile's boxes with scales: each lane of the warps holds the scale of one
+// box.
+inline constexpr int kMostScaledBoxes = 32 * kWarps;
 
-// Boxes of x beside a box of a weight that is stored as W.
+// The number of boxes of x that are multiplied by one box of a weight stored as W.
 template <typename W>
 inline constexpr int kXBoxes = 2 / sizeof(W);
 template <typename W>
@@ -41,32 +43,32 @@ struct GemvArgs {
   const T* residual;  // null: none
   const T* norm;      // null: none
   const T* bias;      // null: none
-  // The scales of a weight of 8-bit codes: one for each output; or, with scale_columns, one for
-  // each 128 outputs and 128 columns.
+  // The scales of a weight of 8-bit codes. There is one for each output or, where scale_columns is
+  // not 0, one for each block of 128 outputs and 128 columns.
   const float* scale;
   int scale_columns;
   T* sum;
   void* out;
   bool out_is_float;
-  bool silu_mul;     // of the weight's two halves
-  bool whole_slots;  // a copy fills a slot; else it brings a box
+  bool silu_mul;     // the weight's two halves are combined by silu_mul
+  bool whole_slots;  // true: a copy fills a slot; false: it brings one box
   float eps;
   float norm_offset;  // added to the norm's weight
   float per_column;   // 1 / columns
   int num_rows;
   int num_outputs;
   int num_columns;
-  int num_units;   // of 8 outputs: a tile each, or two where silu_mul follows
-  int units_each;  // of a block; of the first ones one more,
-  int units_left;  // as many as these
+  int num_units;   // units of 8 outputs: one tile each, or two with silu_mul
+  int units_each;  // units of each block; one more in the first blocks,
+  int units_left;  // whose number is this
   int slots_per_tile;
-  int sum_loads;  // of a row of x, whose sum with the residual a block stores
+  int sum_loads;  // loads of a row of x whose sum with the residual one block stores
 
   [[nodiscard]] __host__ __device__ int num_loads() const { return num_columns / kColumnsPerLoad; }
   [[nodiscard]] __host__ __device__ int tiles_per_unit() const { return silu_mul ? 2 : 1; }
 };
 
-// The arguments of a launch whose weight is stored as W, in `num_blocks` blocks.
+// Returns the arguments of a launch with `num_blocks` blocks, whose weight is stored as W.
 template <typename T, typename W>
 GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
   const LinearOperands o = linear_operands(args);
@@ -104,23 +106,24 @@ GemvArgs<T> gemv_args(const KernelArgs& args, int num_blocks) {
   return gemv;
 }
 
-// Describes to the copy engine where the weight lies. Errors: kDevice.
+// Returns the tensor map with which the copy engine finds the weight. Errors: kDevice.
 inline CUtensorMap weight_map(const KernelArgs& args) {
   const TensorView& weight = *linear_operands(args).weight;
   const int boxes = has_whole_boxes(weight) ? kSlotBoxes : 0;
   return map_of_boxes(weight, {.rows = kTileOutputs, .boxes = boxes});
 }
 
-// The number of rows that a kernel is made for, of at least `rows`.
+// Returns the number of rows of the smallest kernel for at least `rows` rows.
 constexpr int padded_rows(int64_t rows) {
   return rows <= 2 ? static_cast<int>(rows) : kMaxRows;
 }
 
-// Bytes of shared memory for x, rounded up to whole slots.
+// Returns the bytes of shared memory for x, rounded up to whole slots.
 constexpr int64_t x_bytes(int64_t rows, int64_t columns, DType stored) {
   return rows * round_up(columns, kSlotBoxes * box_columns(stored)) * 2;
 }
-// Shared memory for the sums of a batch of tiles: [tile, row, output, warp].
+// Returns the number of units in a batch. The sums of a batch lie in shared memory together: [tile,
+// row, output, warp].
 constexpr int batch_units(int rows) {
   return 16 / rows;
 }
@@ -131,7 +134,7 @@ constexpr int64_t sums_bytes(int rows, int64_t units_of_block, int64_t tiles_per
   return std::min<int64_t>(units_of_block, batch_units(rows)) * tiles_per_unit *
          tile_sums_bytes(rows);
 }
-// The loads that a worker makes of a row.
+// Returns the number of 16-byte loads that a worker makes for a row.
 inline int64_t num_loads(int64_t rows, int64_t columns) {
   return div_up(columns / kColumnsPerLoad, kWorkers / padded_rows(rows));
 }
@@ -140,8 +143,8 @@ inline constexpr int64_t kMostSumsBytes = sums_bytes(1, batch_units(1), 2);
 inline constexpr int64_t kKilobyte = 1024;
 inline constexpr int64_t kMaxSharedBytes = 220 * kKilobyte;
 inline constexpr int kMinSlots = 4;
-// Bytes of shared memory for a ring of slots, two barriers for each slot (full and empty), x, and
-// the sums.
+// Returns the bytes of shared memory for a ring of slots, two barriers for each slot (full and
+// empty), x, and the sums.
 inline int64_t shared_bytes(int64_t rows, int64_t columns, DType stored, int64_t num_slots,
                             int64_t sums) {
   constexpr int64_t kBarriersBytes = 16;

@@ -1,4 +1,4 @@
-// gemv.cu with weights of 8-bit codes, which are widened exactly in registers.
+// The kernel of gemv.cu for weights of 8-bit codes, which are widened exactly in registers.
 #include "backend/cuda/linear/gemv.h"
 #include "backend/cuda/linear/gemv_launch.cuh"
 

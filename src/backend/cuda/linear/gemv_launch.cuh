@@ -1,4 +1,4 @@
-// The kernel of gemv.cu, gemv_fp8.cu and gemv_lora.cu, and what it is launched with.
+// The kernel of gemv.cu, gemv_fp8.cu and gemv_lora.cu, and the functions that bind it.
 #pragma once
 
 #include <algorithm>
@@ -8,25 +8,26 @@
 namespace encore::cuda::gemv {
 
 constexpr int kThreads = kWorkers + 32;
-// Slots under way before the first has been multiplied, at most: a load of x waits in line behind
-// them.
+// The largest number of slots that are on their way at once in the ring's first round. A load of x
+// waits in line behind them.
 constexpr uint32_t kWindow = 3;
 
-// The thread that copies weights.
+// The work of the thread that copies weights.
 template <typename T, typename W>
 struct Producer {
   const CUtensorMap& weight;
   const Ring& ring;
   SlotWalk<T, W> walk;
-  uint32_t slot = 0;  // to be filled next, in the first round
+  uint32_t slot = 0;  // the slot to be filled next, in the first round
 
   __device__ __forceinline__ void copy() {
     walk.copy(weight, ring, slot++);
     walk.next();
   }
-  // The ring's barriers. Where workers meet late, because they fetch a norm's weights before that,
-  // the first copy as well, as soon as it has a barrier: the memory has little else to do then.
-  // (Elsewhere it would be in the way of the launches before: 0.2 to 1.7 % of a step's time.)
+  // Initializes the ring's barriers. Where workers meet late, because they fetch a norm's weights
+  // first, it also starts the first copy as soon as that slot has a barrier, since memory has
+  // little else to do then. (Elsewhere an early copy would disturb the launches in front, and cost
+  // 0.2 to 1.7 % of a step's time.)
   __device__ __forceinline__ void begin(bool workers_meet_late) {
     prefetch_map(weight);
     ring.init(0, 1);
@@ -47,7 +48,7 @@ struct Producer {
   }
 };
 
-// The launch's arguments of what is added to products.
+// The part of a launch's arguments that says what is added to products.
 template <typename T>
 struct WithAdapters {
   LoraArgs<T> args;
@@ -59,8 +60,8 @@ struct WithoutAdapters {
   [[nodiscard]] __device__ __forceinline__ Added added() const { return {}; }
 };
 
-// Shared memory holds the ring, x, and the sums. kLoads: those of a worker for a row that is
-// normalized, or those that are under way at once.
+// Shared memory holds the ring, x, and the sums. kLoads is the number of loads of a worker: with a
+// norm all those of a row, else those that are under way at once.
 template <typename T, typename W, class With, int kRows, bool kNormalizes, int kLoads>
 __global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
     gemv_kernel(const __grid_constant__ GemvArgs<T> args,
@@ -139,12 +140,14 @@ auto kernel_for(const GemvArgs<T>& gemv) {
   }
 }
 
-// Decides how large a block is. Blocks of the next launch start beside it where they fit, and have
-// their rings full when their turn comes. But two of one launch must not meet on one multiprocessor
-// while another has none: it would have twice as much to do as the others. So of two launches that
-// follow each other, one has blocks that are larger than half of a multiprocessor, and the other
-// less than what these leave: those that give the width of the model, and those that take it. In
-// wide models long rings are worth more, and every block is larger than half.
+// Decides how large a block is. Blocks of the next launch start beside it where they fit, and their
+// rings are full when their turn comes. But two blocks of one launch must not share a
+// multiprocessor while another is idle, because that multiprocessor would have twice as much to do.
+// So of two launches that follow each other, one gets blocks that take more than half of a
+// multiprocessor, and the other gets blocks that fit beside them. The large blocks are those of
+// launches without a norm, whose outputs have the width of the model; launches with a norm, whose
+// inputs have this width, get small blocks. In wide models long rings are worth more, so every
+// block takes more than half.
 struct Room {
   int num_slots = 0;
   int64_t shared_bytes = 0;

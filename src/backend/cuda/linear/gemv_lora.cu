@@ -1,4 +1,5 @@
-// The kernel of gemv.cu with adapters, whose second half it adds before it rounds.
+// The kernel of gemv.cu with adapters. It adds the adapters' part to the products before they are
+// rounded.
 #include "backend/cuda/linear/gemv.h"
 #include "backend/cuda/linear/gemv_launch.cuh"
 

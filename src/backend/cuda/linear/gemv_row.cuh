@@ -1,5 +1,6 @@
-// The rows of a linear with very few, on their way to the tensor cores: workers fetch their shares
-// of them, normalize them together, and write them to shared memory as lanes multiply them.
+// Brings the rows of a linear with one to four rows to the tensor cores. Workers fetch their shares
+// of the rows, normalize them together, and write them to shared memory in the order in which lanes
+// multiply them.
 #pragma once
 
 #include "backend/cuda/hopper.cuh"
@@ -7,7 +8,8 @@
 
 namespace encore::cuda::gemv {
 
-// The threads that do all but the copying of weights. The first of them is a multiple of kWorkers.
+// The worker threads, which do everything except copying weights. The index of the first worker
+// thread is a multiple of kWorkers.
 struct Workers {
   static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x) % kWorkers; }
   static __device__ __forceinline__ int warp() { return index() / 32; }
@@ -17,7 +19,7 @@ struct Workers {
   }
 };
 
-// The workers are dealt to the rows, equally many to each.
+// Deals the workers to the rows, equally many to each row.
 template <int kRows>
 struct RowWorkers {
   static constexpr int kCount = kWorkers / kRows;
@@ -25,7 +27,7 @@ struct RowWorkers {
   static __device__ __forceinline__ int index() { return Workers::index() % kCount; }
 };
 
-// Sum over the workers of a row, in every one of them.
+// Returns the sum over the workers of a row, in each of them.
 template <int kRows>
 __device__ __forceinline__ float row_sum(float value) {
   constexpr int kWarpsOfRow = kWarps / kRows;
@@ -43,13 +45,14 @@ __device__ __forceinline__ float row_sum(float value) {
   return sum;
 }
 
-// A worker's share of a row, in registers: kLoads times 16 bytes, zeros beyond its end.
+// A worker's share of a row, in registers: kLoads loads of 16 bytes, which are zeros beyond the
+// row's end.
 template <int kLoads>
 struct RowShare {
   uint4 loads[kLoads];
 };
 
-// Tells which of a row's 16-byte loads a worker makes: the one of its own index, and every
+// Tells which of a row's 16-byte loads a worker makes: the load with its own index, and every
 // kCount-th behind it.
 template <int kRows>
 class Loads {
@@ -63,7 +66,7 @@ class Loads {
   [[nodiscard]] __device__ __forceinline__ bool has(int i) const { return i * Mine::kCount < num_; }
 
  private:
-  int num_;  // from the worker's first one on
+  int num_;  // the number of loads from the worker's first one on
 };
 
 // The address of a worker's share of a row in memory.
@@ -72,14 +75,14 @@ class RowPlace : public Loads<kRows> {
  public:
   using typename Loads<kRows>::Mine;
 
-  // Null rows read as zeros.
+  // If `rows` is null, all loads give zeros.
   template <typename T>
   __device__ __forceinline__ RowPlace(const GemvArgs<T>& args, const T* rows, int64_t stride)
       : Loads<kRows>(rows != nullptr ? args.num_rows : 0, args.num_loads()),
         at_(reinterpret_cast<const uint4*>(rows + Mine::row() * stride) + Mine::index()) {
     compute_now(at_);
   }
-  // Fetches the loads from `first` on.
+  // Fetches the worker's loads from number `first` on.
   template <int kLoads>
   __device__ __forceinline__ void fetch(RowShare<kLoads>& share, int first = 0) const {
 #pragma unroll
@@ -93,9 +96,10 @@ class RowPlace : public Loads<kRows> {
   const uint4* at_;
 };
 
-// x in shared memory, box by box, and in a box row by row as lanes multiply it with a weight stored
-// as W: of each pair of columns of a piece, the even pieces', then the odd ones'. A piece is 16
-// bytes of the weight. Up to the end of a slot it is zero.
+// Holds the rows of x in shared memory, box by box. Within a box they lie row by row, in the order
+// in which lanes multiply them by a weight stored as W. A piece is 16 bytes of the weight. Of each
+// pair of columns in a piece, the columns of even pieces come first, then those of odd pieces. Rows
+// are padded with zeros up to the end of a slot.
 template <typename W, int kRows>
 class XRows : public Loads<kRows> {
  public:
@@ -111,7 +115,7 @@ class XRows : public Loads<kRows> {
     compute_now(lane_at_);
     compute_now(put_at_);
   }
-  // Puts the worker's share there, the loads from `first` on.
+  // Puts the worker's share into shared memory, from load `first` on.
   template <int kLoads>
   __device__ __forceinline__ void put(const RowShare<kLoads>& share, int first = 0) const {
 #pragma unroll
@@ -127,8 +131,9 @@ class XRows : public Loads<kRows> {
       if (!this->has(i)) put(i, uint4{});
     }
   }
-  // The address at which this lane reads the first box of its warp; the next box of x is kNextBox
-  // further, the first beside the warp's next box of weights kNextOfWarp.
+  // Returns the address at which this lane reads the first box of its warp. The next box of x lies
+  // kNextBox further. The first box of x for the warp's next box of weights lies kNextOfWarp
+  // further.
   [[nodiscard]] __device__ __forceinline__ uint32_t lane_at() const {
     return lane_at_;
   }
@@ -136,7 +141,7 @@ class XRows : public Loads<kRows> {
   static constexpr uint32_t kNextOfWarp = kWarps * kXBoxes<W> * kNextBox;
 
  private:
-  static constexpr int kBoxOfRows = kBoxLoads * kRows;  // loads
+  static constexpr int kBoxOfRows = kBoxLoads * kRows;  // loads of one box of all rows
 
   static __device__ __forceinline__ uint32_t offset(int row, int load) {
     constexpr int kPieceLoads = kXBoxes<W>;
@@ -169,7 +174,7 @@ const __device__ __forceinline__ Pack<T>& as_pack(const uint4& bits) {
   return reinterpret_cast<const Pack<T>&>(bits);
 }
 
-// The norm in front: what a worker computes of it before x is there.
+// The norm in front of the product. The constructor computes the part that does not depend on x.
 template <typename T, int kRows, int kLoads>
 class Norm {
  public:
@@ -184,7 +189,7 @@ class Norm {
                  ? first_
                  : min(first_ + args.sum_loads, args.num_loads() - Mine::index())) {
     RowShare<kLoads> weights;
-    // Every row's workers fetch the same.
+    // The workers of every row fetch the same weights.
     RowPlace<kRows>(args, args.norm, 0).fetch(weights);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
@@ -202,9 +207,9 @@ class Norm {
     compute_now(end_);
   }
 
-  // Adds the residual, normalizes and writes the rows to shared memory. Every block does so for
-  // itself; each writes its part of the sums, where they are wanted. `values` becomes the sum. All
-  // workers.
+  // Adds the residual, normalizes the rows and writes them to shared memory. Every block does so
+  // for itself, but stores only its own part of the sums with the residual, where they are an
+  // output. `values` becomes the sum. All workers call it.
   template <typename W>
   __device__ __forceinline__ void apply(RowShare<kLoads>& values, const RowShare<kLoads>& residual,
                                         const XRows<W, kRows>& x) const {
@@ -239,7 +244,8 @@ class Norm {
   float per_column_;
   float eps_;
   uint4* sum_;
-  int first_;  // of the sum's loads that the block writes, from the worker's first one on
+  // The first of the sum's loads that the block writes, counted from the worker's first load.
+  int first_;
   int end_;
 };
 

@@ -1,4 +1,4 @@
-// Linears of up to four rows under load.
+// Tests linears of one to four rows under load.
 #include <cmath>
 #include <vector>
 
@@ -11,8 +11,8 @@ namespace {
 
 using Case = ProductShape;
 
-// Rings go round many times while launches overlap: nothing is overwritten before it has been read.
-// The first two shapes leave half of each slot to zeros, which come at once.
+// Rings go round many times while launches overlap, and no slot may be overwritten before it has
+// been read. With the first two shapes half of each slot is zeros, which arrive at once.
 TEST_F(CudaTest, LinearOfUpToFourRowsGivesTheSameBitsInEveryLaunchOfManyChains) {
   constexpr int kLaunches = 20;
   constexpr int kReplays = 20;

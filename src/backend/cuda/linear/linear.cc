@@ -1,5 +1,5 @@
-// linear and fused_linear: the table of their kernels, the one that calls cuBLASLt, and the choice
-// between it and ours.
+// The table of kernels of linear and fused_linear, the kernel that calls cuBLASLt, and the choice
+// between cuBLASLt and our kernels.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -22,7 +22,7 @@
 namespace encore::cuda {
 namespace {
 
-// The largest power of two, at most 16, that every row's address is a multiple of.
+// Returns the largest power of two, at most 16, that divides the address of every row.
 uint32_t alignment_of(const TensorView& view) {
   uint32_t alignment = 16;
   while (!is_aligned(view, alignment))
@@ -30,14 +30,15 @@ uint32_t alignment_of(const TensorView& view) {
   return alignment;
 }
 
-// Inputs aligned to 16 bytes; others would take cuBLASLt's slow, rarely trodden kernels.
+// Accepts products that cuBLASLt computes fast. Inputs must be aligned to 16 bytes; others would
+// get slow kernels of cuBLASLt that are seldom used.
 bool accepts_cublaslt(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   const TensorView& weight = args.inputs["weight"];
   const DType out = args.outputs["y"].dtype;
   const bool is_plain = weight.dtype == x.dtype;
   const bool is_sized = x.num_rows() > 0 && weight.num_rows() > 0 && x.row_elements() > 0;
-  // A single row has no stride of its own, but cuBLASLt checks the one it is told.
+  // A single row has no stride of its own, but cuBLASLt checks the stride that it is given.
   return !args.batch_invariant && is_plain && is_sized && is_aligned(x) && is_aligned(weight) &&
          x.row_stride * size_of(x.dtype) % 16 == 0 && (out == x.dtype || out == DType::kF32);
 }
@@ -73,7 +74,7 @@ BoundLaunch bind_plan(const CublasLt& library, std::shared_ptr<const CublasLt::P
   if (const TensorView* bias = args.inputs.find("bias")) operands.bias = bias->data;
   operands.out = args.outputs["y"].data;
   operands.workspace = args.scratch;
-  // Shared by the copies of the launch function.
+  // All copies of the launch function share the product.
   auto matmul = std::make_shared<const CublasLt::Matmul>(library, std::move(plan), operands);
   return [matmul](Stream& stream, const StepLengths&) { matmul->launch(handle(stream)); };
 }
@@ -114,7 +115,7 @@ BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
   return bind_plan(static_cast<CudaDevice&>(device).cublaslt(), std::move(plan), args);
 }
 
-// The first of `parts` with cuBLASLt's plan, then the others.
+// Binds the first of `parts` with cuBLASLt's plan, then binds the other parts.
 BoundLaunch bind_plan_and_rest(Device& device, std::shared_ptr<const CublasLt::Plan> plan,
                                const Parts& parts) {
   const CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
@@ -132,16 +133,18 @@ BoundLaunch bind_plan_and_rest(Device& device, std::shared_ptr<const CublasLt::P
   };
 }
 
-// With fewer rows our kernel is the faster one for every shape that was tried.
+// The smallest number of rows for which our kernel and cuBLASLt are compared. With fewer rows our
+// kernel was faster for every shape that was tried.
 constexpr int64_t kMinComparedRows = 33;
-// The cost to a step, beside its time, of a launch that is not ours: our kernels ask for their
-// weights while the launch before them ends. Found in chains of an 8B's layer with 64 and 96 rows:
-// by time alone the library won gate and up, SiLU included, by 2 to 4 % and the layer took 5 %
-// longer.
+// The cost to a step of a launch that is not ours, beside the launch's own time: our kernels fetch
+// their weights while the launch before them ends, and cuBLASLt's do not. The value was found in
+// chains of an 8B's layer with 64 and 96 rows. Compared by launch time alone, the library won the
+// product of gate and up, SiLU included, by 2 to 4 %, but the layer took 5 % longer.
 constexpr double kNoOverlapUs = 3;
 
-// The first guess comes first. Ours writes f32 outputs in single words, which with many rows makes
-// it 8 to 35 % slower than the library.
+// Returns the names of the kernels to compare, the one that is likely to be faster first. Our
+// kernel writes f32 outputs in single words. With many rows this makes it 8 to 35 % slower than the
+// library.
 std::vector<std::string> kernels_by_guess(const KernelArgs& args) {
   constexpr int64_t kManyRows = 193;
   if (args.outputs["y"].dtype == DType::kF32 && args.inputs["x"].num_rows() >= kManyRows)
@@ -149,7 +152,8 @@ std::vector<std::string> kernels_by_guess(const KernelArgs& args) {
   return {"ours", "cublaslt"};
 }
 
-// The skinny GEMM, or with more rows than it takes the other, cut as the tuner found best for `args`.
+// Returns the function that binds our kernel: the skinny GEMM or, with more rows than it takes, the
+// GEMM for many rows. The kernel is cut as the tuner found best for `args`.
 std::function<BoundLaunch(const KernelArgs& args)> binder_of_ours(Device& device,
                                                                   const KernelArgs& args) {
   if (accepts_skinny_gemm(args)) {
@@ -162,9 +166,9 @@ std::function<BoundLaunch(const KernelArgs& args)> binder_of_ours(Device& device
   };
 }
 
-// Takes launches from 33 rows on that one of our kernels and cuBLASLt both take, and runs the
-// faster of the two, as the tuner found; in fused_linear, silu_mul behind cuBLASLt's product is a
-// launch that counts.
+// Accepts launches from 33 rows on that both cuBLASLt and one of our kernels accept. The faster of
+// the two runs, as the tuner found. For fused_linear, the time of cuBLASLt includes the launch of
+// silu_mul behind the product.
 bool accepts_fastest(const KernelArgs& args) {
   return args.inputs["x"].num_rows() >= kMinComparedRows &&
          (accepts_skinny_gemm(args) || accepts_gemm(args)) && accepts_cublaslt(args);
@@ -205,8 +209,8 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
   return fastest != nullptr ? fastest : bind("ours", args);
 }
 
-// Takes launches with so many rows of codes that both of our GEMMs take them, and runs the faster of
-// the two, as the tuner found.
+// Accepts launches of codes with a number of rows for which both of our GEMMs accept them. The
+// faster of the two runs, as the tuner found.
 bool accepts_faster_fp8(const KernelArgs& args) {
   return accepts_gemm_fp8(args) && args.inputs["x"].num_rows() <= kMaxSkinnyRows &&
          accepts_skinny_gemm(args);
@@ -231,7 +235,7 @@ BoundLaunch bind_faster_fp8(Device& device, const KernelArgs& args) {
   return bind(faster, args);
 }
 
-// Asks `accepts` about deciding_launch(args), the launch by which the kernel is chosen.
+// Calls `accepts` with deciding_launch(args), the launch by which the kernel is chosen.
 template <bool (*accepts)(const KernelArgs&)>
 bool accepts_decided(const KernelArgs& args) {
   return accepts(deciding_launch(args));
@@ -286,9 +290,9 @@ std::span<const Kernel> linear_kernels() {
   return kRows;
 }
 
-// The kernels of fused_linear. They take up to four rows, and rows that are rounded to codes, with
-// a norm in front as far as that fits; other rows without a norm, and with silu_mul behind.
-// Anything else is launched as the ops it stands for.
+// The kernels of fused_linear. With a norm in front, they take up to four rows, and rows that are
+// rounded to codes, as far as these fit. Without a norm they take other rows, too, with silu_mul
+// behind the product. All other launches are split into the ops that fused_linear stands for.
 std::span<const Kernel> fused_linear_kernels() {
   static constexpr std::array<Kernel, 6> kRows = {{
       {"fused_linear",

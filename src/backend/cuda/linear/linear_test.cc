@@ -1,4 +1,5 @@
-// The kernels of linear, with shapes of models, larger than the conformance suite's.
+// Tests the kernels of linear with shapes of models, which are larger than those of the conformance
+// suite.
 #include <bit>
 #include <cmath>
 
@@ -101,12 +102,13 @@ TEST_F(CudaTest, FusedLinearOfRowsForWhichTwoKernelsCompeteAgreesWithItsParts) {
   }
 }
 
-// Codes by row or by block, with x in 16 bits or rounded to codes as well. The plain kernel adds in
-// float; the tensor cores keep some 14 bits of the sums of 128 columns.
+// Weights are codes with scales by row or by block. x has 16 bits, or is rounded to codes as well.
+// The plain kernel adds in float, but with x in codes the tensor cores keep some 14 bits of the
+// sums of 128 columns.
 TEST_F(CudaTest, LinearOfCodesAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
   struct CodeCase {
     ProductShape shape;
-    int64_t fp8_rows;  // 0: x stays as it is
+    int64_t fp8_rows;  // 0: x is not rounded
     const char* kernel;
   };
   for (const CodeCase& c : {CodeCase{{1, 6144, 4096}, 0, "linear.gemv"},
@@ -174,8 +176,8 @@ TEST_F(CudaTest, LinearOfCodesAgreesWithThePlainKernelAndGivesTheSameBitsEveryTi
   }
 }
 
-// The row's bits depend on neither its neighbours nor their number within a padded size, and with
-// `batch_invariant` not on the number at all.
+// A row's bits depend neither on its neighbours nor on their number within a padded size. With
+// `batch_invariant` they do not depend on the number of rows at all.
 TEST_F(CudaTest, LinearOfCodesGivesARowItsBitsWhateverIsBesideIt) {
   constexpr int64_t kOutputs = 1024;
   constexpr int64_t kColumns = 2048;

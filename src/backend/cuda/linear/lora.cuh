@@ -1,5 +1,5 @@
-// Kernels of products add what adapters (LoRA) give with these functions: the product of h, which lora_shrink
-// has left, with the rows of b.
+// Functions with which kernels of products add the adapters' part (LoRA): the product of h, which
+// lora_shrink has computed, with the rows of b.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,10 @@
 
 namespace encore::cuda {
 
-inline constexpr int kMaxLoraBlocks = 8;  // products that one was merged of
+inline constexpr int kMaxLoraBlocks = 8;  // the largest number of products that one was merged of
 
-// b [S,O,rank] and h [R,N]; the slot of each row in b, -1: none. Units: strides in elements.
+// The operands of the adapters' part: b [S,O,rank], h [R,N], and the slot of each row in b (-1:
+// none). Units: strides in elements.
 template <typename T>
 struct LoraArgs {
   const float* h;
@@ -24,7 +25,7 @@ struct LoraArgs {
   int block_ends[kMaxLoraBlocks];
 };
 
-// Can kernels read b and h 16 bytes at a time?
+// Returns whether kernels can read b and h in pieces of 16 bytes.
 inline bool has_packed_lora(const TensorView& h, const TensorView& b, const ir::Attrs& attrs) {
   const auto num_blocks = std::ssize(lora_block_ends(attrs, b.shape[1]));
   return num_blocks <= kMaxLoraBlocks && b.shape[2] * size_of(b.dtype) % 16 == 0 && is_aligned(b) &&
@@ -54,20 +55,20 @@ LoraArgs<T> lora_args(const TensorView& h, const TensorView& b, const TensorView
 
 #ifdef __CUDACC__
 
-// Reads a slot anew. Before wait_for_inputs() it may be that of another step: a guess, good for fetching what
-// lies there, and to be read again.
+// Reads the slot at `address` from memory. Before wait_for_inputs() it may still be the slot of
+// another step. Then it is only a guess: good for fetching data ahead, but it must be read again.
 __device__ __forceinline__ int load_slot(const int32_t* address) {
   int slot;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(slot) : "l"(address) : "memory");
   return slot;
 }
-// The slot of a row as a guess, -1 where it can be none.
+// Reads the slot of a row as a guess. Returns -1 if the value cannot be a slot.
 __device__ __forceinline__ int guess_slot(const int32_t* address, int num_slots) {
   const int slot = load_slot(address);
   return slot < num_slots ? max(slot, -1) : -1;
 }
 
-// The block of a product's outputs that one belongs to.
+// Returns the index of the merged product to which an output belongs.
 template <typename T>
 __device__ __forceinline__ int lora_block_of(const LoraArgs<T>& args, int output) {
   int block = 0;
@@ -79,13 +80,13 @@ template <typename T>
 const __device__ __forceinline__ T* lora_row(const LoraArgs<T>& args, int slot, int output) {
   return args.b + slot * args.slot_stride + static_cast<int64_t>(output) * args.rank;
 }
-// h of a row, as an output's block takes it.
+// Returns the part of a row's h that belongs to an output's block.
 template <typename T>
 __device__ __forceinline__ const float* lora_h(const LoraArgs<T>& args, int row, int output) {
   return args.h + row * args.h_stride + lora_block_of(args, output) * args.rank;
 }
 
-// Adds the products of a pack of b and as many numbers of h, one after the other.
+// Adds the products of a pack of b with as many numbers of h to `sum`, one after the other.
 template <typename T>
 __device__ __forceinline__ void add_lora_pack(const Pack<T>& pack, const float* h, float& sum) {
   constexpr int kSize = Pack<T>::kSize;
@@ -112,7 +113,7 @@ __device__ __forceinline__ float lora_sum(const LoraArgs<T>& args, int slot, int
   return sum;
 }
 
-// Brings the line at an address to the L2 cache.
+// Fetches the cache line at an address into the L2 cache.
 __device__ __forceinline__ void prefetch_to_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }

@@ -1,30 +1,34 @@
-// lora_shrink and lora_expand: kernels that lora.cc's table names, the faster ones first.
+// Declares the kernels of lora_shrink and lora_expand for the table in lora.cc, which tries the
+// faster ones first.
 #pragma once
 
 #include "backend/kernel.h"
 
 namespace encore::cuda {
 
-// From so many rows on, tensor cores are faster than blocks that take few rows.
+// The smallest number of rows for which tensor cores are faster than blocks that take few rows
+// each.
 inline constexpr int64_t kManyRowsWithAdapters = 257;
 
-// Takes fewer rows, of columns aligned to 16 bytes.
+// Accepts fewer rows than kManyRowsWithAdapters, with columns aligned to 16 bytes.
 bool accepts_shrink_row(const KernelArgs& args);
 BoundLaunch bind_shrink_row(Device& device, const KernelArgs& args);
-// Takes as many rows or more of bf16 or f16, aligned to 16 bytes, of a multiple of 32 columns, without a norm.
+// Accepts kManyRowsWithAdapters rows or more of bf16 or f16, without a norm. Rows must be aligned
+// to 16 bytes and have a multiple of 32 columns.
 bool accepts_shrink_tile(const KernelArgs& args);
 BoundLaunch bind_shrink_tile(Device& device, const KernelArgs& args);
-// Takes any launch.
+// Binds a kernel that takes any launch of lora_shrink.
 BoundLaunch bind_shrink(Device& device, const KernelArgs& args);
 
-// Takes fewer rows, of ranks that are multiples of 16 bytes, 256 sums of a row at most.
+// Accepts fewer rows than kManyRowsWithAdapters, ranks that are multiples of 16 bytes, and at most
+// 256 sums in a row.
 bool accepts_expand_rows(const KernelArgs& args);
 BoundLaunch bind_expand_rows(Device& device, const KernelArgs& args);
-// Takes as many rows or more of bf16 or f16, aligned to 16 bytes, blocks of a multiple of 32 columns and ranks
-// that are multiples of 16.
+// Accepts kManyRowsWithAdapters rows or more of bf16 or f16, aligned to 16 bytes. Blocks must have
+// a multiple of 32 columns, and ranks must be multiples of 16.
 bool accepts_expand_tile(const KernelArgs& args);
 BoundLaunch bind_expand_tile(Device& device, const KernelArgs& args);
-// Takes any launch.
+// Binds a kernel that takes any launch of lora_expand.
 BoundLaunch bind_expand(Device& device, const KernelArgs& args);
 
 }  // namespace encore::cuda

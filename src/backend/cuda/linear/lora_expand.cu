@@ -1,5 +1,6 @@
-// lora_expand: as lora_shrink (lora_shrink.cu), a block looks at the slots of its rows itself, and with few rows
-// fetches what it needs of an adapter before the launches before have ended.
+// Kernels of lora_expand. As in lora_shrink (lora_shrink.cu), a block reads the slots of its rows
+// itself. With few rows, it fetches the adapter's data that it needs before the launches in front
+// have ended.
 #include <algorithm>
 
 #include "backend/cuda/launch.h"
@@ -10,28 +11,28 @@ namespace encore::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostSums = kThreads;  // of a row of h, that a block keeps in shared memory
-constexpr int kRowsOfMany = 8;       // of a block, in a launch of many rows
+constexpr int kMostSums = kThreads;  // sums of a row of h that a block keeps in shared memory
+constexpr int kRowsOfMany = 8;       // rows of a block, in a launch of many rows
 
 template <typename T>
 struct ExpandArgs {
   const T* base;
   int64_t base_stride;
-  T* y;  // may be base
+  T* y;  // may be the same memory as base
   int64_t y_stride;
   int num_rows;
-  int num_outputs;  // of y
-  int num_sums;     // of a row of h
+  int num_outputs;  // outputs of y
+  int num_sums;     // sums in a row of h
   LoraArgs<T> lora;
 };
 
-// Rounds base and what an adapter adds to it.
+// Adds an adapter's part to base, and rounds the result.
 template <typename T>
 __device__ __forceinline__ float rounded_sum(T base, float sum) {
   return to_float(from_float<T>(to_float(base) + sum));
 }
 
-// Loads here, not where the value is used first.
+// Makes the compiler load the value at this point, not where it is used first.
 __device__ __forceinline__ float load_now(const float* address) {
   float value;
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
@@ -44,7 +45,8 @@ __device__ __forceinline__ T load_now(const T* address) {
   return reinterpret_cast<const T&>(bits);
 }
 
-// A thread takes one column of kRows rows; with silu_mul both that it is made of.
+// A thread computes one column of kRows rows. With silu_mul it computes both columns from which the
+// result is made.
 template <typename T, int kRows, bool kSiluMul>
 __global__ void __launch_bounds__(kThreads)
     lora_expand_rows_kernel(const __grid_constant__ ExpandArgs<T> args) {
@@ -96,7 +98,8 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   };
-  // Base rows end as soon as they can.
+  // Where no row seems to have an adapter, inputs are not loaded yet, so that the block can end as
+  // soon as it knows.
   const bool expects_work = has_guess || kSiluMul || args.y != args.base;
   if (expects_work) load_inputs();
   int slots[kRows];
@@ -145,7 +148,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A thread takes one column of the block's rows; with silu_mul both that it is made of.
+// A thread computes one column of the block's rows. With silu_mul it computes both columns from
+// which the result is made.
 template <typename T, bool kPacked, bool kSiluMul>
 __global__ void __launch_bounds__(kThreads)
     lora_expand_kernel(const __grid_constant__ ExpandArgs<T> args) {
@@ -208,7 +212,7 @@ ExpandArgs<T> expand_args(const KernelArgs& args) {
                                args.attrs)};
 }
 
-// Binds a kernel whose blocks take `rows_each` rows.
+// Binds a kernel whose blocks take `rows_each` rows each.
 template <typename T>
 BoundLaunch launch_expand(const ExpandArgs<T>& expand, void (*kernel)(ExpandArgs<T>),
                           int64_t rows_each) {
@@ -220,8 +224,8 @@ BoundLaunch launch_expand(const ExpandArgs<T>& expand, void (*kernel)(ExpandArgs
   };
 }
 
-// With a handful of rows a block takes one, so that many blocks share the bytes of few adapters; with more,
-// several, so that it has enough of them on their way.
+// With a handful of rows a block takes one row, so that many blocks share the bytes of few
+// adapters. With more rows a block takes several, so that it keeps enough bytes in flight.
 template <typename T>
 BoundLaunch bind_expand_rows_of(const KernelArgs& args) {
   constexpr int64_t kHandful = 8;

@@ -1,10 +1,12 @@
-// lora_shrink and lora_expand of many rows, on tensor cores. A warp takes 16 rows at a time and finds out
-// which slots they have: most often one, as neighbours are tokens of one sequence. It multiplies by each of
-// those slots, and a row keeps the sums of its own.
+// Kernels of lora_shrink and lora_expand for many rows, on tensor cores. A warp takes 16 rows at a
+// time and finds out which slots they have. Mostly there is only one, as neighbouring rows are
+// tokens of one sequence. The warp multiplies by each of these slots, and each row keeps the sums
+// of its own slot.
 //
-// A dot product may take its columns in any order, if both operands do. So a lane loads 16 bytes of a row at
-// once, where the tensor cores' layout (mma.cuh) would have it load 4: of 32 columns lane t of four has
-// columns 8 t to 8 t + 7. Outputs of lora_expand are dealt out alike.
+// A dot product may take its columns in any order, if both operands use the same order. So a lane
+// loads 16 bytes of a row at once, where the tensor cores' layout (mma.cuh) would make it load 4.
+// Of 32 columns, lane t of four has columns 8 t to 8 t + 7. The outputs of lora_expand are dealt to
+// lanes in the same way.
 //
 // A row's sums have one order, whichever rows stand beside it.
 #include <algorithm>
@@ -21,25 +23,26 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kTileRows = 16;
 constexpr int kTileSums = 8;      // columns of a product's second operand
-constexpr int kStepColumns = 32;  // of x, that a warp takes at a time
+constexpr int kStepColumns = 32;  // columns of x that a warp takes at a time
 constexpr int kWarpOutputs = 32;
 constexpr int kRankStep = 16;
-// Blocks that share the slots of a tile's rows: sequences that decode beside a prompt may have one each, and a
-// block takes 2 to 4 us for one.
+// The number of blocks that share the slots of a tile's rows. Sequences that decode beside a prompt
+// may have one slot each, and a block takes 2 to 4 us for one.
 constexpr int kSlotBlocks = 8;
 
-// Lanes 0 to 15 of a warp get the slots of a tile's rows; -1: none, or no row.
+// Gives lanes 0 to 15 of a warp the slots of a tile's rows. -1 stands for a row without an adapter,
+// or for no row.
 __device__ __forceinline__ int load_slots(const int32_t* adapters, int first_row, int num_rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   return lane < kTileRows && first_row + lane < num_rows ? adapters[first_row + lane] : -1;
 }
 
-// Calls `visit(slot)` for each slot among those that lanes 0 to 15 of the warp have, in the order of rows. Where
-// blocks share the slots (blockIdx.z), each block visits its own.
+// Calls `visit(slot)` for each different slot that lanes 0 to 15 of the warp hold, in the order of
+// rows. Where several blocks share the slots (blockIdx.z), each block visits only its own.
 template <class Visit>
 __device__ __forceinline__ void for_each_slot(int slot_of_lane, Visit visit) {
   unsigned left = __ballot_sync(0xffffffffU, slot_of_lane >= 0);
-  int others = static_cast<int>(blockIdx.z);  // slots in front of this block's next one
+  int others = static_cast<int>(blockIdx.z);  // slots to skip before this block's next one
 #pragma unroll 1
   while (left != 0) {
     const int slot = __shfl_sync(0xffffffffU, slot_of_lane, __ffs(static_cast<int>(left)) - 1);
@@ -64,8 +67,8 @@ struct ManyShrinkArgs {
   int num_sums;
 };
 
-// A block takes 16 rows, kTiles x 8 sums of each, and every kSlotBlocks-th of their slots; its warps share the
-// columns.
+// A block takes 16 rows, kTiles x 8 sums of each row, and every kSlotBlocks-th of the rows' slots.
+// Its warps share the columns.
 template <typename T, int kTiles>
 __global__ void __launch_bounds__(kThreads)
     lora_shrink_tile_kernel(const __grid_constant__ ManyShrinkArgs<T> args) {
@@ -79,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
   const int first_sum = static_cast<int>(blockIdx.x) * kSums;
   begin_kernel();
   const int slot_of_lane = load_slots(args.adapters, first_row, args.num_rows);
-  // Rows beyond the last, and sums, are whatever others are; nobody stores what they give.
+  // Rows and sums beyond the last are copies of the last one, and their results are not stored.
   const auto row_of = [&](int row) {
     return args.x + min(first_row + row, args.num_rows - 1) * args.x_stride + t * 8;
   };
@@ -137,20 +140,21 @@ template <typename T>
 struct ManyExpandArgs {
   const T* base;
   int64_t base_stride;
-  T* y;  // may be base
+  T* y;  // may be the same memory as base
   int64_t y_stride;
   int num_rows;
-  int num_outputs;  // of y
+  int num_outputs;  // outputs of y
   LoraArgs<T> lora;
 };
 
-// h of a tile's rows as the first operand: what 16 bits hold, and what they leave.
+// The numbers h of a tile's rows as the first operand of a product. Each number is split into the
+// part that 16 bits hold and the rest.
 template <typename T>
 struct SplitH {
   uint32_t high[4];
   uint32_t low[4];
 
-  // `upper`, `lower`: the lane's four numbers of row g, and of row g + 8.
+  // `upper` and `lower` are the lane's four numbers of row g and of row g + 8, where g = lane / 4.
   __device__ __forceinline__ SplitH(const float4& upper, const float4& lower) {
     split(upper.x, upper.y, 0);
     split(lower.x, lower.y, 1);
@@ -164,8 +168,9 @@ struct SplitH {
   }
 };
 
-// A warp holds here the sums that adapters add to 16 rows and 32 outputs from `output` on. A lane has 8 outputs of rows g and g + 8,
-// which begin with 8 t; sums[j] has the two behind 2 j of both.
+// The sums that adapters add to 16 rows and 32 outputs from `output` on, held by a warp. With g =
+// lane / 4 and t = lane % 4, a lane has 8 outputs of rows g and g + 8, which begin with output 8 t.
+// sums[j] has outputs 8 t + 2 j and 8 t + 2 j + 1, first of row g, then of row g + 8.
 template <typename T>
 struct ExpandedTile {
   float sums[4][4] = {};
@@ -209,8 +214,8 @@ struct ExpandedTile {
       }
     });
   }
-  // The pack of base with what is added, rounded; as it is where the row has no adapter. `half`: 0 for
-  // row g, 1 for row g + 8.
+  // Returns a pack of base with the adapter's part added and rounded, or unchanged if the row has
+  // no adapter. `half` is 0 for row g = lane / 4, and 1 for row g + 8.
   [[nodiscard]] __device__ __forceinline__ Pack<T> onto(const Pack<T>& base, bool has_adapter,
                                                         int half) const {
     if (!has_adapter) return base;
@@ -223,7 +228,8 @@ struct ExpandedTile {
   }
 };
 
-// A warp takes 16 rows and 32 outputs; with silu_mul both halves that these are made of.
+// A warp computes 16 rows and 32 outputs. With silu_mul it computes both halves from which the
+// outputs are made.
 template <typename T, bool kSiluMul>
 __global__ void __launch_bounds__(kThreads)
     lora_expand_tile_kernel(const __grid_constant__ ManyExpandArgs<T> args) {
@@ -283,7 +289,7 @@ bool has_16_bits(const TensorView& view) {
   return view.dtype == DType::kF16 || view.dtype == DType::kBF16;
 }
 
-// Calls `visit(TypeTag<T>{})` with the type of 16 bits.
+// Calls `visit(TypeTag<T>{})` with the C++ type of a 16-bit dtype.
 template <typename Visitor>
 BoundLaunch visit_16_bits(DType dtype, Visitor&& visit) {
   return dtype == DType::kF16 ? visit(TypeTag<__half>{}) : visit(TypeTag<__nv_bfloat16>{});

@@ -1,12 +1,13 @@
-// lora_shrink: a block looks at the slots of its rows itself, so nothing is sorted and the host prepares
-// nothing; where none of them has an adapter, it ends.
+// Kernels of lora_shrink. A block reads the slots of its rows itself, so nothing is sorted and the
+// host prepares nothing. If none of its rows has an adapter, the block ends.
 //
-// With few rows a block takes one row. It reads the row's slot before the launches before have ended and
-// fetches what lies there: adapters are constants to whoever has their slot. Behind the wait it reads the slot
-// again, and fetches anew where it guessed wrong.
+// With few rows a block takes one row. It reads the row's slot before the launches in front have
+// ended, and fetches the adapter's data, which stays constant while the slot is in use. Behind the
+// wait it reads the slot again, and fetches anew if the first value was wrong.
 //
-// Many rows are multiplied on tensor cores (lora_mma.cu) where shapes allow it; else a block takes several rows,
-// and neighbours of one slot read it once. A row's sums have one order, whichever rows stand beside it.
+// Many rows are multiplied on tensor cores (lora_mma.cu) where shapes allow it. Otherwise a block
+// takes several rows, and neighbouring rows with the same slot read its data once. A row's sums
+// have one order, whichever rows stand beside it.
 #include <algorithm>
 
 #include "backend/cuda/launch.h"
@@ -19,10 +20,10 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kRowsOfMany = 8;  // of a block, in a launch of many rows
+constexpr int kRowsOfMany = 8;  // rows of a block, in a launch of many rows
 static_assert(kRowsOfMany <= kWarps);
 
-// Units: strides in elements.
+// The arguments of the kernels. Units: strides in elements.
 template <typename T>
 struct ShrinkArgs {
   const T* x;
@@ -38,13 +39,13 @@ struct ShrinkArgs {
   int num_slots;
   int num_rows;
   int num_columns;
-  int num_sums;  // of a row: N
+  int num_sums;  // sums in a row: N
   float per_element;
   float eps;
   float offset;
 };
 
-// A row of x, with the residual where there is one.
+// Loads elements of a row of x, and adds the residual if there is one.
 template <typename T, bool kPacked>
 __device__ __forceinline__ void load_x(const ShrinkArgs<T>& args, int row, int column,
                                        float (&values)[Chunk<T, kPacked>::kSize]) {
@@ -58,7 +59,7 @@ __device__ __forceinline__ void load_x(const ShrinkArgs<T>& args, int row, int c
     values[i] = to_float(from_float<T>(values[i] + others[i]));
 }
 
-// 1 / the root of a row's mean square, in every lane.
+// Returns 1 / the root of a row's mean square, in every lane.
 template <typename T, bool kPacked>
 __device__ __forceinline__ float norm_scale(const ShrinkArgs<T>& args, int row) {
   using Elements = Chunk<T, kPacked>;
@@ -74,7 +75,7 @@ __device__ __forceinline__ float norm_scale(const ShrinkArgs<T>& args, int row) 
   return rsqrtf(warp_sum(squares) * args.per_element + args.eps);
 }
 
-// A warp takes one row of A for each of the block's rows of x.
+// A warp takes one row of A, and multiplies each of the block's rows of x by it.
 template <typename T, int kRows, bool kPacked>
 __global__ void __launch_bounds__(kThreads)
     lora_shrink_kernel(const __grid_constant__ ShrinkArgs<T> args) {
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The sum over the block, in every thread. `warps`: shared memory that nothing else uses.
+// Returns the sum over the block in every thread. `warps` is shared memory that nothing else uses.
 __device__ __forceinline__ float block_sum(float value, float (&warps)[kWarps]) {
   value = warp_sum(value);
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
@@ -159,13 +160,14 @@ __device__ __forceinline__ float block_sum(float value, float (&warps)[kWarps]) 
   return sum;
 }
 
-// Loads a pack here, not where it is used first.
+// Makes the compiler load a pack at this point, not where it is used first.
 template <typename T>
 __device__ __forceinline__ Pack<T> load_pack_now(const T* address) {
   const uint4 bits = load_global(reinterpret_cast<const uint4*>(address));
   return reinterpret_cast<const Pack<T>&>(bits);
 }
-// A thread's packs of a row: its own and every kThreads-th behind it, zeros beyond the row's end.
+// A thread's packs of a row: the pack with the thread's index and every kThreads-th behind it.
+// Packs beyond the row's end are zero.
 template <typename T, int kPacks>
 struct RowPacks {
   Pack<T> packs[kPacks] = {};
@@ -179,7 +181,7 @@ struct RowPacks {
   }
 };
 
-// A block takes kSums rows of A and a row of x.
+// A block takes kSums rows of A and one row of x.
 template <typename T, int kSums, int kPacks, bool kNormalizes>
 __global__ void __launch_bounds__(kThreads)
     lora_shrink_row_kernel(const __grid_constant__ ShrinkArgs<T> args) {
@@ -313,7 +315,7 @@ bool has_packed_columns(const KernelArgs& args) {
          (residual == nullptr || is_aligned(*residual)) && (norm == nullptr || is_aligned(*norm));
 }
 
-constexpr int kMostPacks = 8;  // of a thread
+constexpr int kMostPacks = 8;  // packs of a row that a thread takes
 
 int64_t packs_of_thread(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
@@ -358,8 +360,8 @@ bool accepts_shrink_row(const KernelArgs& args) {
          has_packed_columns(args) && packs_of_thread(args) <= kMostPacks;
 }
 
-// With a handful of rows a block takes one sum, so that many blocks share the bytes of few adapters; with
-// more, several, so that it has enough of them on their way.
+// With a handful of rows a block takes one sum, so that many blocks share the bytes of few
+// adapters. With more rows a block takes several sums, so that it keeps enough bytes in flight.
 BoundLaunch bind_shrink_row(Device& /*device*/, const KernelArgs& args) {
   constexpr int64_t kHandful = 8;
   const bool has_several =

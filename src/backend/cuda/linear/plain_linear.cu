@@ -1,6 +1,7 @@
-// linear for shapes that neither gemv.cu nor cuBLASLt takes: tiles of 64 x 64 outputs, 16 columns
-// at a time, in float. The order of additions depends on the number of columns alone. A weight in fp8
-// is widened, and each sum of 16 columns is scaled before it is added.
+// The kernel of linear for shapes that neither gemv.cu nor cuBLASLt takes. It computes tiles of 64
+// x 64 outputs, 16 columns at a time, in float. The order of additions depends on the number of
+// columns alone. A weight in fp8 is widened, and each sum of 16 columns is scaled before it is
+// added.
 #include "backend/cuda/fp8.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/codes.h"
@@ -11,14 +12,14 @@
 namespace encore::cuda {
 namespace {
 
-constexpr int kTile = 64;     // outputs in each direction
-constexpr int kDepth = 16;    // columns in shared memory
-constexpr int kThreads = 16;  // in each direction
+constexpr int kTile = 64;     // a tile's width and height in outputs
+constexpr int kDepth = 16;    // columns of a tile that are in shared memory at a time
+constexpr int kThreads = 16;  // a block's width and height in threads
 constexpr int kPerThread = kTile / kThreads;
 constexpr int kGroup = kScaleBlock;
 static_assert(kGroup % kDepth == 0);
 
-// Units: strides in elements.
+// The arguments of the kernel. Units: strides in elements.
 template <typename T, typename Weight>
 struct LinearArgs {
   const T* x;
@@ -27,9 +28,9 @@ struct LinearArgs {
   int64_t weight_stride;
   const float* row_scales;    // null: none
   const float* block_scales;  // null: none
-  int64_t scale_stride;       // of blocks
+  int64_t scale_stride;       // stride of block_scales
   bool fp8_activations;
-  float x_scale;  // 0: each group of columns has its own
+  float x_scale;  // the scale of x; 0: each group of columns has its own
   const T* bias;  // null: none
   void* out;
   int64_t out_stride;
@@ -39,12 +40,13 @@ struct LinearArgs {
   int num_outputs;
 };
 
-// An element of a tile as it is.
+// Returns an element of a tile unchanged.
 struct AsItIs {
   __device__ float operator()(float value, int /*row*/) const { return value; }
 };
 
-// Loads a tile of `kTile` rows from `first_row` on, transposed; zero outside.
+// Loads a tile, transposed. It has kTile rows and kDepth columns, and is zero outside of the
+// matrix.
 template <typename T, typename Change = AsItIs>
 __device__ __forceinline__ void load_tile(float (&tile)[kDepth][kTile + 1], const T* data,
                                           int64_t stride, int2 first, int2 end,
@@ -70,7 +72,8 @@ __device__ __forceinline__ void store(void* out, DType dtype, int64_t index, flo
   }
 }
 
-// The scales in fp8 of kGroup columns of a tile's rows, from column `first.y` on.
+// Finds the scales with which a tile's rows are rounded to fp8, for the group of kGroup columns
+// from column `first.y` on.
 template <typename T>
 __device__ __forceinline__ void find_scales(float (&scales)[kTile], const T* data, int64_t stride,
                                             int2 first, int2 end, float static_scale) {
@@ -117,7 +120,7 @@ __global__ void __launch_bounds__(kThreads* kThreads)
               {args.num_outputs, args.num_columns});
     __syncthreads();
     float tile_sums[kPerThread][kPerThread] =
-        {};  // apart, so that rounding grows with tiles, not with columns
+        {};  // kept apart, so that rounding errors grow with the number of tiles, not of columns
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
       float x[kPerThread];

@@ -1,5 +1,5 @@
-// Rows of activations, rounded to FP8 in groups of 128 columns. Sixteen threads have a group, eight
-// columns each.
+// Kernels that round rows of activations to FP8 in groups of 128 columns. Sixteen threads share a
+// group, with eight columns each.
 #include "backend/cuda/linear/quantize.h"
 
 #include "backend/cuda/launch.h"

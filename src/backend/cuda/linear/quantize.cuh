@@ -1,4 +1,4 @@
-// Numbers on their way to 8-bit codes: what kernels that produce rows do with them.
+// Rounds numbers to 8-bit codes, for kernels that produce rows.
 #pragma once
 
 #include "backend/cuda/fp8.h"
@@ -7,12 +7,13 @@
 
 namespace encore::cuda {
 
-// Sixteen lanes have a group of 128 columns, eight each.
+// The number of lanes that share a group of 128 columns, with eight columns each.
 constexpr int kGroupLanes = 16;
 
-// Rounds a lane's eight numbers to codes, by a scale of the whole group or a static one that is not 0; lanes beyond the row bring
-// zeros. `codes` is where the lane's columns begin, were they in order: two neighbours store their 16
-// columns in that of codes.h. All lanes of a group; those of a warp are together.
+// Rounds a lane's eight numbers to codes. The scale is static_scale where that is not 0, else that
+// of the whole group. Lanes beyond the row bring zeros. `codes` is the place where the lane's
+// columns would begin in their natural order; two neighbouring lanes store their 16 columns in the
+// order of codes.h. All lanes of a group must call it, and all groups of a warp at once.
 __device__ __forceinline__ void store_codes(const float (&values)[8], bool is_there, uint8_t* codes,
                                             float* group_scale, float static_scale) {
   const uint32_t lane = threadIdx.x % kGroupLanes;
@@ -31,7 +32,8 @@ __device__ __forceinline__ void store_codes(const float (&values)[8], bool is_th
   };
   const uint32_t low = four(0);
   const uint32_t high = four(4);
-  // The first of two neighbours stores columns 0 to 3 and 8 to 11, the other the rest.
+  // The first of two neighbouring lanes stores columns 0 to 3 and 8 to 11, and the second lane
+  // stores the rest.
   const bool is_first = lane % 2 == 0;
   const uint32_t other = __shfl_xor_sync(0xffffffffU, is_first ? high : low, 1);
   const uint32_t left = is_first ? low : other;

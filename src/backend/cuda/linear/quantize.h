@@ -5,23 +5,23 @@
 
 namespace encore::cuda {
 
-// Rows in 8-bit codes, in the order of codes.h, with a scale for each row and 128 columns. Shapes:
-// codes [rows, columns]; scales f32 [columns / 128 (rounded up), rows (rounded up to 16)].
+// Rows in 8-bit codes, in the order of codes.h, with a scale for each row and group of 128 columns.
+// Shapes: codes [rows, columns]; scales f32 [columns / 128 (rounded up), rows (rounded up to 16)].
 struct QuantizedRows {
   TensorView codes;
   TensorView scales;
 };
 int64_t quantized_bytes(int64_t rows, int64_t columns);
-// Lays out the codes and scales of x [rows, columns] in quantized_bytes() of scratch.
+// Places the codes and scales of x [rows, columns] in `scratch`, which has quantized_bytes().
 QuantizedRows quantized_rows(const TensorView& x, void* scratch);
 
-// Rounds the rows of bf16 or f16 that a linear or fused_linear multiplies, as
-// backend/fp8_activations.h says: x, or the output of the norm in front, over x and a residual.
-// Columns are a multiple of 16.
+// Rounds the rows of bf16 or f16 that a linear or fused_linear multiplies, as described in
+// backend/fp8_activations.h. These rows are x, or the output of the norm in front, which reads x
+// and a residual. The number of columns must be a multiple of 16.
 BoundLaunch bind_quantize(const LinearOperands& o, const QuantizedRows& to);
 
-// Says whether the kernel for operands with a norm in front takes so many columns, and these
-// operands.
+// Returns whether the kernel for a norm in front accepts these operands and their number of
+// columns.
 bool accepts_quantized_norm(const LinearOperands& o);
 BoundLaunch bind_quantized_norm(const LinearOperands& o, const QuantizedRows& to);
 

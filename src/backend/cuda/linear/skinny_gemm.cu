@@ -1,51 +1,56 @@
-// linear with up to 256 rows. As in gemv.cu, most of the time goes into reading the weights, so the
-// kernel is a stream: one thread of each block keeps a ring of boxes of weights in flight, filled
-// before the launches before have ended, another a ring of boxes of x, and one or two warpgroups
-// multiply them.
+// The kernel of linear with up to 256 rows. As in gemv.cu, most of the time goes into reading the
+// weights, so the kernel streams them. One thread of each block keeps a ring of boxes of weights in
+// flight, and fills it before the launches in front have ended. Another thread keeps a ring of
+// boxes of x in flight. One or two warpgroups multiply the boxes.
 //
-// The operands are swapped: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs are the 64 rows of a
-// tensor core's product, the rows of x its 16 to 256 columns, up to 64 in steps of 16 and then
-// of 8, so few rows waste nothing that matters.
+// The operands are swapped: out^T [O, R] = weight [O, I] x^T [I, R]. Outputs take the place of the
+// 64 rows of a tensor core's product, and the rows of x take the place of its 16 to 256 columns.
+// Their number goes up to 64 in steps of 16, and then in steps of 8, so little is wasted where rows
+// are few.
 //
-// What counts on an H200, by measurement of what is left when a part is taken out:
-// - Boxes are fetched in lines of 128 bytes. With 256 the stream is 2 to 6 % slower.
-// - A block has at most 88 KB of weights asked for and not yet there. Its ring fills further while
-//   the launches before end, but a longer queue is no faster, and x waits in it.
-// - From a block's start to its first copy the memory has nothing to do, where the block before it
-//   had all of the shared memory. So that copy comes before most of the barriers, nothing is
-//   divided on the way, and what follows is done by several warps. It comes 1280 cycles after that
-//   block's end, of which 480 are the chip's. (A layer's time is 1 to 3 % shorter for it.) Code
-//   counts, as in launch.h: some 6 cycles an instruction.
-// - Finished outputs leave by way of shared memory, as whole rows of the tile. Pairs, as the tensor
-//   cores leave them, take 2 us with 64 rows and 4 us with 128.
-// - A block fetches all of x for each of its tiles, so low tiles move more of x than of weights.
-//   Where outputs are few, the two blocks of a cluster share a tile and split the columns: each
-//   sends the sums of half of the rows. A sum of two has one order; so a row's bits depend on the
-//   numbers of columns and outputs and on the padded number of rows alone.
-//   (x copied once into all blocks of a cluster that work on different tiles is no faster with two
-//   of them, not in steps that are short of power either, and with four chips leave blocks out.)
-//   (Sums exchanged through memory, as words that are their own flags, would let any number of
-//   blocks share a tile, wherever the chip places them. They take 0.5 to 3 us more than a
-//   cluster's, more than fewer copies of x and fuller chips bring.)
+// The following choices matter on an H200. Each was measured by leaving it out.
+// - Boxes are fetched in lines of 128 bytes. With lines of 256 bytes the stream is 2 to 6 % slower.
+// - A block has at most 88 KB of weights on their way. Its ring fills further while the launches in
+//   front end, but a longer queue is no faster, and x waits in it.
+// - From a block's start to its first copy the memory has nothing to do if the block before it had
+//   all of the shared memory. So that copy comes before most of the barriers, no division lies on
+//   its path, and the work behind it is shared by several warps. It comes 1280 cycles after the end
+//   of the block before, of which the chip itself takes 480. (This makes a layer 1 to 3 % faster.)
+//   The amount of code counts, as described in launch.h: some 6 cycles for each instruction.
+// - Finished outputs are stored by way of shared memory, as whole rows of the tile. Stored as the
+//   pairs that the tensor cores leave, they take 2 us with 64 rows and 4 us with 128.
+// - A block fetches all of x for each of its tiles, so tiles of few outputs move more of x than of
+//   weights. Where outputs are few, the two blocks of a cluster share a tile and split the columns,
+//   and each sends the other the sums of half of the rows. A sum of two parts has only one order.
+//   So a row's bits depend only on the numbers of columns and outputs and on the padded number of
+//   rows.
+// (Copying x once into all blocks of a cluster that work on different tiles is no faster with
+// clusters of two, not even in steps that are short of power. Clusters of four leave blocks of the
+// chip unused.)
+// (Exchanging sums through memory, as words that are their own flags, would let any number of
+// blocks share a tile, wherever the chip places them. It takes 0.5 to 3 us more than the exchange
+// in a cluster. That is more than the gain of fewer copies of x and fuller chips.)
 // - With more than 128 rows and few outputs, two tiles of half of the rows share a part of the
-//   weights: they fill the chip without further blocks that would sum up, and the second copy of
-//   the weights comes from the L2 cache. Where outputs are many, one tile of 256 rows and 128
-//   outputs is up to 15 % faster than two of 128 rows and 256 outputs.
-// - A box of x has as many rows as x, rounded up to 8. The copy engine is slow where rows are not
-//   there: with boxes of 64 rows a layer of the 8B took 9 % longer for 40 rows than for 64.
-// - silu_mul as a launch of its own costs 0.4 to 2 us a layer. Here the rows of a tile are by turns
-//   8 of the gates and the 8 that they gate, so that both lie side by side on their way out; one
-//   copy fetches them from both halves of the weight.
-// - Where codes are widened, or their sums scaled, a warpgroup's tensor cores wait for it. So tiles
-//   of 64 outputs have two, which take turns with the columns and add up their sums at last.
-//   Codes are widened while the products before them run, of the stage before, too; so what these
-//   read of x is let go a stage later.
-// - Full rings are a head start: they fill while the launches before end. But a block that leaves
-//   room for one of attention beside it, which can read K and V meanwhile, is worth more where
-//   attention is short or the block's part of the weight is. (Steps of 8 sequences: 1.3 % of an
-//   8B's time, 7 % of a 1B's.) Registers must leave that room, too.
+//   weights. They fill the chip without further blocks that would have to add up sums, and the
+//   second copy of the weights comes from the L2 cache. Where outputs are many, one tile of 256
+//   rows and 128 outputs is up to 15 % faster than two tiles of 128 rows and 256 outputs.
+// - A box of x has as many rows as x, rounded up to 8, because the copy engine is slow where a box
+//   has more rows than the tensor. With boxes of 64 rows, a layer of the 8B took 9 % longer for 40
+//   rows than for 64.
+// - silu_mul as a launch of its own costs 0.4 to 2 us a layer. In this kernel the rows of a tile
+//   alternate: 8 rows of the gates, then the 8 rows that they gate. So both lie side by side when
+//   outputs are stored, and one copy fetches them from both halves of the weight.
+// - Where codes are widened, or their sums scaled, a warpgroup's tensor cores wait for this work.
+//   So tiles of 64 outputs have two warpgroups, which take turns with the columns and add up their
+//   sums at last. Codes are widened while the products before them run, also across stages. These
+//   products still read x, so a stage of x is let go one stage later.
+// - Full rings are a head start, because they fill while the launches in front end. But where
+//   attention is short, or the block's part of the weight is small, it is worth more to leave room
+//   beside the block for a block of attention, which can read K and V meanwhile. (In steps of 8
+//   sequences: 1.3 % of an 8B's time, 7 % of a 1B's.) Registers must leave that room, too.
 //
-// A block asks for more than half of a multiprocessor's shared memory, for the reason in gemv.cu.
+// A block asks for more than half of a multiprocessor's shared memory, for the reason given in
+// gemv.cu.
 #include "backend/cuda/linear/skinny_gemm.h"
 
 #include <algorithm>
@@ -67,24 +72,25 @@ namespace {
 
 using namespace skinny_gemm;
 
-constexpr int64_t kMinTileOutputs = 16;  // unless there are fewer
+constexpr int64_t kMinTileOutputs = 16;  // unless the weight has fewer outputs
 constexpr int64_t kMostSharedBytes = 216 * 1024;
-// Smaller stages are passed on too often; with many rows, or codes beside which x takes twice their
-// bytes, larger ones leave rings of too few.
+// The smallest size of a stage. Smaller stages are handed over too often. With many rows, or where
+// x takes twice the bytes of the codes beside it, stages must be smaller, since larger ones would
+// leave rings of too few stages.
 constexpr int64_t kMinStageBytes = 28 * 1024;
 constexpr int64_t kMinStageBytesOfManyRows = 24 * 1024;
 constexpr int64_t kManyRows = 96;
-// Bytes of weights and x that a block has asked for at a time: about as many as arrive while the
-// memory answers. The weights among them are within limits, and no more than half of what the block
-// reads.
+// The bytes of weights and x that a block has on their way at a time: about as many as arrive
+// during the latency of memory. The weights among them stay within the limits below, and are at
+// most half of what the block reads.
 constexpr int64_t kBytesInFlight = 136 * 1024;
 constexpr int64_t kMinWeightsInFlight = 48 * 1024;
 constexpr int64_t kMaxWeightsInFlight = 88 * 1024;
 constexpr int64_t kMinWeightRingBytes = 68 * 1024;
-// The columns of x that a block has asked for are those whose weights take so many bytes.
+// The columns of x that a block has on their way are those whose weights take this number of bytes.
 constexpr int64_t kWeightBytesAhead = 64 * 1024;
 constexpr int64_t kMaxBoxesAhead = 16;
-// The most rows of a launch that widens FP8 codes to 16 bits.
+// The largest number of rows of a launch that widens FP8 codes to 16 bits.
 constexpr int64_t kMaxWidenedRows = 128;
 
 // Returns the kernels for x of type T and these operands, sorted by rows and then by outputs.
@@ -100,8 +106,7 @@ std::span<const Variant<T>> variants_of(SkinnyOperands operands) {
   }
 }
 
-// Returns the rows of a tile, which are those of a box of x, when `rows` rows are dealt to
-// `row_tiles` tiles.
+// Returns the rows of a tile (and of a box of x) when `rows` rows are dealt to `row_tiles` tiles.
 int box_rows(int64_t rows, int row_tiles) {
   return static_cast<int>(round_up(div_up(rows, row_tiles), kBlockRows));
 }
@@ -115,17 +120,19 @@ struct Product {
   [[nodiscard]] int64_t weight_bytes() const { return operands == SkinnyOperands::k16Bit ? 2 : 1; }
   [[nodiscard]] int64_t x_bytes() const { return operands == SkinnyOperands::kCodes ? 1 : 2; }
   [[nodiscard]] int64_t box_columns() const { return kBoxRowBytes / weight_bytes(); }
-  // The number of boxes of x that belong to one box of the weight.
+  // Returns the number of boxes of x that belong to one box of the weight.
   [[nodiscard]] int64_t x_boxes() const { return x_bytes() / weight_bytes(); }
-  // The bytes of x's scales that are copied with a box of x: one float a row, where x is codes.
+  // Returns the bytes of x's scales that are copied with a box of x. There is one float for each
+  // row if x is codes.
   [[nodiscard]] int64_t scale_bytes(int64_t rows_of_box) const {
     return operands == SkinnyOperands::kCodes ? 4 * rows_of_box : 0;
   }
 };
 
-// The rows of the smallest variant that holds so many rows in a tile; 0 where none does.
+// Returns the rows of the smallest variant that holds a tile's share of `rows` rows, or 0 if no
+// variant does.
 int tile_rows(int64_t rows, const SkinnyGemmTiling& t, SkinnyOperands operands) {
-  // Products of codes have one sum, box after box.
+  // Products of codes are always added to one sum, box after box.
   const bool may_have_two_sums = operands == SkinnyOperands::k16Bit;
   const int fewest = std::max(box_rows(rows, t.row_tiles),
                               t.in_order && may_have_two_sums ? kMostRowsOfTwoSums + 1 : 0);
@@ -135,7 +142,7 @@ int tile_rows(int64_t rows, const SkinnyGemmTiling& t, SkinnyOperands operands) 
   return 0;
 }
 
-// Rows of the highest tile.
+// Returns the rows of the highest tile.
 int64_t widest(SkinnyOperands operands) {
   return variants_of<__half>(operands).back().rows;
 }
@@ -162,8 +169,8 @@ const Variant<T>& variant_for(const Product& product, const SkinnyGemmTiling& t)
   return *found;
 }
 
-// The cycles that a warpgroup spends beside the products of 16 columns, or 32 of codes, while which its
-// tensor cores have nothing to do: widening codes, or scaling sums of 128 columns. A guess.
+// Returns the cycles for which a warpgroup's tensor cores idle for each 16 columns (or 32 of
+// codes), while it widens codes or scales sums of 128 columns. The values are guesses.
 double cycles_beside(SkinnyOperands operands, int height) {
   switch (operands) {
     case SkinnyOperands::kWidenedCodes:
@@ -175,16 +182,19 @@ double cycles_beside(SkinnyOperands operands, int height) {
   }
 }
 
-// How long a product takes on so many multiprocessors, a block on each, cut so, in microseconds at
-// an H200's rates. A model of what can bound it, the
-// blocks that get most counting: copying weights and x, the tensor cores, reading the weights. The
-// longest does, the others show a little; an exchange costs some, too. Fitted to 64 measurements;
-// what it likes best was 0.4 % slower than the fastest on average, 5 % at worst.
+// Returns how long a product takes with a tiling, on a chip with this number of multiprocessors and
+// one block on each, at an H200's rates. Units: microseconds. The model computes the possible
+// bounds for the blocks with the most work: copying weights and x, the tensor cores, and reading
+// the weights from memory. The longest bound counts in full, the others a little, and an exchange
+// of sums costs some time, too. The model was fitted to 64 measurements. The tiling that it ranks
+// first was 0.4 % slower than the fastest on average, and 5 % at worst.
 double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multiprocessors) {
   constexpr double kReadBytesPerUs = 4.6e6;
-  constexpr double kCopiedBytesPerUs = 115e3;  // by a block
+  constexpr double kCopiedBytesPerUs = 115e3;  // the rate of one block
   constexpr double kCyclesPerUs = 1700;
-  constexpr double kMinCycles = 49;  // of a tensor core's products, of 16 columns or 32 of codes
+  // The fewest cycles that a tensor core takes for the products of 16 columns, or of 32 columns of
+  // codes.
+  constexpr double kMinCycles = 49;
   constexpr double kProductCyclesPerRow = 0.645;
   constexpr double kOverlapLoss = 0.042;
   constexpr double kExchangeUs = 0.32;
@@ -198,8 +208,8 @@ double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multi
       static_cast<double>(t.tile_outputs * product.weight_bytes() + height * product.x_bytes());
   const double copies = block_columns * column_bytes / kCopiedBytesPerUs;
   const int64_t products = div_up(t.tile_outputs, kProductOutputs);
-  // Products of codes are twice as fast. A tile of one product has two warpgroups then, for what is
-  // done beside products.
+  // Products of codes are twice as fast. Where a tile has one product, two warpgroups take turns if
+  // there is work beside products.
   const double speed = operands == SkinnyOperands::kCodes ? 2 : 1;
   const bool takes_turns = operands != SkinnyOperands::k16Bit && products == 1;
   const double least = (kMinCycles + cycles_beside(operands, height)) / (takes_turns ? 2 : 1);
@@ -212,11 +222,12 @@ double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multi
          (t.split ? kExchangeUs : 0);
 }
 
-// Shared memory of a block, where that leaves rings of two stages. A block of attention takes 79
-// KB, and 91 where a cluster of eight shares a kv head.
+// Returns the shared memory of a block, which gets more if rings of two stages do not fit. With few
+// rows and a small weight it leaves room for a block of attention. A block of attention takes 79
+// KB, or 91 KB where a cluster of eight shares a kv head.
 int64_t shared_bytes(const Product& product) {
   constexpr int64_t kFewestRows = 8;
-  constexpr int64_t kMostRows = 64;  // those of more need too many registers
+  constexpr int64_t kMostRows = 64;  // kernels for more rows need too many registers
   constexpr int64_t kMegabyte = 1000 * 1000;
   const int64_t weight_bytes = product.weight_bytes() * product.outputs * product.columns;
   if (product.rows <= kFewestRows && weight_bytes < 60 * kMegabyte) return 128 * 1024;
@@ -224,22 +235,25 @@ int64_t shared_bytes(const Product& product) {
   return kMostSharedBytes;
 }
 
-// The cost of a tiling to a step, beside the product's own time, in microseconds: steps of many
-// sequences are short of power, and x copied for each tile takes some, as do products of outputs
-// that a tile does not have. How short of it they are depends on how fast the chip reads the
-// weights: in steps of 64 sequences an H200 is, an H100 is not. The joules of products and reads
-// are measured; those of copies are chosen so that steps of an 8B with 40 to 128 sequences are
-// fastest on an H200. Steps of fewer are up to 3 % faster with it there, or as fast within 0.5 %.
+// Returns the cost of a tiling to a step beyond the product's own time, in microseconds, because
+// steps of many sequences are short of power. Copies of x for each tile take power, and so do
+// products of outputs that a tile does not have. How much this costs depends on how fast the chip
+// reads the weights: steps of 64 sequences are short of power on an H200, but not on an H100. The
+// joules of products and reads are measured. The joules of copies are chosen so that steps of an 8B
+// with 40 to 128 sequences are fastest on an H200. Steps of fewer sequences are then up to 3 %
+// faster on it, or equally fast within 0.5 %.
 double power_us(const Product& product, const SkinnyGemmTiling& t, const Chip& chip) {
   constexpr double kJoulesPerReadByte = 109e-12;
   constexpr double kJoulesPerCopiedByte = 30e-12;
   constexpr double kJoulesPerOperation = 0.5e-12;
   constexpr double kJoulesPerCodeOperation = 0.29e-12;
-  constexpr double kWatts = 565;      // beside what multiprocessors take that do nothing
-  constexpr double kOfReading = 0.9;  // the part of the time of reads behind which power counts
+  constexpr double kWatts = 565;  // power left for this work; idle multiprocessors take the rest
+  // Energy costs time only as far as it takes longer, at kWatts, than this part of the time of the
+  // reads.
+  constexpr double kOfReading = 0.9;
   const int64_t tiles = div_up(product.outputs, t.tile_outputs);
   const int64_t outputs = tiles * round_up(t.tile_outputs, kProductOutputs);
-  // Weights that a second row tile copies cost what x does.
+  // Weights that a second row tile copies cost as much power as x.
   const int64_t copied_rows = tiles * product.rows + (t.row_tiles - 1) * product.outputs;
   const auto copied = static_cast<double>(product.x_bytes() * copied_rows * product.columns);
   const auto operations = static_cast<double>(2 * outputs * product.rows * product.columns);
@@ -258,7 +272,7 @@ TensorView rows_of(const TensorView& view, int64_t first, int64_t count) {
   return rows;
 }
 
-// The operands that have a row for each row of x.
+// Returns the operands with one row for each row of x.
 std::vector<TensorView*> views_of_rows(KernelArgs& args) {
   std::vector<TensorView*> views{&args.inputs["x"], &args.outputs["y"]};
   if (args.inputs.find("residual") != nullptr) {
@@ -268,7 +282,7 @@ std::vector<TensorView*> views_of_rows(KernelArgs& args) {
   return views;
 }
 
-// The numbers of a cut that depend on its tiling; a function of the shape alone, for one chip.
+// The numbers that follow from a tiling. For one chip, they are a function of the shape alone.
 struct Cut {
   int64_t shared_bytes = 0;
   int num_tiles = 0;
@@ -291,7 +305,7 @@ Cut cut(const Product& product, const SkinnyGemmTiling& t, const Variant<T>& var
   const int cluster = t.split ? 2 : 1;
   const int64_t boxes = div_up(product.columns, product.box_columns());
   result.num_tiles = static_cast<int>(div_up(product.outputs, t.tile_outputs)) * t.row_tiles;
-  // A cluster works on one tile; without clusters all blocks take equally many.
+  // A cluster works on one tile. Without clusters, all blocks take equally many tiles.
   const int64_t tiles_each = t.split ? 1 : div_up(result.num_tiles, blocks);
   result.num_clusters = static_cast<int>(div_up(result.num_tiles, tiles_each));
   const int64_t weight_box = int64_t{t.tile_outputs} * kBoxRowBytes;
@@ -313,9 +327,9 @@ Cut cut(const Product& product, const SkinnyGemmTiling& t, const Variant<T>& var
   const int64_t staged_bytes = variant.staged_bytes[cluster - 1];
   const int64_t partial_bytes = t.split ? variant.partial_bytes : 0;
   const int64_t rest = kBarriersBytes + staged_bytes + partial_bytes;
-  // A product reads 64 outputs, of which a low tile may have fewer: rows beyond the ring.
+  // A product always reads 64 outputs. A tile of fewer outputs makes it read rows beyond the ring.
   const int64_t beyond = int64_t{variant.outputs - t.tile_outputs} * kBoxRowBytes;
-  // Products of widened codes read a stage of x until those of the next are under way.
+  // Products of widened codes still read a stage of x when the next stage's products start.
   const int64_t kept_stages = product.operands == SkinnyOperands::kWidenedCodes ? 1 : 0;
   const auto deal = [&](int64_t bytes) {
     const auto weight_bytes = [&](int64_t x_stages) {
@@ -352,7 +366,7 @@ SkinnyOperands operands_of(const LinearOperands& o) {
   if (o.weight->dtype != DType::kFP8) return SkinnyOperands::k16Bit;
   return o.fp8_activations ? SkinnyOperands::kCodes : SkinnyOperands::kWidenedCodes;
 }
-// The end of the name by which choices are remembered.
+// Returns the end of the name under which the tuner remembers choices.
 std::string_view suffix(SkinnyOperands operands) {
   switch (operands) {
     case SkinnyOperands::kWidenedCodes:
@@ -363,7 +377,8 @@ std::string_view suffix(SkinnyOperands operands) {
       return "";
   }
 }
-// The most rows of a launch; with widened codes, registers hold no more.
+// Returns the largest number of rows of a launch. With widened codes it is smaller, because
+// registers hold no more.
 int64_t most_rows(SkinnyOperands operands) {
   return operands == SkinnyOperands::kWidenedCodes ? kMaxWidenedRows : kMaxSkinnyRows;
 }
@@ -441,15 +456,15 @@ std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs,
                                                   int num_multiprocessors, bool silu_mul,
                                                   SkinnyOperands operands) {
   constexpr int64_t kMaxWaves = 4;
-  // With more rows, two row tiles are worth a try.
+  // With more rows than this, two row tiles are worth a try, too.
   const int64_t most_rows_of_one_tile = std::min<int64_t>(128, most_rows(operands) / 2);
   const Product product{rows, outputs, columns, operands};
   const int64_t multiple = silu_mul ? kPairRows : kBlockRows;
   std::vector<SkinnyGemmTiling> tilings;
   const auto add = [&](int64_t tile_outputs, bool split, int row_tiles) {
     const auto tile = static_cast<int>(round_up(std::min(tile_outputs, outputs), multiple));
-    // A cluster works on one tile, and each of its blocks takes a step at least, which may have two
-    // boxes of codes.
+    // A cluster works on one tile, and each of its blocks takes at least one step. A step of codes
+    // may have two boxes.
     const int64_t step_columns =
         product.box_columns() * (operands == SkinnyOperands::k16Bit ? 1 : 2);
     const bool splits =
@@ -501,7 +516,7 @@ SkinnyGemmTiling skinny_gemm_tiling(Device& device, const KernelArgs& args) {
   const int64_t rows =
       row_tiles * tile_rows(o.x->num_rows(), {.row_tiles = static_cast<int>(row_tiles)}, operands);
   for (TensorView* view : views_of_rows(padded)) {
-    // A single row has no stride of its own.
+    // A single row may have any stride, so it gets one that is a multiple of 8.
     if (view->num_rows() == 1) view->row_stride = round_up(view->row_elements(), 8);
     view->shape = {rows, view->row_elements()};
   }
@@ -547,7 +562,8 @@ bool accepts_skinny_gemm(const KernelArgs& args) {
   const bool is_coded = operands != SkinnyOperands::k16Bit;
   const bool types = size_of(x.dtype) == 2 && (is_coded || weight.dtype == x.dtype) &&
                      (out.dtype == x.dtype || out.dtype == DType::kF32);
-  // No other kernel takes many rows with codes that are widened.
+  // Products of widened codes are accepted with any number of rows, because no other kernel takes
+  // many rows of them.
   const bool any_rows = args.batch_invariant || operands == SkinnyOperands::kWidenedCodes;
   const bool rows = x.num_rows() > 0 && (any_rows || x.num_rows() <= kMaxSkinnyRows);
   return types && rows && weight.num_rows() > 0 && columns > 0 &&

@@ -1,4 +1,4 @@
-// The kernel of skinny_gemm.cu: what the threads of a block do.
+// The device code of skinny_gemm.cu's kernel.
 #pragma once
 
 #include <bit>
@@ -16,43 +16,46 @@ __device__ __forceinline__ void synchronize_warpgroup(int warpgroup) {
   asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
 }
 
-// Stores an 8 x 8 matrix of 16-bit elements, of which each lane has two neighbours in a row, with
-// rows and columns exchanged. Lanes 0 to 7 say where each row of the result goes.
+// Stores an 8 x 8 matrix of 16-bit elements, transposed. Each lane holds two neighbours in a row of
+// the matrix. Lanes 0 to 7 give the addresses of the result's rows.
 __device__ __forceinline__ void store_transposed(uint32_t address, uint32_t pair) {
   asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(address),
                "r"(pair)
                : "memory");
 }
 
-// A consuming warpgroup.
+// A warpgroup that multiplies (a consumer of the rings).
 //
-// What follows the last product is on the path of every step and runs once (launch.h), so it is
-// short: addresses are those of Epilogue, found before x is there.
+// The code behind the last product is on the critical path of every step and runs once (launch.h),
+// so it is kept short. Its addresses are computed in Epilogue before x has arrived.
 template <typename T, class TilePart, int kWarpgroups>
 struct Consumer {
   static constexpr int kRows = TilePart::kRows;
   static constexpr int kProducts = TilePart::kProducts;
-  // A stage of x is released one stage later where products that are under way still read it.
+  // Is true where products that are still running read the last stage of x, so that it is released
+  // one stage later.
   static constexpr bool kReadsXLate = TilePart::kUnderWay > 0;
   static constexpr bool kReadsWeightsLate = TilePart::kReadsWeightsLate;
-  // Warpgroups have each their part of the tile's outputs, or take turns with its columns, after
-  // which the first has all sums.
+  // The number of warpgroups that take turns with the columns of the tile; the first of them gets
+  // all sums in the end. If it is 1, each warpgroup has its own part of the tile's outputs instead.
   static constexpr int kTurns = TilePart::kTurns;
   static constexpr int kParts = kWarpgroups / kTurns;
   static_assert(kTurns == 1 || (kTurns == 2 && kParts == 1));
   static constexpr bool kOfCodes = kIsFp8<typename TilePart::Weight>;
-  static constexpr int kOutputs = kProducts * kProductOutputs;  // of the warpgroup's part of a tile
-  // In the staging memory a row is longer than its outputs: no conflicts of banks.
+  // The number of outputs in the warpgroup's part of a tile.
+  static constexpr int kOutputs = kProducts * kProductOutputs;
+  // In the staging memory a row is 16 bytes longer than its outputs, which avoids bank conflicts.
   static constexpr int kStagedRowBytes = kOutputs * 2 + 16;
-  // A large tile is staged in two halves, one after the other.
+  // A tile that needs more memory than this is staged in two halves, one after the other.
   static constexpr int kMostStagedBytes = 56 * 1024;
   static constexpr bool kStagesHalves = kParts * kRows * kStagedRowBytes > kMostStagedBytes;
-  // Half of a tile's blocks of rows; of an odd number the lower half has the one that is left over.
+  // Half of a tile's blocks of rows. If their number is odd, the lower half has one more.
   static constexpr int kHalf = (TilePart::kRowBlocks + 1) / 2;
   static constexpr int kHalfRows = kHalf * 8;
-  // Memory for the partial sums that a block of a cluster gets, those of a half.
+  // The memory for the partial sums that a block of a cluster receives, which belong to half of the
+  // tile's rows.
   static constexpr int kPartialBytes = kParts * kOutputs * kHalfRows * 4;
-  // Memory where the second of two that take turns leaves its sums.
+  // The memory where the second of two warpgroups that take turns leaves its sums.
   static constexpr int kTurnBytes = kTurns == 1 ? 0 : kOutputs * kRows * 4;
 
   const SkinnyGemmArgs<T>& args;
@@ -130,7 +133,7 @@ struct Consumer {
         }
         take_sums(part);
       }
-      if (args.cluster > 1) exchange(part, peer);  // its only tile
+      if (args.cluster > 1) exchange(part, peer);  // a block of a cluster has only one tile
       finish(part, corner, epilogue, scales);
       if (!work.done()) free_staging();
     }
@@ -140,10 +143,10 @@ struct Consumer {
     }
   }
 
-  // The part of the tile's outputs that this warpgroup has.
+  // Returns the index of this warpgroup's part of the tile's outputs.
   [[nodiscard]] __device__ __forceinline__ int part() const { return kTurns == 1 ? warpgroup : 0; }
 
-  // Says that the staging memory may be written again.
+  // Announces that the staging memory may be written again.
   __device__ __forceinline__ void free_staging() const {
     if constexpr (kTurns > 1) {
       announce_at<kTurns * 128>(kTurnsFree);
@@ -152,8 +155,8 @@ struct Consumer {
     }
   }
 
-  // Barriers of warpgroups that take turns: the second has left its sums in the staging memory; that
-  // is free again.
+  // Barriers for warpgroups that take turns. At kTurnsLeft, the second has left its sums in the
+  // staging memory. At kTurnsFree, that memory may be written again.
   static constexpr int kTurnsLeft = 3;
   static constexpr int kTurnsFree = 4;
 
@@ -178,8 +181,9 @@ struct Consumer {
     synchronize_warpgroup(warpgroup);  // outputs are staged in the same memory
   }
 
-  // This block finishes a half of the rows, or all: in a cluster the first the lower half. After an
-  // exchange their sums are in the lower half's blocks; of a smaller half the last has none.
+  // The rows that this block finishes: all rows or, in a cluster, one half. The first block takes
+  // the lower half. After an exchange, a block's sums lie where those of the lower half lie,
+  // whichever half it finishes. If the upper half is smaller, its last block of rows is unused.
   [[nodiscard]] __device__ __forceinline__ int first_row(Corner corner) const {
     return corner.row + rank * kHalfRows;
   }
@@ -198,8 +202,9 @@ struct Consumer {
     for_each_of_half<0>(part, visit);
     if (args.cluster == 1) for_each_of_half<1>(part, visit);
   }
-  // The first output of this warpgroup's part of a tile, and its number of outputs. With silu_mul
-  // they are counted as they lie in the tile: 8 gates, the 8 that they gate, the next 8 gates.
+  // Return the first output and the number of outputs of this warpgroup's part of a tile. With
+  // silu_mul, outputs are counted as they lie in the tile: 8 gates, the 8 outputs that they gate,
+  // the next 8 gates.
   [[nodiscard]] __device__ __forceinline__ int first_output(Corner corner) const {
     return corner.output + part() * kOutputs;
   }
@@ -207,7 +212,7 @@ struct Consumer {
     return min(min(kOutputs, args.tile_outputs - part() * kOutputs),
                args.out.num_outputs - first_output(corner));
   }
-  // The row of the weight that makes such an output.
+  // Returns the row of the weight that makes an output, which is counted as first_output() counts.
   [[nodiscard]] __device__ __forceinline__ int weight_row(int output) const {
     if (!args.silu_mul) return output;
     const int half = output / kBlockRows % 2;
@@ -219,7 +224,8 @@ struct Consumer {
     for_each_own_output(corner,
                         [&](int p, int h, int row) { bias[p][h] = to_float(args.out.bias[row]); });
   }
-  // Calls `visit(p, h, row)` for the outputs whose sums this thread has: the row of the weight.
+  // Calls `visit(p, h, row)` for each output whose sums this thread has. `row` is the output's row
+  // of the weight.
   template <class Visit>
   __device__ __forceinline__ void for_each_own_output(Corner corner, Visit visit) const {
     const int own = static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
@@ -233,7 +239,8 @@ struct Consumer {
     }
   }
 
-  // The other block of a cluster: where sums for it go, and where those from it come.
+  // The addresses with which two blocks of a cluster exchange sums: those to which this block
+  // sends, and those at which it receives.
   struct Peer {
     uint32_t sums = 0;
     uint32_t barrier = 0;
@@ -254,7 +261,8 @@ struct Consumer {
     }
   };
 
-  // Sends the other block of the cluster the sums of its rows, and adds what it sends.
+  // Sends the other block of the cluster the sums of that block's rows, and adds the sums that it
+  // receives for its own rows.
   __device__ __forceinline__ void exchange(TilePart& part, const Peer& peer) const {
     const auto send_half = [&](auto half) {
       for_each_of_half<half.value>(part, [&](int p, int j, int h, float first, float second) {
@@ -286,18 +294,19 @@ struct Consumer {
     }
   }
 
-  // The addresses where a thread stages its sums, and where it takes what it stores, from and to.
+  // The addresses at which a thread stages its sums, and those between which it copies finished
+  // outputs.
   struct Epilogue {
-    uint32_t staged;  // in shared memory, its row of the first block
-    uint32_t source;  // the same, its first pack
+    uint32_t staged;  // in shared memory: the thread's row in the tile's first block of rows
+    uint32_t source;  // in shared memory: the thread's first pack of outputs
     T* target;
-    int row;    // of that pack, of those that the block finishes
-    int end;    // of these rows
-    int count;  // outputs from that pack on
+    int row;    // the row of that pack among the rows that the block finishes
+    int end;    // the end of the rows that the block finishes
+    int count;  // the number of outputs from that pack on
 
     __device__ __forceinline__ Epilogue(const Consumer& consumer, Corner corner) {
       const SkinnyGemmArgs<T>& args = consumer.args;
-      const int halved = args.silu_mul ? 1 : 0;  // so many times; of two outputs one is stored
+      const int halved = args.silu_mul ? 1 : 0;  // a shift: 1 where one of two outputs is stored
       const uint32_t thread = threadIdx.x % 128;
       const uint32_t pack = thread & ((kRowPacks >> halved) - 1);
       const uint32_t memory = consumer.layout.staging +
@@ -318,10 +327,12 @@ struct Consumer {
       compute_now(end);
       compute_now(count);
     }
-    static constexpr uint32_t kRowPacks = kOutputs / 8;  // where none are halved
+    // The number of packs in a row where outputs are not halved.
+    static constexpr uint32_t kRowPacks = kOutputs / 8;
   };
 
-  // Multiplies by the outputs' scales, adds the bias, applies silu_mul, rounds and stores.
+  // Finishes a tile: multiplies by the outputs' scales, adds the bias, applies silu_mul, rounds and
+  // stores.
   __device__ __forceinline__ void finish(TilePart& part, Corner corner, const Epilogue& epilogue,
                                          const Scales<kProducts>& scales) const {
     if constexpr (kOfCodes) {
@@ -342,7 +353,7 @@ struct Consumer {
       store_floats(part, corner);
       return;
     }
-    // Outputs go through shared memory, so that a row of the tile is written at once.
+    // Outputs go through shared memory, so that each row of the tile is written as a whole.
     const auto stage = [&](int p, int j, int h, float first, float second) {
       const int row = 8 * (kStagesHalves ? j % kHalf : j);
       const int at = row * kStagedRowBytes + (p * kProductOutputs + 8 * h) * 2;
@@ -360,7 +371,7 @@ struct Consumer {
       store_staged(epilogue, 0);
     }
   }
-  // Stores what the warpgroup has staged: the block's rows from `first` on.
+  // Stores the outputs that the warpgroup has staged, which are the block's rows from `first` on.
   __device__ __forceinline__ void store_staged(Epilogue epilogue, int first) const {
     epilogue.target += first * args.out.stride;
     epilogue.end -= first;
@@ -426,15 +437,15 @@ struct Consumer {
   static constexpr __host__ __device__ int staged_bytes(int cluster) {
     return (cluster == 1 && !kStagesHalves ? kRows : kHalfRows) * kStagedRowBytes;
   }
-  // The bytes that the block of that rank receives, of kPartialBytes.
+  // Returns the bytes of partial sums that the block with this rank receives.
   static constexpr __device__ int partial_bytes(int rank) {
     return kPartialBytes / kHalf * (rank == 0 ? kHalf : TilePart::kRowBlocks - kHalf);
   }
 };
 
-// A whole warp says that its part of the block's barriers is initialized. meet_at_barriers() then
-// waits for all other warps; announce_barriers() does not, for warps that need only their own part.
-// The cluster's blocks wait for each other only where they send.
+// A whole warp announces that it has initialized its part of the block's barriers.
+// meet_at_barriers() then waits for all other warps. announce_barriers() does not, for warps that
+// need only their own part. The cluster's blocks wait for each other only where they send.
 template <int kThreads>
 __device__ __forceinline__ void meet_at_barriers(int cluster) {
   asm volatile("barrier.sync.aligned 0, %0;" ::"n"(kThreads) : "memory");
@@ -446,7 +457,8 @@ __device__ __forceinline__ void announce_barriers(int cluster) {
   if (cluster > 1) arrive_at_cluster();
 }
 
-// Some warpgroups consume; a thread of the warp after them produces weights, one of the last x.
+// The kernel. The first warpgroups multiply. A thread of the next warp copies weights, and a thread
+// of the last warp copies x.
 template <typename T, class TilePart, int kWarpgroups>
 __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
     skinny_gemm_kernel(const __grid_constant__ SkinnyGemmArgs<T> args) {
@@ -454,14 +466,15 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   using Consumers = Consumer<T, TilePart, kWarpgroups>;
   constexpr int kConsumers = 128 * kWarpgroups;
   constexpr int kThreads = kConsumers + 64;
-  // The next launch's early reads, of K and V above all, would compete with the block's own
-  // weights. With few rows the weights are little, and the next launch has to hurry.
+  // Early reads of the next launch, above all of K and V, would compete with the block's own
+  // weights, so with many rows the block asks for its weights before it allows the next launch.
+  // With few rows it allows the next launch first, which has to hurry.
   constexpr bool kAsksFirst = TilePart::kRows >= 64;
   if constexpr (!kAsksFirst) allow_next_kernel();
   const Layout layout(args, shared_address(shared));
   const int rank = args.cluster == 1 ? 0 : static_cast<int>(cluster_rank());
-  // The warp's number, equal in all lanes in a way that the compiler knows: tensor cores take
-  // uniform registers.
+  // The warp's index. The compiler knows that all lanes have the same value, which it must for the
+  // tensor cores, since they take uniform registers.
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x / 32), 0);
   const Work work(args, rank);
   if (warp == kConsumers / 32) {
@@ -496,7 +509,8 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
     }
     __syncwarp();
     meet_at_barriers<kThreads>(args.cluster);
-    // The launches before have ended when the first of x is there, and nothing is stored before.
+    // When the first of x has arrived, the launches in front have ended, and nothing is stored
+    // before that.
     Consumers{args, layout, rank, warp / 4}.run();
     return;
   }

@@ -1,4 +1,4 @@
-// The sums of a tile of skinny_gemm.cu's kernel where the weight is 8-bit codes.
+// Computes the sums of a tile in skinny_gemm.cu's kernel where the weight is 8-bit codes.
 #pragma once
 
 #include "backend/cuda/fp8.h"
@@ -10,8 +10,8 @@
 
 namespace encore::cuda::skinny_gemm {
 
-// The scales of the outputs whose sums a thread has: each output's own, or where those of the blocks
-// of its row of the weight begin.
+// The scales of the outputs whose sums a thread has. Where each output has a scale, these are the
+// scales; where blocks have scales, it is the place at which those of the output's row begin.
 template <int kProducts>
 struct Scales {
   const float* weight_scale = nullptr;
@@ -33,7 +33,7 @@ struct Scales {
       });
     }
   }
-  // The scales of a box of 128 columns, where blocks have scales.
+  // Finds the scales of a box of 128 columns. Blocks of the weight must have scales.
   __device__ __forceinline__ void of_box(int box, float (&scales)[kProducts][2]) const {
 #pragma unroll
     for (int p = 0; p < kProducts; ++p) {
@@ -45,10 +45,10 @@ struct Scales {
   }
 };
 
-// Does what Tile does, for a weight of codes, with x in XType: T, for which codes are widened on
-// their way to the tensor cores, or codes as well. Where a box of 128 columns has scales, its sums
-// are multiplied by them before they are added to those of the others. With kTurnsOfTile the boxes of
-// a stage are dealt to so many warpgroups: a stage has that many boxes at least.
+// Does what Tile does, for a weight of codes. x is in XType: T, for which codes are widened on
+// their way to the tensor cores, or codes as well. Where a box of 128 columns has scales, the sums
+// of the box are multiplied by them before they are added to those of other boxes. The boxes of a
+// stage are dealt to kTurnsOfTile warpgroups, and a stage has at least as many boxes.
 template <typename T, typename XType, int kRowsOfTile, int kProductsOfTile, int kTurnsOfTile>
 struct CodesTile {
   using Weight = Float8;
@@ -56,8 +56,8 @@ struct CodesTile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kProducts = kProductsOfTile;
   static constexpr int kTurns = kTurnsOfTile;
-  // Codes are widened while the products of the two halves of a box before them are under way, of the
-  // stage before, too. Those read the weights in registers.
+  // Codes are widened while the products of the two half boxes before them are running, also those
+  // of the stage before. These products read their weights from registers.
   static constexpr int kUnderWay = kIsFp8<X> ? 0 : 2;
   static constexpr bool kReadsWeightsLate = false;
   static constexpr int kRowBlocks = kRows / 8;
@@ -82,7 +82,7 @@ struct CodesTile {
     }
   }
 
-  // Called after the last product.
+  // Completes the sums after the last product.
   __device__ __forceinline__ void settle_all() {
     if (folds_) return;
 #pragma unroll
@@ -122,7 +122,7 @@ struct CodesTile {
     }
   }
 
-  // Starts the products of a box, which `into` is set to, or which are added to it.
+  // Starts the products of a box. `into` is set to them or, with `adds`, they are added to it.
   __device__ __forceinline__ void multiply(Sums& into, const StageBoxes& boxes, uint32_t box,
                                            uint32_t adds) {
     if constexpr (kIsFp8<X>) {
@@ -134,7 +134,7 @@ struct CodesTile {
   static __device__ __forceinline__ void multiply_codes(Sums& into, const StageBoxes& boxes,
                                                         uint32_t box) {
     constexpr uint32_t kNextProduct = kProductOutputs * kNextRow;
-    constexpr uint32_t kSteps = 4;  // of 32 columns
+    constexpr uint32_t kSteps = 4;  // steps of 32 columns
     const uint32_t a = describe_rows(boxes.weights + box * boxes.weight_box_bytes);
     const uint32_t b = describe_rows(boxes.x + box * boxes.x_box_bytes);
     begin_products();
@@ -147,22 +147,22 @@ struct CodesTile {
     }
     commit_products();
   }
-  // The box of the weight has 128 columns, beside which two of x lie. The codes of one half are
-  // widened while the one before is multiplied.
+  // Multiplies a box of the weight, which has 128 columns, by the two boxes of x that belong to it.
+  // The codes of one half are widened while the half before is multiplied.
   static __device__ __forceinline__ void multiply_widened(Sums& into, const StageBoxes& boxes,
                                                           uint32_t box, uint32_t adds) {
     constexpr uint32_t kHalves = 2;
-    constexpr uint32_t kSteps = 4;  // of 16 columns
+    constexpr uint32_t kSteps = 4;  // steps of 16 columns
     const uint32_t lane = threadIdx.x % 32;
-    // The lane's row in a 16 x 32 part of the weight: 8 rows, the next 8, then both again, 16
-    // columns further.
+    // The row of the weight that this lane addresses for a 16 x 32 part: the first 16 lanes address
+    // the 16 rows, and the other lanes the same rows, 16 columns further.
     const uint32_t row = threadIdx.x % 128 / 32 * 16 + lane % 16;
     const uint32_t rows_at = boxes.weights + box * boxes.weight_box_bytes + row * kBoxRowBytes;
     const uint32_t x = boxes.x + kHalves * box * boxes.x_box_bytes;
 #pragma unroll
     for (uint32_t half = 0; half < kHalves; ++half) {
       uint32_t weights[kProducts][kSteps][4];
-      wait_for_products<1>();  // the half before the last has left its registers
+      wait_for_products<1>();  // products of the half before the last no longer use their registers
 #pragma unroll
       for (uint32_t p = 0; p < kProducts; ++p) {
 #pragma unroll
@@ -190,7 +190,7 @@ struct CodesTile {
     }
   }
 
-  // Adds a box's sums, times its scales, to those of the others.
+  // Adds a box's sums, times the box's scales, to those of the other boxes.
   __device__ __forceinline__ void fold(Sums& of_box, const StageBoxes& boxes, int box,
                                        const Scales<kProducts>& scales) {
 #pragma unroll
@@ -204,7 +204,7 @@ struct CodesTile {
       fold_by(of_box, boxes, box, [](int /*p*/, int /*h*/, float of_x) { return of_x; });
     }
   }
-  // `scale_of(p, h, the scale of its row)` is a sum's scale.
+  // Adds a box's sums, each times `scale_of(p, h, the scale of its row of x)`.
   template <class ScaleOf>
   __device__ __forceinline__ void fold_by(const Sums& of_box, const StageBoxes& boxes, int box,
                                           ScaleOf scale_of) {

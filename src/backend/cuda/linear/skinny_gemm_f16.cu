@@ -1,4 +1,4 @@
-// The kernels of skinny_gemm.cu of operands in f16.
+// The kernels of skinny_gemm.cu for operands in f16.
 #include "backend/cuda/linear/skinny_gemm_variants.cuh"
 
 namespace encore::cuda::skinny_gemm {

@@ -1,4 +1,5 @@
-// The kernels of skinny_gemm.cu of a weight of 8-bit codes, with rows that were in f16.
+// The kernels of skinny_gemm.cu for a weight of 8-bit codes. The rows of x are in f16, or were
+// before they were rounded to codes.
 #include "backend/cuda/linear/skinny_gemm_variants.cuh"
 
 namespace encore::cuda::skinny_gemm {

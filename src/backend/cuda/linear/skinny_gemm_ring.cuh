@@ -1,5 +1,5 @@
-// The copying side of skinny_gemm.cu's kernel: rings of stages in shared memory, what a block works on,
-// and the threads that fill the rings.
+// The copying side of skinny_gemm.cu's kernel: the rings of stages in shared memory, the order of a
+// block's work, and the threads that fill the rings.
 #pragma once
 
 #include "backend/cuda/hopper.cuh"
@@ -7,13 +7,14 @@
 
 namespace encore::cuda::skinny_gemm {
 
-// Weight rows of a block of sums. Where silu_mul follows, blocks of gates and of what they gate
-// take turns.
+// The number of weight rows in a block of sums. With silu_mul, blocks of gates alternate with
+// blocks of the rows that they gate.
 constexpr int kBlockRows = 8;
 constexpr int kPairRows = 2 * kBlockRows;
 
-// Copies boxes of a map of five dimensions, as copy_box_once() those of three. Rows arrive in
-// turns, 8 of the gates' half of the weight and 8 of the other; `at.y` is the first in that order.
+// Does what copy_box_once() does, for a map of five dimensions. Rows of the box alternate: 8 rows
+// of the gates' half of the weight, then 8 rows of the other half. `at.y` is the first row in that
+// order.
 __device__ __forceinline__ void copy_pairs_once(uint32_t target, const CUtensorMap& map, int3 at,
                                                 uint32_t barrier) {
   asm volatile(
@@ -28,14 +29,15 @@ __device__ __forceinline__ void copy_pairs_once(uint32_t target, const CUtensorM
 }
 
 constexpr int kMaxStages = 31;
-// At the beginning of shared memory: a ring's barriers, those that copies arrive at before those
-// that products do; the other ring's; and one more.
+// Barriers lie at the beginning of shared memory. Each ring has the barriers at which copies
+// arrive, and then those at which products arrive. One more barrier follows the two rings.
 constexpr int kBarrierBytes = 8;
 constexpr int kRingBarriersBytes = 2 * kMaxStages * kBarrierBytes;
 constexpr int kBarriersBytes = 1024;
 static_assert(2 * kRingBarriersBytes + kBarrierBytes <= kBarriersBytes);
 
-// Stages in shared memory, filled by copies and emptied by products, and their barriers.
+// A ring of stages in shared memory, with its barriers. Copies fill the stages, and products empty
+// them.
 struct Ring {
   uint32_t base;
   uint32_t barriers;
@@ -48,13 +50,13 @@ struct Ring {
   [[nodiscard]] __device__ uint32_t empty(uint32_t i) const {
     return full(i) + kMaxStages * kBarrierBytes;
   }
-  // Initializes the barriers that copies arrive at, of the stages from `first` on.
+  // Initializes the barriers at which copies arrive, for the stages from `first` on.
   __device__ __forceinline__ void init_full(uint32_t first) const {
 #pragma unroll 1
     for (uint32_t i = first; i < num_stages; ++i)
       init_barrier(full(i), 1);
   }
-  // Initializes the barriers that consumers arrive at.
+  // Initializes the barriers at which consumers arrive.
   __device__ __forceinline__ void init_empty(int num_consumers) const {
 #pragma unroll 1
     for (uint32_t i = 0; i < num_stages; ++i)
@@ -62,8 +64,8 @@ struct Ring {
   }
 };
 
-// The places in shared memory: barriers, the ring of weights, and the others where the arguments
-// say.
+// The layout of a block's shared memory. Barriers come first, then the ring of weights. The
+// arguments give the offsets of the other parts.
 struct Layout {
   Ring weights;
   Ring x;
@@ -98,8 +100,9 @@ struct Corner {
   int row;
 };
 
-// A block's work, step by step: its share of the columns of one tile after the other. Tiles of the
-// same outputs are neighbours, so that the second reads their weights from the L2 cache.
+// Walks over a block's work, step by step: the block's share of the columns of one tile after the
+// other. Tiles of the same outputs are neighbours, so that the second one reads its weights from
+// the L2 cache.
 struct Work {
   int tile;
   int step;
@@ -110,7 +113,7 @@ struct Work {
 
   template <class Args>
   __device__ __forceinline__ Work(const Args& args, int rank) {
-    const int both = args.cluster - 1;  // one block or two: no divisions
+    const int both = args.cluster - 1;  // 0 or 1, to shift by instead of dividing
     tile = static_cast<int>(blockIdx.x) >> both;
     first = (args.num_steps * rank) >> both;
     end = (args.num_steps * (rank + 1)) >> both;
@@ -121,7 +124,7 @@ struct Work {
   [[nodiscard]] __device__ bool done() const { return tile >= num_tiles; }
   template <class Args>
   [[nodiscard]] __device__ __forceinline__ Corner corner(const Args& args) const {
-    const int both = args.row_tiles - 1;  // one or two: no division
+    const int both = args.row_tiles - 1;  // 0 or 1, to shift by instead of dividing
     return {(tile >> both) * args.tile_outputs, (tile & both) * args.x_rows};
   }
   [[nodiscard]] __device__ bool ends_tile() const { return step + 1 == end; }
@@ -132,8 +135,8 @@ struct Work {
   }
 };
 
-// Calls `copy(i, place)` for each copy that fills a stage with a step's boxes of the rows from `row`
-// on, of elements of type E; `place` is where a tensor map finds them.
+// Calls `copy(i, place)` for each copy that fills a stage with a step's boxes of the rows from
+// `row` on. Elements have type E. `place` is the box's place in the tensor map.
 template <typename E, class Copy>
 __device__ __forceinline__ void for_each_copy(bool whole_stages, int boxes, int step, int row,
                                               Copy copy) {
@@ -147,9 +150,9 @@ __device__ __forceinline__ void for_each_copy(bool whole_stages, int boxes, int 
     copy(static_cast<uint32_t>(i), make_int3((step * boxes + i) * kColumns, row, 0));
 }
 
-// The thread that fills the ring of weights, which are stored as W. It asks for no more than so many stages at once: a
-// longer queue keeps the memory no busier, but makes x wait in it, and blocks far from the memory
-// fall behind.
+// The work of the thread that fills the ring of weights, which are stored as W. It has at most
+// stages_in_flight stages on their way. A longer queue keeps the memory no busier, but x waits in
+// it, and blocks far from the memory fall behind.
 template <class Args, typename W>
 struct WeightProducer {
   const Args& args;
@@ -175,8 +178,8 @@ struct WeightProducer {
     target.advance(ring.num_stages);
     ++num_asked;
   }
-  // The first copy, which is what a block does first of all: the memory has nothing else to do
-  // until then. Then the other stages' barriers.
+  // Starts the first copy, which is the first thing that a block does, because the memory is idle
+  // until then. Then initializes the other stages' barriers.
   __device__ __forceinline__ void begin() {
     init_barrier(ring.full(0), 1);
     publish_barriers();
@@ -184,12 +187,13 @@ struct WeightProducer {
     ring.init_full(1);
     publish_barriers();
   }
-  // Asks for as many more copies as should be under way.
+  // Starts copies until the wanted number of stages is on their way.
   __device__ __forceinline__ void ask() {
     while (num_asked < args.stages_in_flight && !work.done())
       copy();
   }
-  // All others. The block has met: the ring's empty barriers are there.
+  // Makes all other copies. The block must have met before, so that the ring's empty barriers are
+  // initialized.
   __device__ __forceinline__ void run() {
     while (!work.done()) {
       wait_for_phase(ring.full(landed.number), landed.parity);
@@ -202,7 +206,8 @@ struct WeightProducer {
   }
 };
 
-// The thread that fills the ring of x, which comes in X: of codes with their scales.
+// The work of the thread that fills the ring of x, whose elements have type X. Codes are copied
+// with their scales.
 template <class Args, typename X>
 struct XProducer {
   static constexpr bool kScaled = sizeof(X) == 1;
@@ -218,7 +223,7 @@ struct XProducer {
     ring.init_empty(num_consumers);
     publish_barriers();
   }
-  // Lets the target's phase wait for a step's x, which copy() then asks for.
+  // Makes the target's phase wait for the bytes of a step's x, whose copies copy() starts later.
   __device__ __forceinline__ void expect() const {
     const int scales_bytes = kScaled ? args.stage_boxes * args.x_rows * 4 : 0;
     arrive_expecting(ring.full(target.number),
@@ -235,7 +240,8 @@ struct XProducer {
     work.next();
     target.advance(ring.num_stages);
   }
-  // The scales of a stage's boxes; beyond the last box, where the codes are zeros, any.
+  // Copies the scales of a stage's boxes. Boxes beyond the last one have codes of zero, so any
+  // scales will do.
   __device__ __forceinline__ void copy_scales(int row) const {
     const auto bytes = static_cast<uint32_t>(args.x_rows * 4);
 #pragma unroll 1
@@ -247,7 +253,8 @@ struct XProducer {
                  bytes, ring.full(target.number));
     }
   }
-  // `wait` returns when x is there. The first copy is all that follows at once.
+  // Makes all copies of x. `wait` returns when x may be read. Behind it the first copy starts at
+  // once, because everything else is done before.
   template <class Wait>
   __device__ __forceinline__ void run(Wait wait) {
     const bool has_work = !work.done();

@@ -1,4 +1,5 @@
-// The skinny GEMM of linear, with shapes of models, larger than the conformance suite's.
+// Tests the skinny GEMM of linear with shapes of models, which are larger than those of the
+// conformance suite.
 #include "backend/cuda/linear/skinny_gemm.h"
 
 #include <cmath>
@@ -65,7 +66,7 @@ TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime)
 
 TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelHoweverItIsCut) {
   constexpr int64_t kOutputs = 1003;
-  constexpr int64_t kStride = 1008;  // of what is stored in packs
+  constexpr int64_t kStride = 1008;  // the stride of outputs that are stored in packs
   constexpr int64_t kColumns = 1088;
   const TensorView weight = random({kOutputs, kColumns}, DType::kBF16, 2);
   const TensorView bias = random({kOutputs}, DType::kBF16, 3);
@@ -104,8 +105,8 @@ TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelHoweverItIsCut) {
   }
 }
 
-// Codes with x in 16 bits, and with x rounded to codes, of which the tensor cores keep some 14 bits of
-// the sums of 128 columns.
+// The activations x have 16 bits, or are rounded to codes. With x in codes the tensor cores keep
+// some 14 bits of the sums of 128 columns.
 TEST_F(CudaTest, SkinnyGemmOfCodesAgreesWithThePlainKernelHoweverItIsCut) {
   constexpr int64_t kOutputs = 1008;
   for (const int64_t columns : {80, 400, 1104}) {
@@ -239,7 +240,8 @@ TEST_F(CudaTest, SkinnyGemmWritesEveryOutputDtypeAndStride) {
   }
 }
 
-// The skinny GEMM with as many of the rows of x; what it writes of `out`.
+// Runs the skinny GEMM with the first `rows` rows of x, and returns the rows of `out` that it
+// writes.
 class CudaSkinnyGemm : public CudaTest {
  protected:
   std::vector<float> outputs(int64_t rows, const TensorView& x, const TensorView& weight,
@@ -359,11 +361,11 @@ TEST(AttentionKernels, SayWhichModelsDecodeSlowly) {
   EXPECT_NE(slow({32, 1, 128, 4096}), "");
 }
 
-// A step of 8 sequences loses 1 to 7 % of its time where they do not fit, and nothing else would
-// tell.
+// A step of 8 sequences loses 1 to 7 % of its time if a block of attention does not fit beside one
+// of linear, and no other test would notice.
 TEST(SkinnyGemm, LeavesRoomForABlockOfAttention) {
   constexpr int64_t kMultiprocessor = 228 << 10;
-  constexpr int64_t kReserved = 1 << 10;  // of each block
+  constexpr int64_t kReserved = 1 << 10;  // taken by each block
   constexpr Model k8B{32, 8, 128, 4096};
   constexpr Model k1B{32, 8, 64, 2048};
   constexpr Model k06B{16, 8, 128, 1024};
@@ -385,7 +387,8 @@ TEST(SkinnyGemm, LeavesRoomForABlockOfAttention) {
             cuda::skinny_gemm_shared_bytes(batch, outputs, columns, kH200, tiling);
         EXPECT_LE(attention + linear + 2 * kReserved, kMultiprocessor)
             << outputs << " x " << columns << ", " << batch << " sequences";
-        EXPECT_GT(2 * linear, kMultiprocessor);  // two would crowd
+        // Two blocks of linear must not fit one multiprocessor.
+        EXPECT_GT(2 * linear, kMultiprocessor);
       }
     }
   }
@@ -432,7 +435,7 @@ TEST(SkinnyGemm, HasRoomForItsRingsOfCodes) {
   }
 }
 
-// A tile too many costs a whole round of the chip.
+// One tile too many costs the whole chip another round.
 TEST(SkinnyGemm, IsCutForTheMultiprocessorsThatThereAre) {
   for (const int chip : kChips) {
     for (const int64_t outputs : {4096, 5120, 6144, 28672, 128256}) {

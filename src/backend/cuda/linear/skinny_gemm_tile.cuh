@@ -6,53 +6,55 @@
 
 namespace encore::cuda::skinny_gemm {
 
-constexpr int kProductOutputs = 64;  // of one tensor core product
-// With more rows all columns are added to one sum, in order. With so few two sums may take turns,
-// where products are few and short: each waits for the one before on its sum.
+constexpr int kProductOutputs = 64;  // outputs of one product on the tensor cores
+// The largest number of rows with which columns are added to two sums by turns. Products of few
+// rows are few and short, and each waits for the one before it on the same sum, so two sums are
+// faster. With more rows, all columns are added to one sum, in order.
 constexpr int kMostRowsOfTwoSums = 32;
 
-// The place of a product's outputs, and the operations on the way there.
+// The place of a product's outputs, and the operations that are applied before they are stored.
 template <typename T>
 struct Output {
   const T* bias;  // null: none
   void* data;
   int64_t stride;
   bool is_float;
-  bool in_packs;  // 16 bytes of a row may be written at once
+  bool in_packs;  // true: 16 bytes of a row may be written at once
   int num_rows;
-  int num_outputs;  // of the product
+  int num_outputs;  // outputs of the product
 };
 
-// The operands, and the way in which the work is cut. A step is what a stage of a ring holds.
+// The operands of a launch, and how its work is cut. A step is the work of one stage of a ring.
 template <typename T>
 struct SkinnyGemmArgs {
-  // The fields that a block reads in front of its first copy come first: 64 bytes at most
+  // These fields come first, in at most 64 bytes, because a block reads them before its first copy
   // (launch.h).
-  int cluster;      // 2: two blocks sum up a tile, each half of the columns
-  int num_workers;  // blocks of the launch, or clusters
+  int cluster;      // 2: two blocks sum up a tile, with half of the columns each
+  int num_workers;  // blocks of the launch, or its clusters
   int num_tiles;
-  int num_steps;  // of a tile, in all blocks of a cluster
+  int num_steps;  // steps of a tile, in all blocks of a cluster together
   int tile_outputs;
-  int row_tiles;  // of the same outputs: one or two
+  int row_tiles;  // tiles that share outputs: one or two
   int stage_boxes;
   int weight_stages;
-  int stages_in_flight;  // of weights: asked for and not yet there
-  bool whole_stages;     // a copy brings all boxes of a stage, not one
-  bool silu_mul;         // stored is silu(gate) * up: half as many as the product's outputs
+  int stages_in_flight;  // the number of stages of weights that may be on their way
+  bool whole_stages;     // true: a copy brings all boxes of a stage; false: one box
+  bool silu_mul;  // the kernel stores silu(gate) * up: half as many outputs as the product has
 
-  int x_rows;  // of a row tile; further ones of a product are whatever lies behind, and not stored
+  int x_rows;  // rows of a row tile; products of further rows are arbitrary and not stored
   int x_stages;
-  int x_stage_boxes;  // of x beside stage_boxes of the weight
-  int num_boxes;      // of a row of the weight
-  // Scales, for operands in codes. The weight has one for each output, or, with scale_columns, one
-  // for each 128 outputs and 128 columns. Those of x in codes are ordered by boxes of 128 columns,
-  // then by rows.
+  int x_stage_boxes;  // boxes of x that belong to stage_boxes boxes of the weight
+  int num_boxes;      // boxes in a row of the weight
+  // The scales of operands in codes. The weight has one for each output or, where scale_columns is
+  // not 0, one for each block of 128 outputs and 128 columns. The scales of x are ordered by boxes
+  // of 128 columns, then by rows.
   const float* weight_scale;
   int scale_columns;
   const float* x_scale;
   int x_scale_stride;
-  // Offsets in shared memory: the ring of x, the scales of its stages, finished outputs on their
-  // way out, and partial sums from the other block of the cluster (with one block: nothing).
+  // The offsets in shared memory of the ring of x, of the scales of its stages, of finished outputs
+  // on their way out, and of partial sums from the other block of the cluster. Without clusters the
+  // last part is empty.
   int x_offset;
   int x_scales_offset;
   int staging_offset;
@@ -62,22 +64,22 @@ struct SkinnyGemmArgs {
   CUtensorMap x;
 };
 
-// The addresses of a stage's boxes in shared memory: a warpgroup's part of the first box of the
-// weight, and the first box of x.
+// The addresses of a stage's boxes in shared memory. `weights` is this warpgroup's part of the
+// first box of the weight, and `x` is the first box of x.
 struct StageBoxes {
   uint32_t weights;
   uint32_t weight_box_bytes;
   uint32_t x;
   uint32_t x_box_bytes;
-  uint32_t x_scales;  // of x in codes
-  int count;          // of the weight
-  int first;          // its number
-  int turn;           // the warpgroup's first box, where warpgroups take turns
+  uint32_t x_scales;  // the scales, where x is codes
+  int count;          // the number of boxes of the weight
+  int first;          // the index of the first box
+  int turn;           // the first box that this warpgroup takes, where warpgroups take turns
 };
 
-// The sums of a warpgroup's part of a tile: kProducts x 64 outputs, kRows rows. They come in blocks
-// of 8 outputs of 8 rows. Block (p, j, h) begins at output 64 p + 16 warp + 8 h and row 8 j; lane l
-// has the sums of its output l / 4 and rows 2 (l % 4) + {0, 1}.
+// The sums of a warpgroup's part of a tile, which has kProducts x 64 outputs and kRows rows. They
+// come in blocks of 8 outputs and 8 rows. Block (p, j, h) begins at output 64 p + 16 warp + 8 h and
+// row 8 j. In it, lane l has the sums of output l / 4 and rows 2 (l % 4) + {0, 1}.
 template <typename T, int kRowsOfTile, int kProductsOfTile>
 struct Tile {
   using Weight = T;
@@ -85,19 +87,19 @@ struct Tile {
   static constexpr int kRows = kRowsOfTile;
   static constexpr int kProducts = kProductsOfTile;
   static constexpr int kTurns = 1;
-  // Groups of products that may be under way when the next stage's begin. With many rows they start
-  // before those of the stage before have ended. With few, copies are what takes time, so a stage is
-  // let go as soon as it can be.
+  // The number of groups of products that may still be running when those of the next stage begin.
+  // With many rows, products overlap across stages. With few rows copies take most of the time, so
+  // each stage is let go as soon as possible.
   static constexpr int kUnderWay = kRows >= 96 ? 1 : 0;
-  // Products under way read the weights of their stage in shared memory.
+  // Products that are still running read the weights of their stage from shared memory.
   static constexpr bool kReadsWeightsLate = kUnderWay > 0;
   static constexpr int kSets = kRows <= kMostRowsOfTwoSums ? 2 / kProducts : 1;
   static constexpr int kRowBlocks = kRows / 8;
 
   float sums[kProducts * kSets][kRows / 2];
 
-  // Starts the products of a stage's boxes. Until the first time the sums are nothing: `adds` is
-  // false then.
+  // Starts the products of a stage's boxes. In the first stage of a tile `adds` is false, and the
+  // products replace the old sums.
   template <class AnyScales>
   __device__ __forceinline__ void add(bool adds, const StageBoxes& boxes,
                                       const AnyScales& /*none*/) {
@@ -125,7 +127,7 @@ struct Tile {
     } while (++box < boxes.count);
   }
 
-  // Called after the last product.
+  // Completes the sums after the last product.
   __device__ __forceinline__ void settle_all() {
 #pragma unroll
     for (int i = 0; i < kProducts * kSets; ++i)
@@ -142,7 +144,8 @@ struct Tile {
   [[nodiscard]] __device__ __forceinline__ float* sums_of(int p, int j, int h) {
     return &sums[p * kSets][4 * j + 2 * h];
   }
-  // Calls `visit(p, j, h, first, second)` for each block; it may change the two sums.
+  // Calls `visit(p, j, h, first, second)` for each block of sums. The call may change the thread's
+  // two sums.
   template <class Visit>
   __device__ __forceinline__ void for_each_block(Visit visit) {
 #pragma unroll

@@ -1,4 +1,5 @@
-// The kernels of skinny_gemm.cu, one for each height and width of a tile, made in files of their own.
+// Makes the kernels of skinny_gemm.cu, one for each height and width of a tile. Files of their own
+// compile them.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +14,10 @@ namespace encore::cuda::skinny_gemm {
 template <typename T>
 struct Variant {
   int rows;
-  int outputs;  // of a tile, at most
+  int outputs;  // the largest number of a tile's outputs
   int warpgroups;
-  int turns;            // warpgroups that take the boxes of a stage in turn; 1: no two do
-  int staged_bytes[2];  // by blocks in a cluster, less one
+  int turns;            // warpgroups that take turns with the boxes of a stage; 1: none do
+  int staged_bytes[2];  // indexed by the number of blocks in a cluster, less one
   int partial_bytes;
   void (*kernel)(SkinnyGemmArgs<T>);
 };
@@ -44,8 +45,8 @@ constexpr Variant<T> variant() {
           skinny_gemm_kernel<T, TilePart, kWarpgroups>};
 }
 
-// The variants of the kernel, by rows, then by outputs: for operands of 16 bits; for a weight of
-// codes, widened to T; and for codes on both sides.
+// Return the variants of the kernel, sorted by rows, then by outputs: for operands of 16 bits; for
+// a weight of codes that are widened to T; and for codes on both sides.
 template <typename T>
 std::span<const Variant<T>> variants();
 template <typename T>
@@ -53,8 +54,8 @@ std::span<const Variant<T>> widened_variants();
 template <typename T>
 std::span<const Variant<T>> code_variants();
 
-// The heights up to 64 rows come with 64, 128 and 256 outputs, higher ones with 64 and 128: with
-// 256 they would be no faster.
+// Variants for up to 64 rows come with 64, 128 and 256 outputs. Variants for more rows come with 64
+// and 128 outputs, because those with 256 would be no faster.
 template <typename T, int kRows, int kOutputs>
 constexpr Variant<T> plain_variant() {
   return variant<T, kOutputs, Tile<T, kRows, products_for(kOutputs)>>();
@@ -71,8 +72,8 @@ constexpr auto all_plain_variants() {
                            std::make_integer_sequence<int, 24 * 2>());
 }
 
-// Variants with 64 outputs, for which two warpgroups take turns, and with 128. Codes leave the tensor
-// cores waiting where one warpgroup is all that widens them, or scales their sums.
+// Makes variants with 64 outputs, where two warpgroups take turns, and with 128. With only one
+// warpgroup to widen codes or to scale their sums, the tensor cores would wait for it.
 template <typename T, typename X, int... kIndex>
 constexpr auto variants_of_codes(std::integer_sequence<int, kIndex...> /*each*/) {
   return std::array{variant<T, (64 << kIndex % 2),

@@ -12,14 +12,15 @@ namespace encore::cuda {
 
 namespace {
 
-// The sizes of a dimension and of its part in a box, and the bytes from one to the next.
+// The size of a dimension, the size of a box in it, and the bytes from one element of the dimension
+// to the next.
 struct Dimension {
   int64_t size;
   int64_t box;
   int64_t stride;
 };
 
-// Appends a matrix's rows, which are three dimensions where they come in turns.
+// Appends the dimensions of a matrix's rows. There are three of them where the rows come in turns.
 void add_rows(std::vector<Dimension>& dimensions, const Dimension& rows, int64_t turn) {
   if (turn == 0) {
     dimensions.push_back(rows);
@@ -86,7 +87,8 @@ CUtensorMap map_of_matrices(const TensorView& matrices, int64_t box_rows, int64_
   std::vector<Dimension> dimensions{{columns, box_columns(matrices.dtype), element}};
   add_rows(dimensions, {rows, box_rows, columns * element}, in_turns);
   dimensions.push_back({matrices.shape[0], 1, rows * columns * element});
-  // The next copy takes what lies beside, and memory delivers both sooner together.
+  // The memory fetches 256 bytes at a time, because the next copy takes the neighbouring bytes and
+  // memory delivers both sooner together.
   return map_of(matrices, dimensions, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }

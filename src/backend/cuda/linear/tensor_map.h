@@ -1,4 +1,4 @@
-// Tensor maps: where the copy engine finds the boxes of a matrix (hopper.cuh).
+// Makes tensor maps, with which the copy engine finds the boxes of a matrix (hopper.cuh).
 #pragma once
 
 #include <cuda.h>
@@ -7,36 +7,39 @@
 
 namespace encore::cuda {
 
-inline constexpr int kBoxColumns = 64;  // of 16 bits
+inline constexpr int kBoxColumns = 64;  // columns of 16-bit elements
 inline constexpr int kBoxRowBytes = 2 * kBoxColumns;
 
-// Columns of a box of elements of 16 or of 8 bits.
+// Returns the number of columns of a box, for elements of 16 or of 8 bits.
 constexpr int64_t box_columns(DType dtype) {
   return kBoxRowBytes / size_of(dtype);
 }
-// Is the matrix made of boxes? Then a copy may bring several.
+// Returns whether the matrix consists of whole boxes. Only then may one copy bring several.
 inline bool has_whole_boxes(const TensorView& matrix) {
   return matrix.row_elements() % box_columns(matrix.dtype) == 0;
 }
 
 struct Boxes {
-  int64_t rows = 0;  // of a box
-  // Boxes that a copy brings: neighbours in the matrix, one behind the other in shared memory; of
-  // one that has_whole_boxes(). 0: a copy brings one box, of any matrix.
+  int64_t rows = 0;  // rows of a box
+  // The number of boxes that a copy brings. They are neighbours in the matrix and lie one behind
+  // the other in shared memory. The matrix must satisfy has_whole_boxes(). With 0, a copy brings
+  // one box, of any matrix.
   int boxes = 0;
-  // Rows arrive in turns, so many of the matrix's upper half and as many of the other; 0: as they
-  // lie. `rows` and the matrix's rows are multiples of twice as many then.
+  // Where this is not 0, rows arrive in turns: this many rows of the matrix's upper half, then as
+  // many of its lower half. `rows` and the number of the matrix's rows must be multiples of twice
+  // this number. With 0, rows arrive in the order in which they lie.
   int64_t in_turns = 0;
 };
 
-// A map of a matrix [rows, columns] of elements of 16 or 8 bits. A copy's place in it: a column (0 where it
-// brings several boxes), a row, and the number of its first box (0 where it brings one). Errors:
-// kDevice.
+// Returns a map of a matrix [rows, columns] of elements of 16 or 8 bits. The place of a copy is a
+// column (0 where it brings several boxes), a row, and the number of its first box (0 where it
+// brings one box). Errors: kDevice.
 CUtensorMap map_of_boxes(const TensorView& matrix, const Boxes& boxes);
 
-// A map of rows of heads [tokens, heads * head_size] of 16-bit elements, of which a copy brings the
-// box of 64 columns of some heads of some tokens: a row for each head of the first token, then of
-// the next. A copy's place: a column of the head, a head, a token. Errors: kDevice.
+// Returns a map of rows of heads [tokens, heads * head_size] of 16-bit elements. A copy brings the
+// box of 64 columns of some heads of some tokens: one row for each head of the first token, then
+// the heads of the next token. The place of a copy is a column of the head, a head, and a token.
+// Errors: kDevice.
 CUtensorMap map_of_heads(const TensorView& rows, int64_t head_size, int64_t box_heads,
                          int64_t box_tokens);
 

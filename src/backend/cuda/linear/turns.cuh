@@ -1,12 +1,13 @@
-// Warpgroups that share a tile announce that they have left it, and hand over sums in shared memory; hopper.cuh
-// has their other barriers.
+// Barriers and hand-over of sums for warpgroups that share a tile. hopper.cuh has their other
+// barriers.
 #pragma once
 
 #include <cstdint>
 
 namespace encore::cuda {
 
-// Arrives where others meet_at(), and does not wait. They see what this thread has written.
+// Arrives at a barrier at which others call meet_at(), and does not wait. The others then see what
+// this thread has written.
 template <int kThreads>
 __device__ __forceinline__ void announce_at(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");

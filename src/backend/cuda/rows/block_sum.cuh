@@ -1,12 +1,12 @@
-// Sums over a block.
+// Adds up values over a block.
 #pragma once
 
 #include "backend/cuda/element.cuh"
 
 namespace encore::cuda {
 
-// Sum over the block, in every thread; the order of additions depends on the number of warps alone. A
-// kernel may call it once. REQUIRES: whole warps, 32 of them at most.
+// Returns the sum over the block in every thread. The order of additions depends on the number of
+// warps alone. A kernel may call it only once. REQUIRES: whole warps, 32 of them at most.
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ float partial[32];
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -1,5 +1,5 @@
-// Elements of a row as floats, several at a time, for kernels in which a lane adds up every 32nd
-// chunk of a row.
+// Reads elements of a row as floats, in chunks of several, for kernels in which each lane adds up
+// every 32nd chunk of a row.
 #pragma once
 
 #include <type_traits>
@@ -10,8 +10,9 @@
 
 namespace encore::cuda {
 
-// kSize elements from column `column` of a row of `columns` on: a pack, or one. They are fetched as
-// they lie in memory, and widened where they are used. REQUIRES: `column` is a multiple of kSize.
+// Reads kSize elements from column `column` on in a row of `columns` columns: a pack of them, or
+// one. fetch() loads them as they lie in memory, and widen() converts them where they are used.
+// REQUIRES: `column` is a multiple of kSize.
 template <typename T, bool kPacked>
 struct Chunk {
   static constexpr int kSize = kPacked ? Pack<T>::kSize : 1;
@@ -35,7 +36,7 @@ struct Chunk {
   }
 };
 
-// Adjacent elements from an address on, in one chunk or several.
+// Loads kSize adjacent elements, in one chunk or several.
 template <bool kPacked, typename T, int kSize>
 __device__ __forceinline__ void load_elements(const T* from, float (&to)[kSize]) {
   using Elements = Chunk<T, kPacked>;
@@ -49,8 +50,8 @@ __device__ __forceinline__ void load_elements(const T* from, float (&to)[kSize])
   }
 }
 
-// A row of a weight of 8-bit codes, which lie in memory in the order of codes.h: a group of them, or one,
-// in the order of its columns.
+// Reads elements of a row of 8-bit codes, which lie in memory in the order of codes.h: a group of
+// codes, or one code. It returns them in the order of the columns.
 template <bool kPacked>
 struct CodeChunk {
   static constexpr int kSize = kPacked ? kCodeGroup : 1;
@@ -83,7 +84,7 @@ struct CodeChunk {
   }
 };
 
-// Adds the products to `sum`, one after the other.
+// Adds the products of `a` and `b` to `sum`, one after the other.
 template <int kSize>
 __device__ __forceinline__ void add_products(const float (&a)[kSize], const float (&b)[kSize],
                                              float& sum) {

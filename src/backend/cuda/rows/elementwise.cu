@@ -1,5 +1,5 @@
-// add, mul, silu, silu_mul, gelu_tanh, softcap: a thread takes 16 bytes of a row, or one element where rows are not
-// aligned.
+// Kernels of add, mul, silu, silu_mul, gelu_tanh and softcap. A thread takes 16 bytes of a row, or
+// one element where rows are not aligned.
 #include <algorithm>
 #include <array>
 
@@ -36,7 +36,7 @@ struct GeluTanh {
   static constexpr std::array<std::string_view, 1> kInputs = {"x"};
   template <typename T>
   __device__ static float apply(float a, float /*b*/) {
-    constexpr float kRoot = 0.797884561F;  // of 2 / pi
+    constexpr float kRoot = 0.797884561F;  // the root of 2 / pi
     return 0.5F * a * (1.0F + tanhf(kRoot * (a + 0.044715F * a * a * a)));
   }
 };
@@ -48,7 +48,7 @@ struct SiluMul {
   }
 };
 
-// Rows of one operand. Units: elements.
+// The rows of one operand. Units: elements.
 template <typename T>
 struct Rows {
   T* data;
@@ -60,7 +60,7 @@ Rows<T> rows_of(const TensorView& view) {
 }
 
 // Applies an op to every element. The grid is (rows, parts of a row). The output may be one of the
-// inputs: each thread reads what it writes.
+// inputs, because each thread writes only elements that it has read itself.
 template <typename T, typename Op>
 __global__ void pack_kernel(Rows<T> out, Rows<T> a, Rows<T> b, int num_packs) {
   begin_kernel();
@@ -91,7 +91,7 @@ __global__ void scalar_kernel(Rows<T> out, Rows<T> a, Rows<T> b, int num_columns
   out.data[row * out.stride + column] = from_float<T>(Op::template apply<T>(x, y));
 }
 
-// cap tanh(x / cap), which is bound for logits and so by memory.
+// Computes cap tanh(x / cap). It is meant for logits, so it is bound by memory.
 template <typename T>
 __global__ void softcap_kernel(Rows<T> out, Rows<T> x, int num_columns, float cap) {
   begin_kernel();

@@ -1,5 +1,5 @@
-// rms_norm, and a norm whose rows leave as 8-bit codes: a block takes one group of a row. The order of additions depends on the group's length
-// alone.
+// Kernels of rms_norm, and of a norm whose results are rounded to 8-bit codes. A block takes one
+// group of a row. The order of additions depends on the length of the group alone.
 #include "backend/cuda/rows/norm.cuh"
 
 #include <algorithm>
@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(kMaxNormThreads)
   float eps = args.eps;
   compute_now(per_element);
   compute_now(eps);
-  // Weights are constants, so they are fetched before the launches before have ended.
+  // The norm's weights are constants, so the block fetches them before the launches in front of it
+  // have ended.
   Pack<T> weight_packs[kPacks];
   Packs<kPacks>(args.weight, args.group_size).load(weight_packs);
   float weights[kPacks][kSize];

@@ -1,4 +1,5 @@
-// Computes a norm within a block, for all kernels that have one in them: a block takes one group of a row.
+// Computes a norm within a block, for all kernels that contain a norm. A block takes one group of a
+// row.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace encore::cuda {
 inline constexpr int64_t kMaxNormThreads = 1024;
 inline constexpr int kMaxPacks = 2;  // per thread, kept in registers
 
-// Units: strides in elements.
+// The arguments of a norm. Units: strides in elements.
 template <typename T>
 struct NormArgs {
   const T* x;
@@ -24,20 +25,22 @@ struct NormArgs {
   T* out;
   int64_t out_stride;
   const T* weight;
-  // Codes and their scales in the place of `out` (quantize.h); null: none.
+  // The codes and their scales, which are written in the place of `out` (quantize.h). Null where
+  // the norm writes `out`.
   uint8_t* codes;
   int64_t codes_stride;
   float* scales;
   int64_t scales_stride;
-  float static_scale;  // of all codes; 0: each group of theirs has its own
+  float static_scale;  // the scale of all codes; 0: each group of codes has its own scale
   int group_size;
   int groups_per_row;
   float per_element;  // 1 / group_size
   float eps;
-  float offset;  // added to the weight
+  float offset;  // added to the norm's weight
 };
 
-// A thread's packs of a group, from its first one on; kPacks of them, blockDim.x apart.
+// A thread's packs of a group: kPacks of them, which are blockDim.x apart. The first is the pack
+// with the thread's index.
 template <int kPacks>
 class Packs {
  public:
@@ -51,7 +54,7 @@ class Packs {
   [[nodiscard]] __device__ __forceinline__ bool has(int i) const {
     return i * static_cast<int>(blockDim.x) < num_;
   }
-  // Loads the packs; they are zero beyond the group.
+  // Loads the packs. Packs beyond the end of the group are zero.
   template <typename T>
   __device__ __forceinline__ void load(Pack<T> (&packs)[kPacks]) const {
 #pragma unroll

@@ -1,8 +1,9 @@
-// rope, kv_write, rope_kv_write: one kernel that turns heads. A launch is a list of head groups (q,
-// k, v), each normalized or not, rotated or not, and written to rows or to the cache; so the fused
-// op does to a head exactly what the separate ops do. A block takes one token.
+// The kernel of rope, kv_write and rope_kv_write. A launch gets a list of head groups (q, k, v).
+// Each group may be normalized, may be rotated, and is written either to rows or to the cache. So
+// the fused op treats a head exactly as the separate ops do. A block takes one token.
 //
-// In place: every head is read completely by the lanes that write it before any of them writes.
+// Heads may be written in place: the lanes that write a head read all of it before any of them
+// writes.
 #include "backend/cuda/rows/rope.cuh"
 
 #include <algorithm>
@@ -17,23 +18,23 @@ namespace {
 constexpr int kWarpSize = 32;
 constexpr int kMaxThreads = 1024;
 
-// Heads side by side in a row. Units: strides in elements.
+// A group of heads that lie side by side in a row. Units: strides in elements.
 template <typename T, typename Kv>
 struct HeadGroup {
-  const T* in = nullptr;  // not __restrict__: may be `out`
+  const T* in = nullptr;  // not __restrict__, because it may be the same memory as `out`
   int64_t in_stride = 0;
-  T* out = nullptr;  // rows; null: to the cache
+  T* out = nullptr;  // rows to write; null: the heads go to the cache
   int64_t out_stride = 0;
   Kv* cache = nullptr;      // [P,K,S,C]
-  const T* norm = nullptr;  // [C], or none
+  const T* norm = nullptr;  // [C]; null: the heads are not normalized
   int num_heads = 0;
   bool rotates = false;
 };
 
 template <typename T, typename Kv>
 struct RopeParams {
-  HeadGroup<T, Kv> groups[3];  // those not used have no heads
-  int num_heads = 0;           // of all groups
+  HeadGroup<T, Kv> groups[3];  // unused groups have no heads
+  int num_heads = 0;           // the number of heads in all groups
   RopeShape shape;
   int norm_unit = 1;                   // elements that a thread of rms_norm adds up
   const int32_t* positions = nullptr;  // null when nothing rotates
@@ -43,7 +44,7 @@ struct RopeParams {
   int64_t num_slots = 0;
 };
 
-// One head of one token; written to one of two places, or to none.
+// One head of one token. It is written to `out` or to `cached`, or nowhere if both are null.
 template <typename T, typename Kv>
 struct Head {
   const T* in = nullptr;
@@ -79,7 +80,7 @@ __device__ __forceinline__ Head<T, Kv> find_head(const RopeParams<T, Kv>& params
   return head;
 }
 
-// Cosine and sine per pair of elements.
+// Computes the cosine and the sine for each pair of a head's elements.
 template <typename T, typename Kv>
 __device__ __forceinline__ void find_angles(const RopeParams<T, Kv>& params, float2* angles) {
   if (params.positions == nullptr) return;
@@ -95,7 +96,8 @@ __device__ __forceinline__ uint4 load_words(const T* address) {
   return *reinterpret_cast<const uint4*>(address);
 }
 
-// A lane holds 16 bytes of a head, and gets those it is paired with from another lane.
+// Turns heads in packs. A lane holds 16 bytes of a head, and gets from another lane the elements
+// that are paired with its own.
 template <typename T, typename Kv>
 __global__ void __launch_bounds__(kMaxThreads)
     rope_packs(const __grid_constant__ RopeParams<T, Kv> params) {
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   extern __shared__ float2 angles[];
   const int slot = params.slots == nullptr ? -1 : params.slots[blockIdx.x];
   const int lanes = params.shape.lanes;
-  const int lane = static_cast<int>(threadIdx.x) % lanes;  // in its head
+  const int lane = static_cast<int>(threadIdx.x) % lanes;  // the lane's index within its head
   const int num_packs = params.shape.head_size / kSize;
   const int stride = static_cast<int>(blockDim.x) / lanes;
 
@@ -114,7 +116,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   uint4 x = used ? load_words(head.in + lane * kSize) : uint4{};
   find_angles(params, angles);
   __syncthreads();
-  // A warp holds whole heads, and all its lanes stay in step for the exchanges.
+  // A warp holds whole heads. All its lanes run equally many rounds, because they exchange
+  // elements.
   for (int first = index - static_cast<int>(threadIdx.x) % kWarpSize / lanes;
        first < params.num_heads; first += stride) {
     x = rope_head<T>(x, params.shape, head.norm, head.rotates ? angles : nullptr);
@@ -127,8 +130,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// The factor of a head's norm, added up as the block of rms_norm does it: a thread has `unit`
-// elements.
+// Returns the factor of a head's norm. The sum has the order of the block of rms_norm, in which a
+// thread adds up `unit` elements.
 template <typename T>
 __device__ __forceinline__ float norm_scale(const T* x, int head_size, int unit, float eps) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -146,7 +149,7 @@ __device__ __forceinline__ float norm_scale(const T* x, int head_size, int unit,
   return rsqrtf(total / static_cast<float>(head_size) + eps);
 }
 
-// Takes any head size and alignment: a warp takes a head, a lane pairs of elements.
+// Turns heads of any size and alignment. A warp takes a head, and a lane takes pairs of elements.
 template <typename T, typename Kv>
 __global__ void __launch_bounds__(kMaxThreads)
     rope_elements(const __grid_constant__ RopeParams<T, Kv> params) {
@@ -198,10 +201,10 @@ int lanes_per_head(int num_packs) {
   return lanes;
 }
 
-// Completes `params` and binds the kernel that fits.
+// Completes `params`, and binds the kernel that fits them.
 template <typename T, typename Kv>
 BoundLaunch bind_turn(RopeParams<T, Kv> params, int64_t num_tokens) {
-  constexpr bool kPacks = std::is_same_v<T, Kv> || kIsFp8<Kv>;  // what store_kv() takes
+  constexpr bool kPacks = std::is_same_v<T, Kv> || kIsFp8<Kv>;  // the types that store_kv() takes
   bool aligned = kPacks;
   const auto check_aligned = [&](const void* data, int64_t stride) {
     aligned = aligned && reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
@@ -232,7 +235,7 @@ BoundLaunch bind_turn(RopeParams<T, Kv> params, int64_t num_tokens) {
   return [=](Stream& stream, const StepLengths&) { launch(stream, grid, kernel, params); };
 }
 
-// A group of `view`'s heads, written to `rows`.
+// Makes a group of the heads in `view`, which are written to `rows`.
 template <typename T, typename Kv>
 HeadGroup<T, Kv> group_to_rows(const TensorView& view, const TensorView& rows, int head_size) {
   return {.in = view.as<T>(),
@@ -243,7 +246,7 @@ HeadGroup<T, Kv> group_to_rows(const TensorView& view, const TensorView& rows, i
           .rotates = true};
 }
 
-// A group of `view`'s heads, written to `cache`.
+// Makes a group of the heads in `view`, which are written to `cache`.
 template <typename T, typename Kv>
 HeadGroup<T, Kv> group_to_cache(const TensorView& view, const TensorView& cache, bool rotates) {
   return {.in = view.as<T>(),
@@ -279,7 +282,7 @@ BoundLaunch bind_rope(Device&, const KernelArgs& args) {
   });
 }
 
-// Calls `visitor` with the type of the rows and that of the caches.
+// Calls `visitor` with the type of the rows and the type of the caches.
 template <typename Visitor>
 decltype(auto) visit_types(const TensorView& rows, const TensorView& cache, Visitor&& visitor) {
   return visit_element(rows.dtype, [&](auto element) {

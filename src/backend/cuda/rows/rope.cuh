@@ -1,5 +1,6 @@
-// Heads turned on their way from a projection to attention: the norm per head, where there is one,
-// then the rotation by the token's position. Whoever turns a head gives it the same bits.
+// Turns heads on their way from a projection to attention: applies the norm per head, where there
+// is one, and then the rotation by the token's position. All kernels that turn heads use these
+// functions, so they get the same bits.
 #pragma once
 
 #include <bit>
@@ -9,16 +10,18 @@
 namespace encore::cuda {
 
 // The properties that all heads of a launch have in common. A head lies in `lanes` neighbouring
-// lanes of a warp, a power of two, 16 bytes in each; lanes past its end hold zeros.
+// lanes of a warp, with 16 bytes in each. `lanes` is a power of two, and lanes past the head's end
+// hold zeros.
 struct RopeShape {
   int head_size = 0;
   int lanes = 0;
-  bool has_norm = false;  // some head is normalized
+  bool has_norm = false;  // at least one head is normalized
   float eps = 0;
   float norm_offset = 0;  // added to the norms' weights
 };
 
-// Cosine and sine for a pair of elements, as transformers computes them: the angle in f32.
+// Returns the cosine and the sine for a pair of elements. The angle is computed in f32, as in
+// Hugging Face transformers.
 __device__ __forceinline__ float2 find_angle(int position, float inv_freq) {
   float sine;
   float cosine;
@@ -26,15 +29,17 @@ __device__ __forceinline__ float2 find_angle(int position, float inv_freq) {
   return {cosine, sine};
 }
 
-// Element `x` of a pair turned, `partner` being the other one; without contraction, so that the
-// compiler cannot choose different bits in different places.
+// Returns element `x` of a pair after the rotation; `partner` is the pair's other element.
+// Multiplication and addition are not contracted, so that the compiler cannot choose different bits
+// in different places.
 __device__ __forceinline__ float rotate(float x, float partner, float2 angle, bool is_first) {
   const float product = __fmul_rn(partner, angle.y);
   return __fadd_rn(__fmul_rn(x, angle.x), is_first ? -product : product);
 }
 
-// The lane's part of a head, normalized with weights `norm` [C] and turned by `angles` [C/2], each
-// where it is not null. Called by all lanes of a warp at once.
+// Normalizes the lane's part of a head with the weights `norm` [C], and rotates it by `angles`
+// [C/2]. Either step is left out where its pointer is null. All lanes of a warp must call it at
+// once.
 template <typename T>
 __device__ __forceinline__ uint4 rope_head(uint4 x, const RopeShape& shape, const T* norm,
                                            const float2* angles) {
@@ -47,7 +52,8 @@ __device__ __forceinline__ uint4 rope_head(uint4 x, const RopeShape& shape, cons
   float values[kSize];
   unpack(std::bit_cast<Pack<T>>(x), values);
   if (shape.has_norm) {
-    // Squares are added up as rms_norm does: the lane's own in order, then halves of the head by halves.
+    // The squares are added up in the order of rms_norm: first the lane's own squares, then the
+    // lanes' sums, beginning with those that are half a head apart.
     float squares = 0.0F;
 #pragma unroll
     for (int i = 0; i < kSize; ++i)

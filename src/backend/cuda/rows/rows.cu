@@ -1,4 +1,4 @@
-// embedding, gather_rows: copies of rows that are chosen on the device.
+// Kernels of embedding and gather_rows, which copy rows that are chosen on the device.
 #include <algorithm>
 #include <array>
 
@@ -10,19 +10,19 @@ namespace {
 
 constexpr int64_t kMaxThreads = 128;
 
-// Rows to copy from. Units: strides in elements.
+// The rows that a launch copies from. Units: strides in elements.
 template <typename T>
 struct Source {
   const T* data;
   int64_t stride;
   int64_t num_rows;
-  int64_t first_row;  // the id of the first of them
-  bool is_share;      // other ranks have the rows of other ids, which are zeros here
+  int64_t first_row;  // the id of the first row
+  bool is_share;      // rows of other ids are on other ranks, and are zeros here
   const int32_t* ids;
-  const float* fill;           // value of rows whose id is no row; null: 0
-  const int32_t* last_tokens;  // what an id of -2 - i stands for; null: nothing
+  const float* fill;           // the value of rows whose id has no row; null: 0
+  const int32_t* last_tokens;  // id -2 - i stands for the id last_tokens[i]; null: no id does
   int num_last_tokens;
-  float scale;  // rows are multiplied by it; 1: they are copied
+  float scale;  // rows are multiplied by it; 1: they are copied unchanged
 };
 
 template <typename T>
@@ -44,7 +44,7 @@ template <typename T>
 struct Copy {
   Target<T> out;
   Source<T> source;
-  int num_items;  // of a row
+  int num_items;  // items of a row, each copied by one thread
 };
 
 // Copies rows. The grid is (output rows, parts of a row, copies); a thread copies kSize elements.
@@ -81,20 +81,19 @@ __global__ void copy_rows_kernel(Copy<T> first, Copy<T> second, bool starts_step
     target[i] = value;
 }
 
-// An op's names for the operands of a copy.
+// The names that an op gives to the operands of a copy.
 struct Names {
   std::string_view source;
   std::string_view ids;
   std::string_view out;
 };
-// An op, whose second copy is made where its source is given. Without `fill` and `last_tokens` it
-// looks for none.
+// An op that copies rows. A second copy is made if the op has the operand named as its source.
 struct RowsOp {
   Names first;
   Names second;
-  // The first launch of a step lets no other start before all of the last step has ended, so that
-  // whatever follows may read lengths, page tables and old K and V before it waits for its own
-  // predecessor.
+  // Is true for the first launch of a step. It lets no other launch start before all of the last
+  // step has ended, so that later launches may read lengths, page tables and old K and V before
+  // they wait for the launch in front of them.
   bool starts_step;
 };
 constexpr RowsOp kEmbedding{{"table", "ids", "x"}, {}, true};
@@ -113,7 +112,7 @@ bool is_packed(const KernelArgs& args) {
   return is_packed(args, kOp.first) && is_packed(args, kOp.second);
 }
 
-// Nothing to copy where the source is not given.
+// Returns the arguments of a copy, or an empty copy if the op lacks the source.
 template <typename T, int kSize>
 Copy<T> make_copy(const KernelArgs& args, const Names& names) {
   const TensorView* source = args.inputs.find(names.source);

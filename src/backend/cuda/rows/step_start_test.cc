@@ -1,5 +1,6 @@
-// The first launch of a step keeps the others from starting before the last step has ended: kernels read
-// lengths, page tables and old K and V before they wait for anything (attention/decode.cuh).
+// Tests that the first launch of a step keeps later launches from starting before the last step has
+// ended. Kernels rely on this: they read lengths, page tables and old K and V before they wait for
+// anything (attention/decode.cuh).
 #include "backend/cuda/rows/step_start_test.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +13,8 @@ namespace {
 
 class StepStartCudaTest : public CudaTest {
  protected:
-  // Returns the value that a launch reads before it waits for its inputs. It runs behind
-  // `between`, in front of which another launch writes 1 late.
+  // Launches a write of 1 that ends late, then `between`, and then a read of the same value. The
+  // read does not wait for its inputs. Returns the value that it found.
   float seen_behind(std::string_view op, const BoundLaunch& between) {
     const TensorView words = allocate({3});
     auto* const floats = words.as<float>();
@@ -42,8 +43,8 @@ TEST_F(StepStartCudaTest, NoLaunchBehindTheFirstStartsBeforeAllOfTheLastStepHasE
       bind("embedding",
            {.inputs = {{"ids", rows}, {"table", table}, {"fill", zero}}, .outputs = {{"x", out}}});
   EXPECT_EQ(seen_behind("embedding", embedding), 1.0F);
-  // A read behind a launch from the middle of a step comes too early and finds 0, so this test
-  // does see early reads.
+  // A read behind a launch from the middle of a step comes too early and finds 0. This shows that
+  // the test detects early reads.
   const BoundLaunch gather =
       bind("gather_rows", {.inputs = {{"x", table}, {"rows", rows}}, .outputs = {{"y", out}}});
   EXPECT_EQ(seen_behind("gather_rows", gather), 0.0F);

@@ -1,4 +1,5 @@
-// Fixture for tests of decode attention: batches over shuffled pages, and their fused form.
+// A fixture for tests of decode attention. It makes batches over shuffled pages, and the operands
+// of the fused op.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,8 @@ class AttentionCudaTest : public CudaTest {
     return view;
   }
 
-  // A batch whose sequences own pages for `room` tokens each; the caller sets their kv_lens.
+  // Returns the operands of a batch whose sequences own pages for `room` tokens each. The caller
+  // sets their kv_lens.
   KernelArgs attention_args(const Heads& heads, int q, const std::vector<int64_t>& room) {
     const auto batch = static_cast<int64_t>(room.size());
     const int64_t width = max_len_ / kPageSize;
@@ -67,7 +69,8 @@ class AttentionCudaTest : public CudaTest {
     const TensorView& kv_lens = args.inputs["kv_lens"];
     stream_->copy_to_device(kv_lens.data, values.data(), kv_lens.num_bytes());
   }
-  // The slots that the page table has for the last q tokens of each sequence; -1 where it has none.
+  // Returns the slots that the page table gives the last q tokens of each sequence, or -1 where it
+  // gives none.
   std::vector<int32_t> new_slots(const KernelArgs& args, const std::vector<int64_t>& lengths) {
     const TensorView& pages = args.inputs["page_table"];
     std::vector<int32_t> table(static_cast<size_t>(pages.shape.num_elements()));
@@ -83,8 +86,8 @@ class AttentionCudaTest : public CudaTest {
     }
     return slots;
   }
-  // The fused op for the same batch; the step's tokens lie in front of it as a projection leaves
-  // them.
+  // Returns the operands of the fused op for the same batch. Its q, k and v are the step's tokens
+  // before norms and rotation, as a projection gives them.
   KernelArgs fused_args(const Heads& heads, const KernelArgs& attention,
                         const std::vector<int64_t>& lengths, uint64_t seed, bool with_norms) {
     const std::vector<int32_t> slots = new_slots(attention, lengths);
@@ -124,8 +127,8 @@ class AttentionCudaTest : public CudaTest {
     return read_bits(args.outputs["o"]);
   }
 
-  // The longest sequence that a row of the page table has room for. Where it is at most 8192 and
-  // sequences are few, a cluster of blocks takes each kv head.
+  // The length of the longest sequence that fits a row of the page table. Where it is at most 8192
+  // and sequences are few, a cluster of blocks takes each kv head.
   int64_t max_len_ = kMaxLen;
   DType kv_dtype_ = DType::kBF16;
 };

@@ -1,4 +1,5 @@
-// Fixture for tests of the CUDA backend: a device, memory, and ways to launch one kernel.
+// A fixture for tests of the CUDA backend. It has a device and memory, and it can launch single
+// kernels.
 #pragma once
 
 #include <bit>
@@ -14,7 +15,7 @@
 
 namespace encore {
 
-// Numbers of multiprocessors: those of an H200, an H100 PCIe and an H20.
+// The numbers of multiprocessors of an H200, an H100 PCIe and an H20.
 constexpr int kH200 = 132;
 constexpr int kChips[] = {kH200, 114, 78};
 
@@ -29,13 +30,13 @@ struct ProductShape {
   int64_t columns;
 };
 
-// Rows of `wide` without the columns from `columns` on.
+// Returns the first `columns` columns of `wide`.
 inline TensorView left_part(TensorView wide, int64_t columns) {
   wide.shape = {wide.num_rows(), columns};
   return wide;
 }
 
-// The first rows of `matrix`.
+// Returns the first `rows` rows of `matrix`.
 inline TensorView upper_part(TensorView matrix, int64_t rows) {
   matrix.shape = {rows, matrix.row_elements()};
   return matrix;
@@ -66,7 +67,7 @@ class CudaTest : public testing::Test {
   void fill(const TensorView& view, float value) {
     stream_->fill(view.data, std::bit_cast<uint32_t>(value), view.num_bytes());
   }
-  // Copies the elements to the host as they are. T has their size.
+  // Copies the elements to the host without conversion. T must have their size.
   template <typename T>
   std::vector<T> read_as(const TensorView& view) {
     std::vector<T> host(static_cast<size_t>(view.shape.num_elements()));
@@ -76,7 +77,7 @@ class CudaTest : public testing::Test {
   }
   std::vector<float> read(const TensorView& view) { return read_as<float>(view); }
   std::vector<uint16_t> read_bits(const TensorView& view) { return read_as<uint16_t>(view); }
-  // Binds the kernel of that name, or the one the table chooses when it is empty.
+  // Binds the kernel called `name`, or the one that the kernel table chooses if `name` is empty.
   BoundLaunch bind(std::string_view op, KernelArgs args, std::string_view name = "") {
     const Kernel* kernel = nullptr;
     if (name.empty()) kernel = &device_->kernels().choose(op, args);
@@ -89,7 +90,7 @@ class CudaTest : public testing::Test {
     }
     return kernel->bind(*device_, with_workspace(*kernel, std::move(args)));
   }
-  // Binds the launches of the ops that a fused op stands for, whatever kernel takes the op itself.
+  // Binds the launches of the ops that a fused op stands for, even if a kernel takes the op itself.
   BoundLaunch bind_parts(std::string_view op, KernelArgs args) {
     std::vector<Kernel> rows;
     for (const Kernel& row : device_->kernels().rows()) {
@@ -116,7 +117,8 @@ class CudaTest : public testing::Test {
   void launch(std::string_view label, const BoundLaunch& bound) {
     stream_->launch({.label = label, .id = -1, .after = {}}, bound, {});
   }
-  // Records `bound` under `label` and returns the error; the stream must be usable afterwards.
+  // Records `bound` under `label` and returns the error that this throws. The stream must be usable
+  // afterwards.
   Error error_of_recording(std::string_view label, const BoundLaunch& bound) {
     try {
       RecordingScope scope(*stream_);

@@ -1,16 +1,17 @@
-// Searches for the fastest way to cut the products of a layer, which `encore bench linear` times as they are
-// served, and compares kernels by turns.
+// Searches for the fastest way to cut the products of a layer, which `encore bench linear` times as
+// they are served, and compares kernels by turns.
 //
 // Times the products of a model's layer, silu_mul included, and with up to 256 rows those of its
 // logits, in a recording over more weights than caches hold, so that each launch overlaps with the
 // one before, as in a step:
 //   linear_bench [--search | --turns] [--rows R[,R...]] [PART]
-// PART: only models whose name contains it. Figures stand beside the floor: for each product bytes
-// of weights over the best rate of reading measured at the start, or operations over 690 TFLOP/s,
-// whichever is longer. Kernels are tuned as at an engine's start. --search looks for the fastest
-// way to cut each product for our GEMMs within the layer's chain, and checks what it tries against
-// the plain kernel. --turns compares cuBLASLt with ours, product by product, on a card that is as
-// hot as a server's. Build it with `ninja linear_bench` (it is not part of `all`).
+// PART: only models whose name contains it. Figures are printed with their floor. The floor of a
+// product is the longer of two times: its weights' bytes over the best rate of reading, which is
+// measured at the start, and its operations over 690 TFLOP/s. Kernels are tuned as at an engine's
+// start. --search looks for the fastest way to cut each product for our GEMMs within the layer's
+// chain, and checks what it tries against the plain kernel. --turns compares cuBLASLt with ours,
+// product by product, on a card that is as hot as a server's. Build it with `ninja linear_bench`
+// (it is not part of `all`).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -36,33 +37,33 @@ namespace {
 
 using cuda::SkinnyGemmTiling;
 
-constexpr double kFlopsPerUs = 690e6;  // what an H200 sustains in bf16
+constexpr double kFlopsPerUs = 690e6;  // operations that an H200 sustains in bf16
 constexpr int64_t kBytesOfWeights = 3LL << 30;
 constexpr int64_t kMaxRows = 8192;
 constexpr int64_t kMaxLogitsRows = 256;
-constexpr int64_t kMostOutputBytes = kMaxRows * 28672 * 2;  // as much as the logits take
+constexpr int64_t kMostOutputBytes = kMaxRows * 28672 * 2;  // enough for every output
 constexpr int kReplays = 9;
 
 struct Product {
   int64_t outputs;
   int64_t columns;
   DType out = DType::kBF16;
-  bool silu_mul = false;  // follows; halves the outputs
+  bool silu_mul = false;  // silu_mul follows the product, and halves its outputs
 
   [[nodiscard]] int64_t weight_bytes() const { return outputs * columns * 2; }
 };
 
-// Products that run one after the other, each with its own weights.
+// Products that run one after the other. Each has its own weights.
 struct Chain {
   std::string_view model;
   std::string name;
   std::vector<Product> products;
 };
 
-// Binds a product's launch; returns null where a kernel does not take it.
+// Binds a product's launch. Returns null if a kernel does not take the product.
 using Bind = std::function<BoundLaunch(const KernelArgs& args)>;
 
-// A way to cut a product, with its name in the output.
+// A way to cut a product, with the name under which results are printed.
 struct Cut {
   std::string name;
   Bind bind;
@@ -97,13 +98,14 @@ class Bench {
     return us;
   }
 
-  // Binds the kernel of linear, or with silu_mul of fused_linear, whose name ends in `way`.
+  // Binds the kernel of linear (or of fused_linear, for a product with silu_mul) whose name ends in
+  // `way`.
   Bind kernel(std::string_view way) {
     return [this, way](const KernelArgs& args) {
       return bind(fmt::format("{}.{}", args.attrs.empty() ? "linear" : "fused_linear", way), args);
     };
   }
-  // Binds a kernel of linear by the end of its name; silu_mul is a launch of its own.
+  // Binds the kernel of linear whose name ends in `way`. silu_mul becomes a launch of its own.
   Bind unfused(std::string_view way) {
     return [this, way](const KernelArgs& args) -> BoundLaunch {
       std::vector<BoundLaunch> launches;
@@ -118,7 +120,7 @@ class Bench {
       };
     };
   }
-  // The ways to cut a product for the GEMM of ours that takes so many rows, the likeliest first.
+  // Returns the ways in which our GEMM for `rows` rows may cut a product, the likeliest first.
   std::vector<Cut> cuts(const Product& p, int64_t rows) {
     const int multiprocessors = cuda::chip(*device_).num_multiprocessors;
     std::vector<Cut> result;
@@ -138,15 +140,15 @@ class Bench {
     }
     return result;
   }
-  // The cut that the kernel takes by itself.
+  // Returns the name of the cut that the kernel chooses by itself.
   std::string tuned_cut(const Product& product, int64_t rows) {
     const KernelArgs bound = args(product, rows, 0);
     if (rows <= cuda::kMaxSkinnyRows) return to_text(cuda::skinny_gemm_tiling(*device_, bound));
     return std::to_string(cuda::gemm_tile_rows(*device_, bound));
   }
 
-  // Records the chain, so often that caches do not hold its weights; null when a kernel does not
-  // take a product. `binds` has one for each product.
+  // Records the chain, repeated until caches cannot hold its weights. Returns null if a kernel does
+  // not take a product. `binds` has one entry for each product.
   std::unique_ptr<Recording> record(const Chain& chain, int64_t rows,
                                     const std::vector<Bind>& binds) {
     std::vector<BoundLaunch> launches;
@@ -163,19 +165,20 @@ class Bench {
       launch(bound);
     return scope.finish();
   }
-  // Median microseconds of one chain.
+  // Returns the median time of one chain. Units: microseconds.
   double time(const Chain& chain, const Recording& recording, int replays = kReplays) {
     return median_replay_us(*device_, *stream_, recording, replays) /
            static_cast<double>(num_copies(chain));
   }
-  // Median microseconds of one chain; infinite when a kernel does not take a product.
+  // Returns the median time of one chain, or infinity if a kernel does not take a product. Units:
+  // microseconds.
   double time(const Chain& chain, int64_t rows, const std::vector<Bind>& binds) {
     const auto recording = record(chain, rows, binds);
     return recording == nullptr ? INFINITY : time(chain, *recording);
   }
 
-  // Largest difference from the plain kernel over the root mean square of its outputs; not a number
-  // when two runs differ.
+  // Returns the largest difference from the plain kernel, divided by the root mean square of its
+  // outputs. Returns NaN if two runs differ.
   double error(const Product& product, int64_t rows, const Bind& bind) {
     const std::vector<float> want = run(product, rows, unfused("plain"));
     const std::vector<float> got = run(product, rows, bind);
@@ -264,7 +267,8 @@ std::vector<Chain> chains() {
           {"0.6B", "logits", {{151936, 1024, DType::kF32}}}};
 }
 
-// Replaces one product's candidate at a time by the one with which the whole chain is fastest.
+// Tries candidates for one product at a time, and keeps the one with which the whole chain is
+// fastest.
 void search(Bench& bench, const Chain& chain, int64_t rows) {
   constexpr int kRounds = 2;
   const double floor = bench.floor_us(chain, rows);
@@ -314,7 +318,7 @@ void compare_kernels(Bench& bench, const Chain& chain, int64_t rows) {
   };
   for (const std::string_view way : {"gemv", "skinny_gemm", "fastest"})
     time(way, bench.kernel(way));
-  // From here on silu_mul is a launch of its own.
+  // In the following measurements silu_mul is a launch of its own.
   for (const std::string_view way : {"skinny_gemm", "cublaslt", "fastest"})
     time(fmt::format("{}, silu_mul", way), bench.unfused(way));
   for (const Product& product : chain.products)
@@ -323,8 +327,9 @@ void compare_kernels(Bench& bench, const Chain& chain, int64_t rows) {
   std::fflush(stdout);
 }
 
-// The library for all products, and each product in turn by the likeliest ways of ours, in rounds
-// of a quarter of a second each, so that the card's power limit holds all of them alike.
+// Times cuBLASLt for all products, and for each product the likeliest cuts of our kernels. They
+// take turns in rounds of a quarter of a second each, so that the card's power limit affects all of
+// them alike.
 void take_turns(Bench& bench, const Chain& chain, int64_t rows) {
   constexpr int kRounds = 4;
   constexpr double kTurnUs = 250e3;

@@ -1,5 +1,5 @@
-// Steps of attention at the sizes of models, made on a device: for attention_varlen_bench and for
-// the test against float64 (tests/conformance/real_attention_test.cc).
+// Makes attention steps of the sizes of real models on a device. attention_varlen_bench uses them,
+// and so does the test against float64 (tests/conformance/real_attention_test.cc).
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@
 namespace encore::bench {
 
 struct Sequence {
-  int64_t tokens;  // new ones, the last of `length`
+  int64_t tokens;  // the number of new tokens, which are the last of `length`
   int64_t length;
 };
 
-// One step of attention.
+// One step of attention: its sequences, and the shapes and dtypes of its operands.
 struct Case {
   std::string name;
   std::vector<Sequence> sequences;
@@ -31,9 +31,9 @@ struct Case {
   int64_t head_size = 128;
   int64_t page_size = 16;
   DType dtype = DType::kBF16;
-  std::optional<DType> kv_dtype = {};  // of the caches; absent: dtype
+  std::optional<DType> kv_dtype = {};  // the dtype of the caches; absent: `dtype`
   int64_t padding_tokens = 0;          // rows of q behind those of the sequences
-  int64_t query_gap = 0;               // Units: elements between rows of q
+  int64_t query_gap = 0;               // elements between rows of q
   int uniform_q = 0;
   bool batch_invariant = false;
 
@@ -63,13 +63,13 @@ struct Case {
   }
 };
 
-// A case's operands: random numbers, pages in random order. `seed` decides all of them.
+// The operands of a case: random numbers, and pages in random order. `seed` decides all of them.
 class PagedStep {
  public:
   PagedStep(Device& device, Stream& stream, const Case& c, uint64_t seed)
       : device_(device), stream_(stream) {
     const auto batch = static_cast<int64_t>(c.sequences.size());
-    int64_t num_pages = 2;  // that nobody has
+    int64_t num_pages = 2;  // pages that no sequence has
     int64_t width = 1;
     for (const Sequence& s : c.sequences) {
       num_pages += c.num_pages(s);
@@ -112,10 +112,10 @@ class PagedStep {
   }
 
   [[nodiscard]] const KernelArgs& args() const { return args_; }
-  // For each slot of the caches: 1 where a sequence has a token in it, else 0.
+  // Returns, for each slot of the caches, 1 if a sequence has a token in it, else 0.
   [[nodiscard]] const std::vector<uint8_t>& used_slots() const { return used_slots_; }
 
-  // Binds a launch of the step, with scratch of its own.
+  // Binds a launch of the step with its own scratch memory.
   BoundLaunch bind(const Kernel& kernel) { return bind(kernel, args_); }
   BoundLaunch bind(const Kernel& kernel, KernelArgs args) {
     if (kernel.workspace != nullptr) {

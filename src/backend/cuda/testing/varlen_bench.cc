@@ -1,10 +1,10 @@
-// Times the attention of prompts and mixed steps, whichever kernel is asked for; `encore bench attention` times
-// uniform steps, by the kernel that serves them.
+// Times the attention of prompts and mixed steps with a kernel that the user chooses. (`encore
+// bench attention` times uniform steps with the kernel that serves them.)
 //   attention_varlen_bench [--kernel NAME] [PART]
 // PART: only cases whose name contains it. NAME: attention.varlen, or another row of the kernel
-// table, for the cases that it takes. Operations are counted as is usual, half of the products of
-// all queries with all keys. A time is a launch's share of a recording of many, over the same
-// memory. Build it with `ninja attention_varlen_bench` (it is not part of `all`).
+// table, for the cases that it takes. Operations are counted as is usual: half of the products of
+// all queries with all keys. The time of a launch is its share of a recording of many launches on
+// the same memory. Build it with `ninja attention_varlen_bench` (it is not part of `all`).
 #include <cmath>
 #include <cstdio>
 #include <random>
@@ -25,7 +25,7 @@ using bench::Sequence;
 Case prompt(int64_t tokens) {
   return {.name = fmt::format("prompt {}", tokens), .sequences = {{tokens, tokens}}};
 }
-// Log-uniform lengths from 16 to 8192.
+// Returns `count` sequences with lengths from 16 to 8192, log-uniformly distributed.
 std::vector<Sequence> uneven(int count) {
   std::vector<Sequence> sequences;
   std::mt19937_64 random(1);
@@ -83,7 +83,7 @@ const Kernel& find_kernel(Device& device, std::string_view name) {
   fail(ErrorKind::kUsage, "no kernel is called {}", name);
 }
 
-// Microseconds of one launch.
+// Returns the time of one launch. Units: microseconds.
 double time(Device& device, Stream& stream, const BoundLaunch& bound, const Case& c) {
   constexpr int kLaunches = 16;
   constexpr int kReplays = 11;
