@@ -14,7 +14,7 @@ namespace {
 
 constexpr CodePoint kLastCode = 0x10ffff;
 constexpr CodeRange kSurrogates{0xd800, 0xdfff};
-// States before an automaton is minimal, as a multiple of those that it may have.
+// The states that an automaton may have before it is minimized, as a multiple of kMaxStates.
 constexpr int64_t kSlack = 4;
 
 void check_size(size_t num_states, int64_t slack = 1) {
@@ -31,7 +31,7 @@ int32_t target_of(const std::vector<Automaton::Edge>& edges, CodePoint code) {
   return found == edges.end() || found->range.first > code ? -1 : found->target;
 }
 
-// Edges to the same state that touch become one.
+// Joins edges that lead to the same state and whose ranges adjoin.
 void join_edges(std::vector<Automaton::Edge>& edges) {
   std::vector<Automaton::Edge> joined;
   for (const Automaton::Edge& edge : edges) {
@@ -45,7 +45,8 @@ void join_edges(std::vector<Automaton::Edge>& edges) {
   edges = std::move(joined);
 }
 
-// Pairs of states, -1 for none; `accepts` says whether a pair does.
+// Builds the automaton whose states are pairs of a state of `a` and a state of `b`, where -1 stands
+// for no state. `accepts` says from the two states' acceptance whether the pair accepts.
 template <class Accepts>
 Automaton product(const Automaton& a, const Automaton& b, bool needs_both, const Accepts& accepts) {
   using Pair = std::pair<int32_t, int32_t>;
@@ -253,7 +254,8 @@ std::optional<std::vector<std::string>> Automaton::all_texts(int64_t most) const
   while (!places.empty()) {
     const Place place = std::move(places.back());
     places.pop_back();
-    // A path that is longer than there are states has a loop, and so no end.
+    // A path with as many edges as there are states contains a loop, so the set of texts is
+    // infinite.
     if (place.depth >= states_.size()) return std::nullopt;
     if (states_[place.state].accepts) texts.push_back(place.text);
     for (const Edge& edge : states_[place.state].edges) {
@@ -297,7 +299,8 @@ Automaton either(const Automaton& a, const Automaton& b) {
   return product(a, b, false, [](bool x, bool y) { return x || y; });
 }
 
-// Drops what is not reached or reaches no end, and joins states of one future: Moore's refinement.
+// Drops states that cannot be reached or that reach no accepting state, and joins equivalent states
+// by Moore's partition refinement.
 void Automaton::minimize() {
   const size_t num_states = states_.size();
   std::vector<std::vector<int32_t>> before(num_states);
@@ -337,7 +340,7 @@ void Automaton::minimize() {
     kept.push_back(static_cast<int32_t>(i));
     std::erase_if(states_[i].edges, [&](const Edge& edge) { return !reaches_end[edge.target]; });
   }
-  // The class of a state, refined until nothing changes.
+  // The equivalence class of each state, which is refined until nothing changes.
   std::vector<int32_t> classes(num_states, 0);
   for (const int32_t i : kept)
     classes[i] = states_[i].accepts ? 1 : 0;
@@ -366,7 +369,7 @@ void Automaton::minimize() {
     if (ids.size() == num_classes) break;
     num_classes = ids.size();
   }
-  // The start is the first of those that are kept, as it is state 0.
+  // The start state stays state 0, because it is the first of the states that are kept.
   std::vector<State> states(representatives.size());
   for (size_t c = 0; c < representatives.size(); ++c) {
     states[c] = states_[representatives[c]];

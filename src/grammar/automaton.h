@@ -1,4 +1,4 @@
-// Sets of texts that a finite automaton knows, and what can be computed with them exactly.
+// Represents sets of texts by finite automata, with exact set operations.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,21 @@ struct CodeRange {
   friend bool operator==(const CodeRange&, const CodeRange&) = default;
 };
 
-// Characters: ranges in order, which neither meet nor touch. No surrogates.
+// A set of characters, as ascending ranges that neither overlap nor adjoin. It contains no
+// surrogates.
 using CodeSet = std::vector<CodeRange>;
 
-CodeSet code_set(std::vector<CodeRange> ranges);  // in any order
+CodeSet code_set(std::vector<CodeRange> ranges);  // the ranges may be in any order
 CodeSet any_code();
 CodeSet complement(const CodeSet& set);
 CodeSet intersection(const CodeSet& a, const CodeSet& b);
 
-// The code points of UTF-8. Errors: kUnsupported where it is none.
+// Decodes UTF-8 to code points. Errors: kUnsupported for invalid UTF-8.
 std::vector<CodePoint> code_points(std::string_view text);
 std::string utf8(CodePoint code);
 
-// A minimal deterministic automaton: it begins in state 0, and every state reaches one that accepts, but for the
-// only state of the empty set.
+// A minimal deterministic automaton. It starts in state 0. An accepting state can be reached from
+// every state, except that the automaton of the empty set has one state, which does not accept.
 // Errors: kUnsupported wherever a result would have more than kMaxStates states.
 class Automaton {
  public:
@@ -47,24 +48,26 @@ class Automaton {
   };
   struct State {
     bool accepts = false;
-    std::vector<Edge> edges;  // in order
+    std::vector<Edge> edges;  // sorted by their ranges
   };
 
-  explicit Automaton(std::vector<State> states);  // any deterministic one
+  explicit Automaton(std::vector<State> states);  // takes any deterministic automaton
 
   static Automaton any();
   static Automaton one_of(const std::vector<std::string>& texts);
-  // Texts of `least` to `most` characters; of any greater length without `most`.
+  // Returns the set of texts with `least` to `most` characters, or with at least `least` characters
+  // if `most` is absent.
   static Automaton lengths(int64_t least, std::optional<int64_t> most);
-  // Texts whose number of characters leaves `remainder` when it is divided by `divisor`.
+  // Returns the set of texts whose number of characters leaves `remainder` when it is divided by
+  // `divisor`.
   static Automaton lengths_modulo(int64_t remainder, int64_t divisor);
 
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
   [[nodiscard]] bool is_empty() const { return !states_[0].accepts && states_[0].edges.empty(); }
   [[nodiscard]] bool accepts(std::string_view text) const;
-  // The state that a character leads to; -1: none.
+  // Returns the state that a character leads to from `state`, or -1 if no edge has the character.
   [[nodiscard]] int32_t next(int32_t state, CodePoint code) const;
-  // All texts, where there are at most `most`.
+  // Returns all texts of the set if there are at most `most`, and otherwise nothing.
   [[nodiscard]] std::optional<std::vector<std::string>> all_texts(int64_t most) const;
   [[nodiscard]] Automaton complement() const;
 
@@ -79,7 +82,9 @@ class Automaton {
 Automaton both(const Automaton& a, const Automaton& b);
 Automaton either(const Automaton& a, const Automaton& b);
 
-// The automaton whose states are keys: those that `step` reaches from `start` by a character of `alphabet`.
+// Builds an automaton whose states are the keys that can be reached from `start`. `step` returns
+// the key that a character of `alphabet` leads to, or nothing if that character may not come.
+// REQUIRES: `alphabet` ascends.
 template <class Key>
 Automaton explore(const Key& start, std::string_view alphabet,
                   const std::function<std::optional<Key>(const Key&, char)>& step,
@@ -90,7 +95,7 @@ Automaton explore(const Key& start, std::string_view alphabet,
   for (size_t i = 0; i < keys.size() && std::ssize(keys) <= 4 * Automaton::kMaxStates; ++i) {
     const Key key = keys[i];
     Automaton::State state{accepts(key), {}};
-    for (const char c : alphabet) {  // in order
+    for (const char c : alphabet) {  // in ascending order
       const std::optional<Key> next = step(key, c);
       if (!next) continue;
       const auto [found, is_new] = ids.emplace(*next, static_cast<int32_t>(keys.size()));
@@ -100,7 +105,7 @@ Automaton explore(const Key& start, std::string_view alphabet,
     }
     states.push_back(std::move(state));
   }
-  states.resize(keys.size());  // more than there may be: the constructor says so
+  states.resize(keys.size());  // the constructor fails if there are too many
   return Automaton(std::move(states));
 }
 

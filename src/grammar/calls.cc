@@ -21,7 +21,7 @@ json::object sequence(json::array elements) {
   return {{"type", "sequence"}, {"elements", std::move(elements)}};
 }
 
-// Appends the text, cut at the special tokens in it.
+// Appends the text, in which each special token becomes a separate element.
 void add_text(std::string_view text, const SpecialTokens& special_tokens, json::array& elements) {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
@@ -39,7 +39,7 @@ void add_text(std::string_view text, const SpecialTokens& special_tokens, json::
   if (begin < text.size()) elements.emplace_back(text_element(text.substr(begin)));
 }
 
-// The value that begins or ends a tag: a text as it is, or a token.
+// Returns the value of "begin" or "end" of a tag: a text or a token.
 json::value boundary(const json::value& element) {
   const json::object& members = element.get_object();
   return members.at("type") == "token" ? element : members.at("value");
@@ -67,7 +67,8 @@ std::string structural_tag(const Calls& calls, const SpecialTokens& special_toke
                                    {"content", sequence(std::move(elements))},
                                    {"end", std::move(end)}});
   }
-  // Up to two line breaks may come first, since a model leaves a line free behind its reasoning.
+  // Up to two line breaks may precede the calls, because models leave an empty line behind their
+  // reasoning.
   json::array answer{pattern_element(R"(\n{0,2})")};
   if (!syntax.marker.empty()) {
     add_text(syntax.marker, special_tokens, answer);

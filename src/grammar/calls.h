@@ -1,4 +1,5 @@
-// Answers that are calls of tools, as the library's structural tags.
+// Describes answers that consist of tool calls as structural tags, a format of the grammar library
+// (xgrammar).
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,12 @@
 
 namespace encore::grammar {
 
-// The ids of a vocabulary's special tokens, by their text.
+// Maps the texts of a vocabulary's special tokens to their ids.
 using SpecialTokens = std::map<std::string, int32_t, std::less<>>;
 
-// The tag, a JSON text. A marker that is a special token is that token, and never spelled by others.
-// `schema_rules`: the grammar of a JSON schema, written out.
+// Returns the structural tag, as JSON. A marker of the call's syntax that is a special token must
+// come as this token, and not spelled out by other tokens. `schema_rules` returns the grammar of a
+// JSON schema as text.
 std::string structural_tag(const Calls& calls, const SpecialTokens& special_tokens,
                            const std::function<std::string(const std::string&)>& schema_rules);
 

@@ -16,7 +16,7 @@
 namespace encore::grammar {
 namespace {
 
-// Two sources with the same key are the same.
+// Returns a text that is equal for equal sources only.
 std::string key_of(const Source& source) {
   std::string key = fmt::format("{} {} ", static_cast<int>(source.kind), source.is_closed);
   const auto add = [&](std::string_view text) { key += fmt::format("{}:{}", text.size(), text); };
@@ -34,13 +34,15 @@ std::string key_of(const Source& source) {
 }  // namespace
 
 struct Compiler::Impl {
-  // A source that was asked for; it is in the cache while it has a grammar that fits.
+  // A source that was asked for. Its entry stays in the cache if its grammar was compiled and is
+  // small enough.
   struct Entry {
     Source source;
     std::optional<Result> result;
     std::condition_variable done;
     int64_t num_bytes = 0;
-    std::list<std::string>::iterator place = {};  // in `order`, if it is in the cache
+    // The entry's position in `order`. It is valid only while the entry is in the cache.
+    std::list<std::string>::iterator place = {};
   };
 
   Impl(std::function<Vocabulary()> read_given, const CompilerOptions& options_given)
@@ -75,8 +77,8 @@ struct Compiler::Impl {
     }
   }
 
-  // Compiles a source on one of the compiler's threads. The first one reads the vocabulary, for
-  // which the others wait.
+  // Compiles a source on one of the compiler's threads. The first call reads the vocabulary; calls
+  // on other threads wait for it.
   Result compile_now(const Source& source) {
     std::call_once(is_read, [&] {
       try {
@@ -92,7 +94,8 @@ struct Compiler::Impl {
     return std::get<Grammar>(std::move(compiled));
   }
 
-  // Hands the result to all who wait. Failures are not kept: they are found again, and have no size.
+  // Passes the result to all callers that wait. A failure is not cached, because it has no size
+  // that could be counted; the source is compiled again when it is asked for again.
   void finish(const std::string& key, Entry& entry, Result result) {
     if (const Grammar* grammar = std::get_if<Grammar>(&result))
       entry.num_bytes = grammar->num_bytes() + static_cast<int64_t>(key.size());
@@ -127,7 +130,8 @@ struct Compiler::Impl {
       waiting.push_back(key);
       has_work.notify_one();
     }
-    // Shared with the thread that compiles it: it may leave the table before we wake.
+    // The entry is shared with the thread that compiles it, because that thread may remove it from
+    // the table before this one wakes.
     const std::shared_ptr<Entry> entry = found->second;
     if (entry->result && entry->num_bytes > 0) order.splice(order.end(), order, entry->place);
     if (!entry->done.wait_for(lock, options.timeout, [&] { return entry->result.has_value(); })) {
@@ -142,17 +146,18 @@ struct Compiler::Impl {
   const std::function<Vocabulary()> read;
   const CompilerOptions options;
   std::once_flag is_read;
-  std::optional<Vocabulary> vocabulary;  // once read; nothing where that failed, for `why_none`
+  // The vocabulary. It is absent until it has been read; if reading fails, `why_none` says why.
+  std::optional<Vocabulary> vocabulary;
   std::string why_none;
   std::mutex mutex;
   std::condition_variable has_work;
   bool is_ending = false;
-  std::deque<std::string> waiting;  // keys, in the order they came
+  std::deque<std::string> waiting;  // keys of waiting sources, first come first
   std::unordered_map<std::string, std::shared_ptr<Entry>> entries;
   std::list<std::string> order;  // keys of the cache, least recently used first
   int64_t cache_bytes = 0;
   int64_t num_compiled = 0;
-  std::vector<std::thread> threads;  // last, as they use the others
+  std::vector<std::thread> threads;  // the last member, because the threads use the others
 };
 
 Compiler::Compiler(std::function<Vocabulary()> read, const CompilerOptions& options)

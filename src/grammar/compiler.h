@@ -1,4 +1,5 @@
-// Compiles the grammars of requests, on threads of its own, and keeps those that were used last.
+// Compiles the grammars of requests on separate threads, and caches those that were used most
+// recently.
 #pragma once
 
 #include <chrono>
@@ -13,42 +14,45 @@ namespace encore::grammar {
 
 struct CompilerOptions {
   int num_threads = 2;
-  int64_t max_waiting = 64;                 // sources that no thread has begun with
-  int64_t max_cache_bytes = 256 << 20;      // of compiled grammars
-  std::chrono::milliseconds timeout{2000};  // how long a request waits for its grammar
+  int64_t max_waiting = 64;                 // the most sources that wait for a thread
+  int64_t max_cache_bytes = 256 << 20;      // the most bytes of the grammars in the cache
+  std::chrono::milliseconds timeout{2000};  // the longest that compile() waits
   SourceLimits limits;
 };
 
-// The reason why there is no grammar.
+// Says why a grammar could not be compiled.
 struct Refusal {
   enum class Kind : uint8_t {
-    kInvalid,      // the source is at fault
-    kUnsupported,  // there are no grammars for the vocabulary
-    kBusy,         // there is too much to do: later it may go
+    kInvalid,      // the source is not valid
+    kUnsupported,  // the vocabulary does not allow grammars
+    kBusy,         // too many grammars are being compiled; a retry may succeed
   };
   Kind kind = Kind::kInvalid;
   std::string why;
 };
 
-// Threads: any. What is asked for by many at once is compiled once.
+// Compiles grammars and caches them. If several callers ask for the same grammar, it is compiled
+// once. Threads: any.
 class Compiler {
  public:
   using Result = std::variant<Grammar, Refusal>;
 
-  // `read`: called once, on a thread of the compiler's, when the first grammar is asked for. Its
-  // errors say why there are no grammars.
+  // `read` returns the vocabulary. It is called once, on one of the compiler's threads, for the
+  // first grammar that is asked for. If it throws, every compile() is refused with that error's
+  // message.
   explicit Compiler(std::function<Vocabulary()> read, const CompilerOptions& options = {});
-  // Finishes what has begun. REQUIRES: nobody waits in compile().
+  // Waits for compilations that have begun. REQUIRES: no thread waits in compile().
   ~Compiler();
   Compiler(const Compiler&) = delete;
   Compiler& operator=(const Compiler&) = delete;
 
-  // Waits for the grammar, for so long as the options say: not for a thread that serves others. One
-  // that takes longer is kept once it is there.
+  // Compiles the grammar, or takes it from the cache. Blocks for up to options.timeout, so it must
+  // not be called on a thread that serves other requests. A grammar that takes longer is still put
+  // into the cache when it is complete.
   [[nodiscard]] Result compile(const Source& source);
 
   [[nodiscard]] int64_t cache_bytes() const;
-  // The number of sources that were compiled, rather than found.
+  // Returns the number of sources that were compiled, and not found in the cache.
   [[nodiscard]] int64_t num_compiled() const;
 
  private:

@@ -58,7 +58,7 @@ TEST(Compiler, ForgetsTheSourcesThatWereUsedLongestAgo) {
   EXPECT_TRUE(ask(0));
   EXPECT_TRUE(ask(1));
   EXPECT_FALSE(ask(0));
-  EXPECT_TRUE(ask(2));  // in the place of 1
+  EXPECT_TRUE(ask(2));  // replaces source 1 in the cache
   EXPECT_FALSE(ask(0));
   EXPECT_TRUE(ask(1));
   EXPECT_LE(compiler.cache_bytes(), 5 * one / 2);

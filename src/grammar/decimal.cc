@@ -26,7 +26,7 @@ struct Decimal {
 };
 
 Decimal parsed(const json::value& number) {
-  // Digits and an exponent; doubles by their shortest text.
+  // The number's digits and exponent. A double is written as its shortest exact text.
   std::string text = number.is_double()   ? fmt::format("{}", number.get_double())
                      : number.is_uint64() ? fmt::format("{}", number.get_uint64())
                                           : fmt::format("{}", number.get_int64());
@@ -62,14 +62,16 @@ Decimal parsed(const json::value& number) {
   return result;
 }
 
-// The place that the text of a number has reached, and how it compares by magnitude with a bound so
-// far.
+// The state after the beginning of a number's text: the place in the text, and the order of its
+// magnitude relative to the bound's.
 struct Comparison {
   enum class Phase : uint8_t { kStart, kSigned, kZero, kWhole, kPoint, kFraction };
   Phase phase = Phase::kStart;
   bool is_negative = false;
-  size_t num_digits = 0;  // of the whole part, or of the fraction; no more than matter
-  int order = 0;          // of the digits so far: -1 less, 0 equal, 1 more
+  // The number of digits that have been read of the whole part, or of the fraction. It is counted
+  // only as far as it matters.
+  size_t num_digits = 0;
+  int order = 0;  // the digits so far relative to the bound's: -1 less, 0 equal, 1 more
 
   auto operator<=>(const Comparison&) const = default;
 };
@@ -79,7 +81,8 @@ int order_of(char a, char b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-// The next phase, by the rules of JSON; nothing for a character that may not come.
+// Returns the phase behind the character, by JSON's grammar. Returns nothing for a character that
+// may not come.
 std::optional<Phase> next_phase(Phase phase, char c) {
   if (c == '-') return phase == Phase::kStart ? std::optional(Phase::kSigned) : std::nullopt;
   if (c == '.')
@@ -104,13 +107,14 @@ bool may_end(Phase phase) {
   return phase == Phase::kZero || phase == Phase::kWhole || phase == Phase::kFraction;
 }
 
-// Compares the whole part with the bound's, once it has ended.
+// Compares the complete whole part with the bound's: -1 less, 0 equal, 1 more.
 int whole_order(const Comparison& at, const Decimal& bound) {
   if (at.num_digits != bound.whole.size()) return at.num_digits < bound.whole.size() ? -1 : 1;
   return at.order;
 }
 
-// Numbers whose order by `bound` (-1 less, 0 equal, 1 more) is one that `is_right` takes.
+// Returns the automaton of the numbers for which `is_right` returns true, given their order
+// relative to the bound `value` (-1 less, 0 equal, 1 more).
 template <class IsRight>
 Automaton compared(const json::value& value, const IsRight& is_right) {
   const Decimal bound = parsed(value);
@@ -150,7 +154,9 @@ Automaton compared(const json::value& value, const IsRight& is_right) {
   });
 }
 
-// The digits read so far without their last zeros, modulo the divisor; and those zeros, as far as they count.
+// The state after the beginning of a number's text in a test for multiples. `rest` is the number of
+// the digits so far, without their last zeros, modulo the divisor. `num_zeros` counts these zeros,
+// as far as they matter.
 struct Remainder {
   Phase phase = Phase::kStart;
   int64_t rest = 0;
@@ -192,7 +198,8 @@ Automaton decimals_equal(const json::value& value) {
 
 Automaton decimal_multiples(const json::value& divisor) {
   const Decimal number = parsed(divisor);
-  // The divisor is factor * 10^zeros / 10^fraction, with one of the two powers 1.
+  // The divisor is factor * 10^num_zeros / 10^num_fraction, where at most one of the two exponents
+  // is positive.
   std::string digits = number.whole + number.fraction;
   digits.erase(0, digits.find_first_not_of('0'));
   const auto num_fraction = std::ssize(number.fraction);
@@ -215,8 +222,8 @@ Automaton decimal_multiples(const json::value& divisor) {
     to.phase = *phase;
     if (c == '-' || c == '.') return to;
     if (*phase == Phase::kFraction) {
-      // Once there are as many digits as the divisor's fraction has, only zeros keep the value a
-      // multiple.
+      // If the text has as many fractional digits as the divisor, only further zeros keep the value
+      // a multiple.
       if (from.num_fraction == num_fraction) return c == '0' ? std::optional(to) : std::nullopt;
       ++to.num_fraction;
     }

@@ -1,5 +1,5 @@
-// Describes sets of JSON numbers by their texts: the decimal numbers that keep a bound, or are
-// multiples of another number.
+// Describes sets of JSON numbers by automata over their texts. Such a set has the numbers that
+// satisfy a bound, or that are multiples of another number.
 #pragma once
 
 #include "base/json.h"
@@ -7,20 +7,21 @@
 
 namespace encore::grammar {
 
-// Each of these accepts the texts -?(0|[1-9][0-9]*)(\.[0-9]+)? of its numbers, in every spelling of
-// a value. Errors: kUnsupported for a number that is too large or too fine to count to.
+// Each function below returns an automaton that accepts the numbers of a set. A number's text has
+// the form -?(0|[1-9][0-9]*)(\.[0-9]+)?, and every spelling of this form is accepted. Errors:
+// kUnsupported if a given number has too many digits for an automaton.
 Automaton decimals();
-Automaton whole_decimals();                                            // 5, 5.0
-Automaton decimals_without_fraction();                                 // 5
-Automaton decimals_from(const json::value& bound, bool is_exclusive);  // at least, or more than
+Automaton whole_decimals();             // whole numbers, written as 5 or 5.0
+Automaton decimals_without_fraction();  // whole numbers, written as 5 only
+Automaton decimals_from(const json::value& bound, bool is_exclusive);  // >= bound, or > bound
 Automaton decimals_to(const json::value& bound, bool is_exclusive);
 Automaton decimals_equal(const json::value& value);
 Automaton decimal_multiples(const json::value& divisor);  // REQUIRES: more than 0
-// The decimals that `numbers` does not accept.
+// Returns the set of those decimals that are not in `numbers`.
 Automaton other_decimals(const Automaton& numbers);
-// The shortest text of a number, without an exponent.
+// Returns the shortest text of a number that has no exponent.
 std::string decimal_text(const json::value& number);
-// A value as JSON without white space, its numbers as decimal texts.
+// Returns a value as JSON without white space, in which numbers have no exponents.
 std::string compact_text(const json::value& value);
 
 }  // namespace encore::grammar

@@ -9,8 +9,8 @@ namespace encore::grammar {
 namespace {
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
-// A lookahead that says what may follow a string, so that fewer tokens that begin with its end are
-// in doubt.
+// A lookahead behind the end of a string. It lets the library decide sooner about tokens that begin
+// with the closing quotation mark.
 constexpr std::string_view kBehindString = R"( (=([ \n\r\t]{0,16} [,}\]:])))";
 
 std::string class_code(CodePoint code) {
@@ -20,7 +20,7 @@ std::string class_code(CodePoint code) {
   return code <= 0xffff ? fmt::format("\\u{:04x}", code) : fmt::format("\\U{:08x}", code);
 }
 
-// Both cases of the hexadecimal digits from `first` to `last`.
+// Returns a class of the hexadecimal digits from `first` to `last` in both cases.
 std::string hex_class(uint32_t first, uint32_t last) {
   std::string text = "[";
   for (uint32_t digit = first; digit <= last; ++digit) {
@@ -37,7 +37,8 @@ std::string any_hex(int num_digits) {
   return text;
 }
 
-// Sequences of classes for the numbers from `first` to `last`, of `num_digits` hexadecimal digits.
+// Adds sequences of classes that match the numbers from `first` to `last`, written with
+// `num_digits` hexadecimal digits, behind the text `before`.
 void add_hex_range(uint32_t first, uint32_t last, int num_digits, const std::string& before,
                    std::vector<std::string>& sequences) {
   const std::string space = before.empty() ? "" : " ";
@@ -76,7 +77,8 @@ void add_hex_range(uint32_t first, uint32_t last, int num_digits, const std::str
   }
 }
 
-// Surrogate pairs for the characters from `first` to `last`, which lie beyond 0xffff.
+// Adds sequences that match the escapes of the characters from `first` to `last`, which lie above
+// 0xffff, as surrogate pairs.
 void add_pairs(CodePoint first, CodePoint last, std::vector<std::string>& sequences) {
   const auto high = [](CodePoint code) { return 0xd800 + ((code - 0x10000) >> 10U); };
   const auto low = [](CodePoint code) { return 0xdc00 + ((code - 0x10000) & 0x3ffU); };
@@ -98,7 +100,8 @@ void add_pairs(CodePoint first, CodePoint last, std::vector<std::string>& sequen
   if (from <= to) add(from, to, 0xdc00, 0xdfff);
 }
 
-// The ways to write one of these characters in a string of JSON.
+// Returns the ways in which rules can match a character of the set within a JSON string: as itself,
+// as a short escape such as \", and as \uXXXX.
 std::vector<std::string> json_spellings(const CodeSet& set) {
   static const CodeSet kRaw = complement(code_set({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}}));
   std::vector<std::string> spellings;
@@ -131,7 +134,7 @@ std::vector<std::string> json_spellings(const CodeSet& set) {
   return spellings;
 }
 
-// Characters by the state that they lead to.
+// Returns the characters of a state's edges, grouped by the state that they lead to.
 std::vector<std::pair<int32_t, CodeSet>> sets_of(const Automaton::State& state) {
   std::vector<std::pair<int32_t, CodeSet>> sets;
   for (const Automaton::Edge& edge : state.edges) {

@@ -1,4 +1,5 @@
-// Grammars as the library reads them: rules in extended Backus-Naur form.
+// Writes grammars in the form that the grammar library (xgrammar) reads: rules in extended
+// Backus-Naur form.
 #pragma once
 
 #include <string>
@@ -8,16 +9,18 @@
 
 namespace encore::grammar {
 
-// Writes a text as a quoted literal.
+// Returns a text as a quoted literal.
 std::string ebnf_literal(std::string_view text);
-// Writes a set of characters as a class such as [a-z]. REQUIRES: the set has at least one
+// Returns a set of characters as a class such as [a-z]. REQUIRES: the set has at least one
 // character.
 std::string ebnf_class(const CodeSet& set);
 
-// Rules for the texts of an automaton, a rule a state, each named `name` and its number: `name0` is all of them.
+// Returns rules for the texts of an automaton. There is one rule for each state, named by `name`
+// and the state's number; the rule `name`0 matches all of the texts.
 std::string text_rules(const Automaton& automaton, const std::string& name);
-// Rules for such texts as the inside of a string of JSON and its closing quotation mark: each character by itself or
-// by an escape, in every spelling. Behind a string comes white space and one of , } ] :
+// Returns rules for the texts of an automaton as JSON strings, without the opening quotation mark
+// but with the closing one. A character may be written as itself or as any of its escapes. A
+// lookahead demands that white space and one of , } ] : follow the string.
 std::string json_string_rules(const Automaton& automaton, const std::string& name);
 
 }  // namespace encore::grammar

@@ -1,4 +1,4 @@
-// The formats of strings that JSON Schema names, as regular expressions.
+// Gives regular expressions for the string formats of JSON Schema.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,9 @@
 
 namespace encore::grammar {
 
-// A regular expression that only texts of the format match as a whole; it may leave out rare spellings. Empty where the
-// format says nothing about a text; nothing for a format that is not known.
+// Returns a regular expression for a format. Every text that matches it as a whole has the format;
+// rare spellings of the format may be missing. Returns an empty text for a format that does not
+// restrict texts, and nothing for an unknown format.
 std::optional<std::string> format_pattern(std::string_view name);
 
 }  // namespace encore::grammar

@@ -17,23 +17,25 @@
 namespace encore::grammar {
 namespace {
 
-// Rules of a grammar written out. The work of compiling grows with them and the vocabulary.
+// The most bytes of a grammar's rules. The work of compiling grows with them and with the
+// vocabulary.
 constexpr size_t kMaxRuleBytes = 1U << 19U;
-// Calls within calls of the library, as far as the stack of a thread allows.
+// The depth of recursion that the library may reach, which a thread's stack must hold.
 constexpr int kMaxRecursion = 500;
-// Work of the library's parser (xgrammar/work.h) for one call of a matcher, each some 25 ms. With a
-// vocabulary of 128k tokens, an object of 200 optional properties takes 4.6 million for a mask; a token
-// of an application's schema takes less than 50 thousand.
+// Limits on the work of the library's parser (xgrammar/work.h) in one call of a matcher, of about
+// 25 ms each. With a vocabulary of 128k tokens, an object with 200 optional properties takes 4.6
+// million for a mask; a token of an application's schema takes less than 50 thousand.
 constexpr int64_t kMaxWorkOfAMask = 6'000'000;
 constexpr int64_t kMaxWorkOfAToken = 1'000'000;
-// A byte that no UTF-8 text has.
+// This byte occurs in no UTF-8 text.
 constexpr char kNoText = '\xff';
 
 xgrammar::Grammar from_schema(const std::string& schema, bool is_closed) {
   return xgrammar::Grammar::FromEBNF(schema_grammar(schema, is_closed));
 }
 
-// The library's rules for a regular expression follow its structure; those of an automaton know more of them.
+// Converts a regular expression to a grammar. Expressions that the library does not handle
+// correctly are first converted to an automaton.
 xgrammar::Grammar from_regex(const std::string& pattern) {
   check_pattern(pattern);
   if (!needs_automaton(pattern)) return xgrammar::Grammar::FromRegex(pattern);
@@ -87,8 +89,8 @@ struct Matcher::Impl {
   int64_t vocab_size = 0;
   bool is_exhausted = false;
 
-  // Returns what `call` returns, or nothing where it fails. A call that takes too much work
-  // exhausts the matcher.
+  // Calls `call` with a limit on its work and returns its result, or nothing if it fails. If it
+  // exceeds the limit, the matcher is exhausted.
   template <typename Call>
   auto limited(int64_t max_work, const Call& call) -> std::optional<decltype(call())> {
     if (is_exhausted) return std::nullopt;
@@ -97,7 +99,7 @@ struct Matcher::Impl {
       return call();
     } catch (const xgrammar::OutOfWork&) {
       is_exhausted = true;
-    } catch (const std::exception&) {  // the library found something that it cannot do
+    } catch (const std::exception&) {  // the library cannot handle the case
     }
     return std::nullopt;
   }
@@ -105,8 +107,8 @@ struct Matcher::Impl {
 
 Vocabulary::Vocabulary(const text::Tokenizer& tokenizer, int64_t size,
                        std::span<const int32_t> end_tokens) {
-  // The library never lets a token without bytes come. Those of a special token are in no text, so
-  // that it comes only where a grammar names it.
+  // The library never allows a token without bytes. The bytes of a special token begin with one
+  // that is in no text, so that the token is allowed only where a grammar names it.
   std::vector<std::string> bytes(static_cast<size_t>(size));
   SpecialTokens special_tokens;
   for (int32_t id = 0; id < std::min<int64_t>(size, tokenizer.vocab_size()); ++id) {
@@ -135,8 +137,8 @@ std::variant<Grammar, std::string> Grammar::compile(const Vocabulary& vocabulary
     const xgrammar::Grammar grammar = parse(source, vocabulary.impl_->special_tokens);
     if (grammar.ToString().size() > kMaxRuleBytes)
       return fmt::format("its rules are more than {} bytes when written out", kMaxRuleBytes);
-    // The library compiles on this thread and without a cache, as compiler.h has threads and a
-    // cache of its own.
+    // The library compiles on this thread and without its cache, because grammar::Compiler has
+    // threads and a cache of its own.
     xgrammar::GrammarCompiler compiler(vocabulary.impl_->tokens, 1, false);
     Grammar compiled(std::make_shared<Impl>(Impl{compiler.CompileGrammar(grammar)}));
     std::vector<uint32_t> mask(vocabulary.num_mask_words());
@@ -176,7 +178,8 @@ void Matcher::fill(std::span<uint32_t> mask) {
   if (!impl_->limited(kMaxWorkOfAMask,
                       [&] { return impl_->matcher.FillNextTokenBitmask(&tensor); }))
     std::fill(mask.begin(), mask.end(), 0);
-  // The library leaves bits behind the vocabulary as they come.
+  // The library leaves those bits of a mask's last word undefined that lie beyond the vocabulary,
+  // so they are cleared.
   if (const int64_t rest = impl_->vocab_size % 32; rest != 0) mask.back() &= (1U << rest) - 1;
 }
 

@@ -49,7 +49,7 @@ TEST_P(OfAModel, FollowsARegularExpressionAndAGrammar) {
   }
 }
 
-// The stories model with these as special tokens.
+// Returns the stories model with these texts as additional special tokens.
 Model with_special_tokens(const std::vector<std::string>& texts) {
   json::value file =
       json::parse_file(std::string(ENCORE_SOURCE_DIR) + "/models/stories/tokenizer.json");
@@ -66,7 +66,8 @@ Model with_special_tokens(const std::vector<std::string>& texts) {
   return Model(text::Tokenizer::load(dir.path()));
 }
 
-// Random answers to `calls`, read as the server reads them.
+// Samples random answers to `calls`, and expects that the server's parser reads them as calls of
+// these functions.
 void expect_calls(const Model& model, const Calls& calls) {
   const Grammar grammar = compiled(model, {.kind = SourceKind::kCalls, .calls = calls});
   std::vector<std::string> names;
@@ -177,7 +178,8 @@ TEST(Grammar, EndsOnlyWhereTheAnswerIsComplete) {
   EXPECT_EQ(allowed(model, matcher), std::vector<int32_t>{model.end});
 }
 
-// Texts that the rules split in many ways: r1 to rN, of which each is a word of so many parts.
+// Returns rules by which a text can be split in very many ways: r1 to rN, where rule i is a
+// sequence of i words.
 std::string ambiguous_rules(int num_rules) {
   std::string all = "root ::= (r1";
   std::string rules;
@@ -191,7 +193,8 @@ std::string ambiguous_rules(int num_rules) {
   return all + ")*\n" + rules;
 }
 
-// Each lets any row of the letter a come, and compiles at once.
+// Returns sources that allow any number of the letter a. They compile quickly, but matching them
+// takes much work.
 std::vector<Source> hostile_sources() {
   return {
       {.kind = SourceKind::kEbnf, .text = ambiguous_rules(8)},
@@ -236,14 +239,14 @@ TEST(Grammar, GivesUpACallThatIsTooMuchWork) {
     ++num_exhausted;
     EXPECT_TRUE(allowed(model, matcher).empty());
     EXPECT_FALSE(matcher.accept(letter));
-    // Others of the grammar, and later calls on the thread, are as ever.
+    // Other matchers of the grammar, and later calls on this thread, are unaffected.
     EXPECT_TRUE(grammar.matcher().accept(letter));
   }
   EXPECT_GE(num_exhausted, 1);
 }
 
-// A vocabulary of 128k tokens: words with and without a space before them, numbers, and what JSON has
-// between its values.
+// Returns a vocabulary of 128k tokens: words with and without a leading space, numbers, and the
+// punctuation of JSON.
 Model large_model() {
   json::value file =
       json::parse_file(std::string(ENCORE_SOURCE_DIR) + "/tests/tokenizers/llama3/tokenizer.json");
@@ -277,7 +280,7 @@ Model large_model() {
   return Model(text::Tokenizer::load(dir.path()));
 }
 
-// Schemas as pydantic, zod and the SDKs write them.
+// JSON schemas in the style in which pydantic, zod and the SDKs write them.
 constexpr const char* kSchemasOfApplications[] = {
     R"({"$defs": {
           "Role": {"enum": ["admin", "editor", "viewer"], "title": "Role", "type": "string"},
@@ -326,8 +329,8 @@ TEST(Grammar, TheLimitOfACallEndsNoSchemaOfApplications) {
   }
 }
 
-// The schemas that tests/schemas/models_test.py holds answers to: all where ENCORE_SCHEMAS is set, else every
-// eighth.
+// Tests the schemas to which tests/schemas/models_test.py holds answers: all of them if
+// ENCORE_SCHEMAS is set, and otherwise every eighth.
 TEST(Grammar, TheLimitOfACallEndsNoSchemaThatALibraryWrites) {
   const Model model = large_model();
   ASSERT_GE(model.vocabulary.size(), 128'000);

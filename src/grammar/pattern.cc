@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMaxDepth = 100;
 constexpr size_t kMaxNfaStates = 20'000;
-constexpr int64_t kMaxWork = 20'000'000;  // states looked at
+constexpr int64_t kMaxWork = 20'000'000;  // the most states that determinizing may visit
 constexpr size_t kMaxAheads = 8;
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -40,9 +40,10 @@ struct RegexNode {
     kNotAhead
   };
   Kind kind = Kind::kSequence;
-  CodeSet set = {};       // of kSet
-  RegexNodes parts = {};  // of kSequence, kChoice; one of kRepeat, kAhead and kNotAhead
-  int64_t least = 0;      // of kRepeat
+  CodeSet set = {};  // for kSet
+  // For kSequence and kChoice. There is exactly one part for kRepeat, kAhead and kNotAhead.
+  RegexNodes parts = {};
+  int64_t least = 0;  // for kRepeat
   std::optional<int64_t> most = {};
 };
 
@@ -75,13 +76,14 @@ const CodeSet& no_line_ends() {
   return set;
 }
 
-// The characters of a general category, by its short or long name: L, Lu, Letter, Uppercase_Letter.
+// Returns the characters of a Unicode general category, given its short or long name: L, Lu,
+// Letter, Uppercase_Letter.
 std::optional<CodeSet> category(std::string_view name) {
   struct Category {
     std::string_view short_name;
     std::string_view long_name;
   };
-  // The general categories, in the order of utf8proc_category_t.
+  // The names of Unicode's general categories, in the order of utf8proc_category_t.
   static constexpr std::array<Category, 30> kCategories{{{"Cn", "Unassigned"},
                                                          {"Lu", "Uppercase_Letter"},
                                                          {"Ll", "Lowercase_Letter"},
@@ -239,7 +241,8 @@ class RegexParser {
     return group(depth);
   }
 
-  // Numbers of a repetition behind a {, if there is one; otherwise nothing is taken.
+  // Reads the numbers of a repetition behind a {. Returns nothing, and reads nothing, if the text
+  // is not a repetition.
   std::optional<std::pair<int64_t, std::optional<int64_t>>> counts() {
     const size_t start = at_;
     const auto number = [&]() -> std::optional<int64_t> {
@@ -278,7 +281,7 @@ class RegexParser {
     } else {
       return node;
     }
-    take('?');  // as few as possible: the same texts
+    take('?');  // a lazy quantifier matches the same set of texts
     if (peek() == '*' || peek() == '+' || peek() == '?') refuse("repeats a repetition");
     return {.kind = Kind::kRepeat, .parts = {std::move(node)}, .least = least, .most = most};
   }
@@ -296,7 +299,7 @@ class RegexParser {
     return value;
   }
 
-  // Reads the rest of an escape \u.
+  // Reads an escape \u behind the u.
   CodePoint unicode_escape() {
     if (take('{')) {
       CodePoint value = 0;
@@ -328,7 +331,7 @@ class RegexParser {
     return is_complement ? complement(*found) : *found;
   }
 
-  // Reads the rest of an escape, behind its backslash.
+  // Reads an escape behind its backslash.
   CodeSet escape(bool is_in_bracket) {
     const auto single = [](CodePoint code) { return code_set({{code, code}}); };
     if (is_at_end()) refuse("ends with a backslash");
@@ -387,7 +390,7 @@ class RegexParser {
     return single(code);
   }
 
-  // Reads the rest of a class, behind its [.
+  // Reads a class behind its [.
   CodeSet bracket() {
     const bool is_complement = take('^');
     std::vector<CodeRange> ranges;
@@ -430,22 +433,22 @@ bool has_any(const RegexNode& node, std::initializer_list<RegexNode::Kind> kinds
                      [&](const RegexNode& part) { return has_any(part, kinds); });
 }
 
-// A nondeterministic automaton, by Thompson's construction.
+// A nondeterministic automaton, built by Thompson's construction.
 struct Nfa {
   enum class Condition : uint8_t { kNone, kStart, kEnd, kBoundary, kNoBoundary, kAhead };
   struct Empty {
     Condition condition;
     int32_t target;
-    int32_t ahead = -1;  // of kAhead
+    int32_t ahead = -1;  // for kAhead: index in `aheads`
   };
   struct State {
     std::vector<Empty> empties;
     CodeSet set = {};
-    int32_t target = -1;  // by a character of `set`
+    int32_t target = -1;  // the state that a character of `set` leads to; -1 if there is none
   };
 
   std::vector<State> states;
-  std::vector<Automaton> aheads;  // the texts that may follow a place, one for each lookahead
+  std::vector<Automaton> aheads;  // for each lookahead, the texts that may follow it
   bool has_boundaries = false;
 
   int32_t add() {
@@ -456,7 +459,8 @@ struct Nfa {
   void link(int32_t from, int32_t to, Condition condition = Condition::kNone) {
     states[from].empties.push_back({condition, to});
   }
-  // Leads from `from` to the state that it returns by what `node` matches.
+  // Adds states that match `node`, starting from the state `from`. Returns the state at the end of
+  // the match.
   int32_t build(const RegexNode& node, int32_t from) {
     using Kind = RegexNode::Kind;
     const auto conditioned = [&](Condition condition) {
@@ -541,10 +545,12 @@ struct Nfa {
   }
 };
 
-// The kind of character on one side of a place in a text.
+// The kind of the character on one side of a place in a text.
 enum class Side : uint8_t { kNothing, kWord, kOther };
 
-// The subset construction. A place in the text is a state, and what lookaheads still ask of the rest.
+// Makes the automaton deterministic by the subset construction. A place is a state of the
+// nondeterministic automaton, together with the lookaheads that the rest of the text must still
+// satisfy (`owed`).
 class Determinizer {
  public:
   Determinizer(const Nfa& nfa, int32_t start, int32_t end, Extent extent)
@@ -585,20 +591,21 @@ class Determinizer {
   }
 
  private:
-  // States of lookaheads' automata, in order.
+  // Lookaheads that the rest of the text must still satisfy: pairs of a lookahead and the state of
+  // its automaton, sorted.
   using Owed = std::vector<std::pair<int32_t, int32_t>>;
 
   struct Place {
     int32_t state = 0;
-    int32_t owed = 0;  // of owed_; 0: nothing
+    int32_t owed = 0;  // index in owed_; 0: no lookahead is owed
     auto operator<=>(const Place&) const = default;
   };
   struct Key {
     Side before;
-    std::vector<Place> places;  // in order
+    std::vector<Place> places;  // sorted
     auto operator<=>(const Key&) const = default;
   };
-  // The places of a search that has found a match: they stay the same whatever follows.
+  // The places of a search that has found a match. They stay the same, whatever text follows.
   inline static const std::vector<Place> kMatched{{-1, 0}};
 
   int32_t owed_id(const Owed& owed) {
@@ -607,7 +614,7 @@ class Determinizer {
     return found->second;
   }
 
-  // Does the automaton accept every text from the state on?
+  // Returns whether the automaton accepts every text from `state` on.
   static bool takes_all(const Automaton& automaton, int32_t state) {
     const Automaton::State& at = automaton.states()[state];
     const CodeSet all = any_code();
@@ -624,7 +631,8 @@ class Determinizer {
     });
   }
 
-  // Adds a lookahead to what is owed; nothing where the lookahead takes no text.
+  // Returns the index of `owed` with a further lookahead, which starts here. Returns nothing if no
+  // text satisfies the lookahead.
   std::optional<int32_t> owing(int32_t owed, int32_t ahead) {
     if (nfa_.aheads[ahead].is_empty()) return std::nullopt;
     if (takes_all(nfa_.aheads[ahead], 0)) return owed;
@@ -635,7 +643,8 @@ class Determinizer {
     return owed_id(more);
   }
 
-  // The lookaheads still owed behind a character; nothing where the character breaks a lookahead.
+  // Returns the lookaheads that are still owed behind a character. Returns nothing if the character
+  // violates one of them.
   std::optional<int32_t> owed_behind(int32_t owed, CodePoint code) {
     Owed rest;
     for (const auto& [ahead, state] : owed_[owed]) {
@@ -651,7 +660,7 @@ class Determinizer {
   [[nodiscard]] std::vector<Place> closure(const Key& key, Side behind) {
     using Condition = Nfa::Condition;
     const bool is_boundary = (key.before == Side::kWord) != (behind == Side::kWord);
-    std::vector<bool> is_in(nfa_.states.size());  // with nothing owed
+    std::vector<bool> is_in(nfa_.states.size());  // states found with no lookahead owed
     std::set<Place> others;
     std::vector<Place> stack = key.places;
     std::vector<Place> found;
@@ -683,7 +692,7 @@ class Determinizer {
                  std::vector<Automaton::Edge>& edges) {
     struct Part {
       CodeSet set;
-      Place next;  // but for what is owed behind the character
+      Place next;  // its `owed` is still the one in front of the character
     };
     const std::vector<Place> from = closure(key, behind);
     std::vector<Part> parts;
@@ -711,7 +720,8 @@ class Determinizer {
         extent_ == Extent::kSearch && std::binary_search(from.begin(), from.end(), Place{end_, 0});
     std::sort(starts.begin(), starts.end());
     starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
-    std::vector<size_t> ranges(parts.size());  // of each part, as starts grow
+    // The current range of each part's set, while `starts` ascend.
+    std::vector<size_t> ranges(parts.size());
     size_t range_of_all = 0;
     for (size_t i = 0; i + 1 < starts.size(); ++i) {
       const CodePoint code = starts[i];

@@ -1,4 +1,4 @@
-// Regular expressions of ECMA-262, which JSON Schema writes its patterns in, as automata.
+// Converts regular expressions of ECMA-262, the dialect of JSON Schema's patterns, to automata.
 #pragma once
 
 #include <string_view>
@@ -8,20 +8,23 @@
 namespace encore::grammar {
 
 enum class Extent : uint8_t {
-  kSearch,  // texts with a match somewhere: a pattern of JSON Schema
-  kWhole,   // texts that match as a whole
+  kSearch,  // accepts texts with a match anywhere, as JSON Schema's patterns do
+  kWhole,   // accepts texts that match as a whole
 };
 
-// The texts that a regular expression (with the flag u, or without where that differs in nothing) stands for.
-// Properties such as \p{L} are general categories.
-// Errors: kUnsupported for what is no regular expression, or has lookbehind, a back-reference, or lookahead that looks at
-// what is in front of it.
+// Returns the automaton of the texts that a regular expression matches. The expression is read as
+// with the flag u; where the flag makes a difference, an expression without it is not supported.
+// Properties such as \p{L} may be general categories only.
+// Errors: kUnsupported for text that is not a regular expression, and for lookbehind,
+// back-references, and lookahead that depends on preceding text.
 Automaton pattern_automaton(std::string_view pattern, Extent extent);
 
-// Errors: kUnsupported for what is no regular expression, or has lookbehind or a back-reference.
+// Checks the syntax of a regular expression. Errors: kUnsupported for text that is not a regular
+// expression, and for lookbehind and back-references.
 void check_pattern(std::string_view pattern);
 
-// Does it have what only pattern_automaton() does right: \p, \b or lookahead?
+// Returns whether the pattern has \p, \b or lookahead (or \P or \B), which only pattern_automaton()
+// handles correctly.
 bool needs_automaton(std::string_view pattern);
 
 }  // namespace encore::grammar

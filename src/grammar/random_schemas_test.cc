@@ -19,7 +19,7 @@ using testing::is_valid;
 using testing::Model;
 using testing::sample;
 
-// A schema whose values have a bounded length.
+// Returns a random schema whose values have a bounded length.
 json::value random_schema(std::mt19937_64& random, int depth) {
   const auto below = [&](uint64_t n) { return random() % n; };
   switch (below(depth > 0 ? 10 : 7)) {
@@ -59,7 +59,8 @@ json::value random_schema(std::mt19937_64& random, int depth) {
   return {{"type", "object"}, {"properties", properties}, {"required", required}};
 }
 
-// Asks for a fair share of values that are whole at the end, and says how long things took.
+// Samples answers to random schemas and checks them. Expects that enough of them are complete, and
+// prints how long compilation and masks took.
 void expect_answers_that_fit(const Model& model, int64_t num_schemas) {
   std::mt19937_64 random(7);
   int64_t num_whole = 0;
@@ -72,7 +73,7 @@ void expect_answers_that_fit(const Model& model, int64_t num_schemas) {
     const Grammar grammar = compiled(model, {.kind = SourceKind::kJsonSchema, .text = text});
     compile_times.push_back(Clock::now() - start);
     const Answer answer = sample(model, grammar, random(), 600, &fill_times);
-    if (!answer.is_whole) continue;  // every token of it had a way on
+    if (!answer.is_whole) continue;  // incomplete, though each of its tokens was allowed
     ++num_whole;
     boost::system::error_code error;
     const json::value value = boost::json::parse(answer.text, error);
@@ -99,7 +100,8 @@ TEST_P(RandomSchemas, HoldRandomAnswers) {
   expect_answers_that_fit(model, 40);
 }
 
-// ENCORE_TOKENIZER=FOLDER grammar_test --gtest_filter='*LargeVocabulary*'
+// Runs only with a tokenizer from the environment: ENCORE_TOKENIZER=FOLDER grammar_test
+// --gtest_filter='*LargeVocabulary*'
 TEST(LargeVocabulary, HasAThousandSchemasHoldRandomAnswers) {
   const char* const folder = std::getenv("ENCORE_TOKENIZER");
   if (folder == nullptr) GTEST_SKIP() << "ENCORE_TOKENIZER names no folder of a tokenizer.json";

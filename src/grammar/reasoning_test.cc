@@ -12,7 +12,7 @@ constexpr int32_t kOpening = 33;
 constexpr int32_t kClosing = 34;
 constexpr int32_t kEnd = 39;
 
-// Token 7, then the end.
+// A grammar with one answer: token 7 and then the end token.
 class Seven final : public sample::TokenGrammar {
  public:
   [[nodiscard]] std::unique_ptr<sample::TokenMatcher> start() const override {

@@ -20,11 +20,11 @@ namespace encore::grammar {
 namespace {
 
 constexpr size_t kMaxNodes = 4000;
-constexpr size_t kMaxStates = 4000;  // of one object or array
-constexpr size_t kMaxPatterns =
-    5;  // of one object, as each set of them that a key may match is a case
-constexpr int64_t kMaxValues = 64;        // that items without a repetition are listed for
-constexpr int64_t kMaxOrderedFreely = 5;  // of these, in any order
+constexpr size_t kMaxStates = 4000;  // the most states of one object's or array's Row
+// The most patterns of one object. Each subset of them that a key may match is a separate case.
+constexpr size_t kMaxPatterns = 5;
+constexpr int64_t kMaxValues = 64;        // the most values of unique items that are listed
+constexpr int64_t kMaxOrderedFreely = 5;  // the most unique items that may come in any order
 
 constexpr std::string_view kBasicRules = R"ebnf(ws ::= [ \n\r\t]{0,16}
 text ::= "\"" text_rest
@@ -37,16 +37,17 @@ array ::= "[" ws any (ws "," ws any)* ws "]" | "[" ws "]"
 object ::= "{" ws text ws ":" ws any (ws "," ws text ws ":" ws any)* ws "}" | "{" ws "}"
 )ebnf";
 
-// Items or properties in a row: a state for each place between two of them.
+// The sequences of items or properties that an array or object may have, as an automaton. A state
+// is a place between two of them.
 struct Row {
   struct Step {
-    std::string key;    // in front of the value, with its colon; empty in arrays
-    int32_t node = -1;  // the value; -1: nothing comes
+    std::string key;    // the key with its colon, in front of the value; empty in arrays
+    int32_t node = -1;  // the node of the value; -1 if the step generates nothing
     int32_t target = 0;
   };
   struct State {
     bool may_end = false;
-    bool is_first = false;  // nothing stands in front
+    bool is_first = false;  // nothing has come yet
     std::vector<Step> steps = {};
   };
   std::vector<State> states;
@@ -59,20 +60,21 @@ struct PlainArray {
   std::optional<int64_t> most = {};
 };
 
-// A shape on its way to rules.
+// One alternative of a node, before rules are written for it.
 struct Part {
-  std::string text = {};  // a rule or a literal; empty of those that have one of these:
+  std::string text = {};  // a rule's name or a literal; empty if one of the members below is set
   std::optional<PlainArray> array = {};
   std::optional<Row> row = {};
-  bool is_object = false;  // of `row`
-  // The text of an array or object that is the only one. `array` or `row` say whether it fits.
+  bool is_object = false;  // whether `row` is an object's
+  // The text of the only array or object that is allowed, if there is just one. `array` or `row`
+  // then tells whether that value fits.
   std::string constant = {};
 };
 
 struct Node {
   std::vector<Part> parts = {};
-  bool has_value = false;  // some value fits
-  bool has_rule = false;   // which is written, or will be
+  bool has_value = false;  // whether any value fits
+  bool has_rule = false;   // whether its rule has been or will be written
 };
 
 class GrammarWriter {
@@ -181,7 +183,8 @@ class GrammarWriter {
     } else if (shape.least == 0 && !shape.most) {
       parts.push_back({.text = "text"});
     } else {
-      // A length alone is left to the library, which counts characters that stand for themselves.
+      // If only a string's length is restricted, a repetition in the library's syntax counts the
+      // characters. None of them may then be escaped.
       parts.push_back(
           {.text = fmt::format(
                R"("\"" [\u0020-\u0021\u0023-\u005b\u005d-\ud7ff\ue000-\U0010ffff]{{{},{}}} "\"")",
@@ -189,7 +192,7 @@ class GrammarWriter {
     }
   }
 
-  // The text that an automaton's rules begin with; those rules are written once for equal ones.
+  // Returns the text that refers to the rules of an automaton. Equal rules are written only once.
   std::string rules_for(const Automaton& automaton, bool is_string) {
     std::string rules =
         is_string ? json_string_rules(automaton, "\x01") : text_rules(automaton, "\x01");
@@ -229,7 +232,8 @@ class GrammarWriter {
     return {.array = std::move(plain)};
   }
 
-  // Items of which so many fit one schema: a state for the index and for each count, as far as they matter.
+  // Returns the row of items of which given numbers must fit given schemas (`contains`). A state
+  // stands for the index and for each schema's count, as far as they matter.
   Row containing_items(const Shape& shape, size_t num_prefix) {
     const size_t num = shape.contains.size();
     if (num > 3)
@@ -261,7 +265,8 @@ class GrammarWriter {
         for (size_t c = 0; c < num; ++c) {
           const Contains& contains = shape.contains[c];
           const bool fits = (subset >> c & 1U) != 0;
-          // Without an upper bound, an item may be counted as one that does not fit.
+          // If there is no upper bound, an item that fits need not be counted. So items that are
+          // not counted may fit or not.
           if (fits || contains.most) {
             Conjunction part = contains.item;
             if (!fits) part.front().holds = !part.front().holds;
@@ -278,7 +283,7 @@ class GrammarWriter {
     return row;
   }
 
-  // The values that items may have, if there are few.
+  // Returns the values that an item may have, if there are few.
   std::optional<std::vector<json::value>> few_values(const Conjunction& item) {
     std::vector<json::value> values;
     const auto add = [&](const json::value& value) {
@@ -314,7 +319,8 @@ class GrammarWriter {
     return values;
   }
 
-  // Each of these items at most once: in any order if they are few, else in this one.
+  // Returns the row of unique items, of which each option comes at most once. Few options may come
+  // in any order, others only in the order of the list.
   Row unique_items(const Shape& shape, size_t num_prefix) {
     if (num_prefix > 0 || !shape.contains.empty())
       fail(ErrorKind::kUnsupported, "{}.uniqueItems: is not known beside prefixItems or contains",
@@ -335,8 +341,8 @@ class GrammarWriter {
       }
     }
     const bool is_free_order = std::ssize(options) <= kMaxOrderedFreely;
-    // A state of the row: the set of options that came, or the number of options that may not come
-    // any more.
+    // A state of the row: the set of options that have come (any order), or the number of options
+    // that may no longer come (fixed order); and the number of items.
     using Place = std::pair<uint64_t, int64_t>;
     std::map<Place, int32_t> ids;
     std::vector<Place> places;
@@ -368,7 +374,7 @@ class GrammarWriter {
     int32_t node = -1;
     bool is_required = false;
   };
-  // Keys that are not named.
+  // The keys of an object that the schema does not name, with the node of their values.
   struct FreeKeys {
     Automaton keys;
     bool are_any = false;
@@ -456,7 +462,8 @@ class GrammarWriter {
                           const std::vector<FreeKeys>& free_keys) {
     const auto num_required = std::count_if(properties.begin(), properties.end(),
                                             [](const Property& p) { return p.is_required; });
-    // The count matters as far as a bound may be reached; else only whether something came.
+    // The number of properties must be counted only as far as a bound may be reached. Otherwise it
+    // only matters whether any property has come.
     const bool needs_least = shape.least > std::max<int64_t>(1, num_required);
     const bool needs_most =
         shape.most && (!free_keys.empty() || *shape.most < std::ssize(properties));
@@ -495,7 +502,8 @@ class GrammarWriter {
         state.may_end = count >= least;
         for (const FreeKeys& free : free_keys) {
           if (!may_come) break;
-          // Several keys that must come differ by their lengths, as none may come twice.
+          // If several unnamed keys must come, they have different lengths modulo `least`, because
+          // no key may come twice.
           std::optional<Automaton> part;
           if (count < least && least - num_required > 1)
             part = both(free.keys, Automaton::lengths_modulo(count % least, least));
@@ -514,7 +522,7 @@ class GrammarWriter {
 
   [[nodiscard]] bool has_value(int32_t id) const { return id < 0 || nodes_[id].has_value; }
 
-  // States from which a row may come to its end.
+  // Returns the states from which the row's end can be reached.
   [[nodiscard]] std::vector<bool> ending_states(const Row& row) const {
     std::vector<bool> ends(row.states.size());
     for (bool has_changed = true; has_changed;) {
@@ -534,7 +542,7 @@ class GrammarWriter {
     return ends;
   }
 
-  // The most items that a plain array may have.
+  // Returns the most items that a plain array may have; nothing if their number is unlimited.
   [[nodiscard]] std::optional<int64_t> most_items(const PlainArray& array) const {
     for (size_t i = 0; i < array.prefix.size(); ++i)
       if (!has_value(array.prefix[i])) return static_cast<int64_t>(i);
@@ -549,7 +557,8 @@ class GrammarWriter {
     return !most || *most >= part.array->least;
   }
 
-  // A value has to be finite: those of nodes without any others first.
+  // Finds the nodes that have values. Since a value is finite, nodes that need no other node's
+  // value are found first, and then those that depend on them.
   void find_values() {
     for (bool has_changed = true; has_changed;) {
       has_changed = false;
@@ -570,8 +579,8 @@ class GrammarWriter {
     return node.parts.size() == 1 && !node.parts[0].text.empty();
   }
 
-  // Refers to a node's value in other rules: by its text, or by the name of its rule, which is then
-  // written.
+  // Returns the text by which other rules refer to a node: its literal, or the name of its rule,
+  // which is then written later.
   std::string reference(int32_t id) {
     Node& node = nodes_[id];
     if (is_single_text(node)) return node.parts[0].text;
@@ -612,7 +621,7 @@ class GrammarWriter {
     if (array.least == 0) options.emplace_back(R"("[" ws "]")");
     if (most && *most == 0) return;
     const auto num_prefix = std::min<int64_t>(std::ssize(array.prefix), most.value_or(INT64_MAX));
-    std::string behind;  // the items behind those of the prefix
+    std::string behind;  // text for the items behind the prefix
     if ((!most || *most > num_prefix) && array.rest) {
       const int64_t first = std::max<int64_t>(1, num_prefix);
       const int64_t least = std::max<int64_t>(0, array.least - first);
@@ -634,14 +643,15 @@ class GrammarWriter {
     options.push_back(fmt::format(R"("[" ws {}{} ws "]")", reference(first), behind));
   }
 
-  // Writes the rules of a row's states. Returns the way from its first state on: the text of its
-  // only way, or the name of the rule that has them all.
+  // Writes the rules of a row's states. Returns the text for the first state: the text of its only
+  // way to the end, or the name of its rule.
   std::string write_row(const Row& row, const std::string& name, bool is_object) {
     const std::vector<bool> ends = ending_states(row);
     std::vector<std::vector<std::pair<std::string, int32_t>>> ways(
-        row.states.size());  // -1: to the end
+        row.states.size());  // for each state, pairs of a text and the next state; -1 is the end
     std::vector<bool> is_used(row.states.size());
-    std::vector<bool> is_used_before(row.states.size());  // by a later state, or itself
+    // Says for each state whether a later state, or the state itself, leads to it.
+    std::vector<bool> is_used_before(row.states.size());
     for (size_t s = 0; s < row.states.size(); ++s) {
       const Row::State& state = row.states[s];
       if (!ends[s]) continue;
@@ -661,7 +671,8 @@ class GrammarWriter {
         ways[s].emplace_back(
             fmt::format("{}\"{}\"", state.is_first ? "" : "ws ", is_object ? "}" : "]"), -1);
     }
-    // A state with one way is written in place where no later one leads to it.
+    // A state with only one way gets no rule if no later state leads to it; its text is put where
+    // it is used.
     std::vector<std::string> texts(row.states.size());
     for (size_t s = row.states.size(); s-- > 0;) {
       if (!ends[s] || (s > 0 && !is_used[s])) continue;
@@ -687,12 +698,12 @@ class GrammarWriter {
   SchemaDocument& document_;
   Shapes shapes_;
   const bool is_closed_;
-  std::string where_;  // what is being written
+  std::string where_;  // the schema's place that is being written, for messages
   std::map<Conjunction, int32_t> ids_;
   std::vector<Node> nodes_;
   std::vector<std::pair<int32_t, Conjunction>> waiting_;
-  std::vector<int32_t> unwritten_;              // nodes whose rules are still to be written
-  std::map<std::string, std::string> written_;  // rules of automata, and the names that they have
+  std::vector<int32_t> unwritten_;              // nodes whose rules must still be written
+  std::map<std::string, std::string> written_;  // names of automata's rules, by the rules' text
   std::string rules_;
 };
 

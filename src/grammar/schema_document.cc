@@ -14,8 +14,8 @@ namespace {
 
 enum class Holds : uint8_t { kNothing, kSchema, kList, kMap };
 
-// Says what kind of schemas a keyword's value holds. `items` may also be a list, and `dependencies`
-// may also hold lists of names.
+// Returns whether a keyword's value holds a schema, a list of schemas or a map of schemas. `items`
+// may also hold a list, and `dependencies` may also hold lists of names.
 Holds what_it_holds(std::string_view keyword) {
   struct Row {
     std::string_view keyword;
@@ -54,7 +54,7 @@ std::optional<std::string> text_member(const json::object& object, std::string_v
   return std::string(value->get_string());
 }
 
-// Splits a URI into the part in front of the fragment, and the fragment.
+// Splits a URI into the part before the fragment, and the fragment.
 std::pair<std::string, std::string> split_fragment(std::string_view uri) {
   const size_t hash = uri.find('#');
   if (hash == std::string_view::npos) return {std::string(uri), ""};
@@ -92,7 +92,7 @@ std::string without_dot_segments(const std::string& path) {
   return joined;
 }
 
-// RFC 3986, 5.2, for URIs without a query in the base.
+// Resolves the reference `uri` relative to `base`, which has no query. Source: RFC 3986, 5.2.
 std::string resolved(const std::string& base, const std::string& uri) {
   if (uri.empty()) return base;
   if (has_scheme(uri)) return uri;

@@ -1,4 +1,4 @@
-// Finds the parts of a JSON schema, as it was sent, and what they refer to.
+// Finds the subschemas of a JSON schema, and the subschemas that references point to.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,8 @@
 
 namespace encore::grammar {
 
-// Errors: kUnsupported, which names the place, for references that lead nowhere within the document.
+// Holds a JSON schema. Errors: kUnsupported, which names the place, for a reference that leads to
+// no place within the document.
 class SchemaDocument {
  public:
   explicit SchemaDocument(json::value root);
@@ -20,17 +21,18 @@ class SchemaDocument {
   SchemaDocument& operator=(const SchemaDocument&) = delete;
 
   [[nodiscard]] const json::value& root() const { return root_; }
-  // The place of a schema in the document, such as `schema.properties.a`.
+  // Returns the place of a subschema in the document, such as `schema.properties.a`.
   [[nodiscard]] const std::string& path(const json::value& schema) const;
-  // The schema that `reference`, a URI such as `#/$defs/a`, stands for within `schema`.
+  // Returns the subschema that `reference`, a URI such as `#/$defs/a`, refers to where it occurs
+  // within `schema`.
   const json::value& resolve(const json::value& schema, std::string_view reference);
-  // Adds a schema that replaces the one at `path` of the document.
+  // Adds a schema that stands for the one at `path` of the document, and returns the stored copy.
   const json::value& add(json::value schema, const std::string& path);
 
  private:
   struct Place {
     std::string path;
-    std::string base;  // the URI that references are relative to
+    std::string base;  // the base URI of relative references
   };
 
   void visit(const json::value& schema, const std::string& path, std::string base);
@@ -42,8 +44,10 @@ class SchemaDocument {
   json::value root_;
   std::deque<json::value> added_;
   std::unordered_map<const json::value*, Place> places_;
-  std::map<std::string, const json::value*, std::less<>> resources_;           // by URI
-  std::map<std::pair<std::string, std::string>, const json::value*> anchors_;  // by URI and name
+  // Holds the document and its subschemas that have an $id, by URI.
+  std::map<std::string, const json::value*, std::less<>> resources_;
+  // Subschemas with an anchor, by the base URI and the anchor's name.
+  std::map<std::pair<std::string, std::string>, const json::value*> anchors_;
 };
 
 }  // namespace encore::grammar

@@ -20,7 +20,7 @@ const Model& small_model() {
   return model;
 }
 
-// Returns why a schema is refused; empty if it is not.
+// Returns why a schema is refused, or an empty text if it is accepted.
 std::string refusal(const std::string& schema) {
   try {
     (void)schema_grammar(schema, true);
@@ -30,7 +30,8 @@ std::string refusal(const std::string& schema) {
   }
 }
 
-// The matcher of an answer that begins with this text, token by token; none where no answer does.
+// Returns a matcher that has accepted this text token by token. Returns nothing if no answer begins
+// with the text.
 std::optional<Matcher> matcher_behind(const std::string& schema, std::string_view text) {
   const Grammar grammar =
       testing::compiled(small_model(), {.kind = SourceKind::kJsonSchema, .text = schema});
@@ -53,7 +54,7 @@ bool begins(const std::string& schema, std::string_view text) {
   return matcher_behind(schema, text).has_value();
 }
 
-// May an answer be this text?
+// Returns whether the text is a complete answer.
 bool takes(const std::string& schema, std::string_view text) {
   const auto matcher = matcher_behind(schema, text);
   return matcher && matcher->is_complete();
@@ -201,7 +202,7 @@ TEST(SchemaGrammar, KnowsWhatIsNotEvaluated) {
   EXPECT_TRUE(takes(schema, R"({"a":1})"));
   EXPECT_TRUE(takes(schema, R"({"b":2})"));
   EXPECT_FALSE(takes(schema, R"({"c":2})"));
-  // A list of values evaluates nothing of them.
+  // An enum evaluates no items and no properties of its values.
   const char* const items =
       R"({"enum": [[-3], [true], 5], "unevaluatedItems": {"type": "boolean"}})";
   EXPECT_TRUE(takes(items, "[true]"));
@@ -290,11 +291,12 @@ TEST(SchemaGrammar, NamesWhatItRefuses) {
        "schema.not.additionalProperties: "}};
   for (const auto& [schema, place] : cases)
     EXPECT_TRUE(refusal(schema).starts_with(place)) << schema << "\n" << refusal(schema);
-  // JSON Schema has no such keywords, so they say nothing.
+  // JSON Schema does not have the keywords x-order and nullable, so they have no effect.
   EXPECT_EQ(refusal(R"({"type": "object", "x-order": 1, "nullable": true})"), "");
 }
 
-// ENCORE_SCHEMA=TEXT grammar_test --gtest_filter='*PrintsItsRules*'
+// Prints the rules of a schema from the environment: ENCORE_SCHEMA=TEXT grammar_test
+// --gtest_filter='*PrintsItsRules*'
 TEST(SchemaGrammar, PrintsItsRules) {
   const char* const schema = std::getenv("ENCORE_SCHEMA");
   if (schema == nullptr) GTEST_SKIP() << "ENCORE_SCHEMA has no schema";

@@ -14,17 +14,18 @@
 namespace encore::grammar {
 namespace {
 
-constexpr size_t kMaxShapes = 256;           // of one conjunction
-constexpr int64_t kMaxShapesOfAll = 50'000;  // a bound on the work
-constexpr int64_t kMaxPlainLength =
-    128;                           // longer strings are counted by the grammar, not by states
-constexpr int kDisjointDepth = 3;  // of properties by which the options of oneOf are told apart
+constexpr size_t kMaxShapes = 256;           // the most shapes of one conjunction
+constexpr int64_t kMaxShapesOfAll = 50'000;  // the most shapes of all, which bounds the work
+// Lengths up to this limit are counted by states of an automaton, longer ones by the grammar.
+constexpr int64_t kMaxPlainLength = 128;
+// Levels of properties that are searched to tell the options of oneOf apart.
+constexpr int kDisjointDepth = 3;
 
 constexpr std::array<JsonType, 6> kTypes = {JsonType::kNull,   JsonType::kBoolean,
                                             JsonType::kNumber, JsonType::kString,
                                             JsonType::kArray,  JsonType::kObject};
 
-// The keywords that bound numbers, with the texts of the numbers that each lets come.
+// The keywords that restrict numbers. Each has a function that returns the numbers that it allows.
 struct NumberKeyword {
   std::string_view name;
   Automaton (*numbers)(const json::value& bound);
@@ -37,7 +38,7 @@ constexpr NumberKeyword kNumberKeywords[] = {
     {"multipleOf", [](const json::value& bound) { return decimal_multiples(bound); }},
 };
 
-// A schema that contains itself in place.
+// Reports a schema that refers to itself with no property or item in between.
 struct SelfReference : Error {
   using Error::Error;
 };
@@ -89,8 +90,8 @@ std::optional<int64_t> smaller(std::optional<int64_t> a, std::optional<int64_t> 
   return std::min(*a, *b);
 }
 
-// Returns the shape of the values that both allow, or nothing if it is plain that no value fits
-// both.
+// Returns the shape of the values that both shapes allow. Returns nothing if it is obvious that
+// there are none.
 std::optional<Shape> met(const Shape& a, const Shape& b) {
   if (a.type != b.type) return std::nullopt;
   Shape both = a;
@@ -122,8 +123,8 @@ std::optional<Shape> met(const Shape& a, const Shape& b) {
   return is_none ? std::nullopt : std::optional(std::move(both));
 }
 
-// Marks the keys and items of the shapes as not evaluated: a schema under `not` evaluates none, as
-// unevaluatedProperties and unevaluatedItems count it.
+// Marks the keys and items of the shapes as not evaluated: for unevaluatedProperties and
+// unevaluatedItems, a schema under `not` evaluates nothing.
 void forget_evaluation(std::vector<Shape>& shapes) {
   for (Shape& shape : shapes) {
     for (KeyRule& rule : shape.keys)
@@ -222,7 +223,7 @@ void Shapes::refuse(const json::value& schema, std::string_view keyword,
   fail(ErrorKind::kUnsupported, "{}.{}: {}", document_.path(schema), keyword, why);
 }
 
-// Returns what `make` returns; its errors name the keyword.
+// Calls `make` and returns its result. Errors that it throws are reported with the keyword's place.
 template <class Make>
 auto Shapes::at(const json::value& schema, std::string_view keyword, const Make& make) const {
   try {
@@ -331,8 +332,8 @@ bool Shapes::may_be_key(const Conjunction& names, const std::string& key) {
 }
 
 std::vector<Literal> Shapes::classes(const Conjunction& item) {
-  // Classes of the last character, each of about the same share of the words and numbers that
-  // people write.
+  // Five classes of strings and numbers by their last character. The classes are about equally
+  // frequent among the words and numbers that people write.
   struct Class {
     std::string_view text;
     std::string_view number;
@@ -352,7 +353,7 @@ std::vector<Literal> Shapes::classes(const Conjunction& item) {
     const Literal literal{&document_.add(json::object{}, "schema.uniqueItems"), true};
     Shape text{.type = JsonType::kString,
                .automata = {shared(pattern_automaton(one.text, Extent::kSearch))}};
-    // Each number in one spelling, but for the zeros.
+    // Each number has only one spelling, except for 0 and -0.
     Shape number{.type = JsonType::kNumber,
                  .automata = {numbers, shared(pattern_automaton(one.number, Extent::kSearch))}};
     literals_.emplace(literal, List{text, number});
@@ -485,7 +486,8 @@ bool are_schemas(const json::value& value) {
   return list != nullptr && std::all_of(list->begin(), list->end(), is_schema);
 }
 
-// Says what a keyword's value must be, if it is something else; empty if it is right.
+// Returns what a keyword's value must be if `value` is something else. Returns an empty text if the
+// value is right.
 std::string_view wrong_value(KeywordCheck::Kind kind, const json::value& value) {
   using Kind = KeywordCheck::Kind;
   switch (kind) {
@@ -535,7 +537,7 @@ std::optional<int64_t> count_if(const json::object& schema, std::string_view key
   return schema.contains(keyword) ? std::optional(count_of(schema, keyword, 0)) : std::nullopt;
 }
 
-// Bounds of the type's size by two keywords, and what each does not allow.
+// A JSON type and the two keywords that bound the size of its values.
 struct SizeKeywords {
   JsonType type;
   std::string_view least;
@@ -553,7 +555,7 @@ void Shapes::check_members(const json::value& schema) const {
     const std::string_view name = key;
     const auto row = std::find_if(kKeywords.begin(), kKeywords.end(),
                                   [&](const auto& r) { return r.name == name; });
-    if (row == kKeywords.end()) continue;  // of others, JSON Schema says that they mean nothing
+    if (row == kKeywords.end()) continue;  // JSON Schema gives unknown keywords no meaning
     if (const std::string_view wrong = wrong_value(row->kind, value); !wrong.empty())
       refuse(schema, name, std::string(wrong));
   }
@@ -581,7 +583,7 @@ std::vector<Shape> Shapes::types(const json::value& schema) {
                  text));
     shapes.push_back({.type = kTypes[static_cast<size_t>(found - kNames.begin())]});
   }
-  // A number stands for integers, too.
+  // The type "number" includes integers, so a shape for integers is redundant beside it.
   if (std::any_of(shapes.begin(), shapes.end(),
                   [](const Shape& s) { return s.type == JsonType::kNumber && !s.is_whole; }))
     std::erase_if(shapes, [](const Shape& shape) { return shape.is_whole; });
@@ -644,7 +646,7 @@ std::vector<Shape> Shapes::value_not_in(const json::value& schema, const json::a
     const JsonType type = type_of(value);
     Shape& shape =
         *std::find_if(shapes.begin(), shapes.end(), [&](const Shape& s) { return s.type == type; });
-    if (type == JsonType::kNull) shape.most = -1;  // nothing
+    if (type == JsonType::kNull) shape.most = -1;  // marks null as not allowed
     if (type == JsonType::kBoolean)
       (value.get_bool() ? shape.may_be_true : shape.may_be_false) = false;
     if (type == JsonType::kString) texts.emplace_back(value.get_string());
@@ -720,7 +722,8 @@ std::optional<ItemRule> Shapes::item_rule(const json::value& schema) {
   ItemRule rule;
   const json::value* const prefix = object.if_contains("prefixItems");
   const json::value* const items = object.if_contains("items");
-  const bool is_list = items != nullptr && items->is_array();  // as draft 7 has it
+  // A list of items is the form of draft 7.
+  const bool is_list = items != nullptr && items->is_array();
   if (prefix != nullptr && is_list) refuse(schema, "items", "is no list beside prefixItems");
   if (prefix != nullptr || is_list) {
     for (const json::value& item : (is_list ? items : prefix)->get_array())
@@ -790,7 +793,7 @@ std::vector<Shape> Shapes::dependencies(const json::value& schema, std::string_v
       if (!holds) append(broken, meet(has_key, of({{&value, false}}), document_.path(schema)));
     }
     List options = of_all_types();
-    options.pop_back();  // the object
+    options.pop_back();  // removes the shape of objects
     append(options, present);
     options.push_back({.type = JsonType::kObject, .absent = {name}});
     all = meet(all, options, document_.path(schema));
@@ -924,8 +927,8 @@ std::vector<Shape> Shapes::positive(const json::value& schema) {
   return shapes;
 }
 
-// Values that break one keyword at least. A keyword that cannot be turned round is left to the others, if they have
-// values of its type.
+// Returns the shapes of the values that violate at least one keyword of the schema. A keyword that
+// cannot be negated is ignored if other keywords yield values of its type.
 std::vector<Shape> Shapes::negative(const json::value& schema) {
   if (schema.is_bool()) return schema.get_bool() ? List{} : of_all_types();
   check_members(schema);
@@ -969,7 +972,7 @@ std::vector<Shape> Shapes::negative(const json::value& schema) {
                             pattern_automaton(pattern->get_string(), Extent::kSearch).complement());
                       })}});
   }
-  // Whether a format is more than a remark is up to who reads it, so no text is known not to have it.
+  // A reader of the schema may take a format as a mere remark. So no text is known to violate it.
   if (given("format") != nullptr) left_out.emplace_back(JsonType::kString, "format");
   if (const auto rule = key_rule(schema)) {
     for (const auto& [key, value] : rule->properties) {

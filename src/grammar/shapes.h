@@ -1,5 +1,5 @@
-// Computes the values that a JSON schema allows, as alternatives that each hold for one type of
-// JSON.
+// Computes the set of values that a JSON schema allows, as a union of shapes. Each shape is a set
+// of values of one JSON type.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace encore::grammar {
 
-// A schema and whether a value must fit it (`holds`) or must not fit it.
+// A schema, and whether a value must fit it (`holds`) or must not fit it.
 struct Literal {
   const json::value* schema = nullptr;
   bool holds = true;
@@ -23,8 +23,8 @@ struct Literal {
   auto operator<=>(const Literal&) const = default;
 };
 
-// A value must fit all of these; without any, every value fits. They stand in the order in which
-// they were met, as that is the order of properties.
+// A value must satisfy all of these literals. An empty conjunction allows every value. The literals
+// keep the order in which they were found, because properties are generated in this order.
 using Conjunction = std::vector<Literal>;
 
 Conjunction joined(const Conjunction& a, const Conjunction& b);
@@ -33,20 +33,20 @@ enum class JsonType : uint8_t { kNull, kBoolean, kNumber, kString, kArray, kObje
 
 using SharedAutomaton = std::shared_ptr<const Automaton>;
 
-// properties, patternProperties and additionalProperties of one schema.
+// The keywords properties, patternProperties and additionalProperties of one schema.
 struct KeyRule {
   struct Pattern {
     SharedAutomaton keys;
     Conjunction value;
   };
 
-  bool evaluates = true;  // for unevaluatedProperties: not within `not`
+  bool evaluates = true;  // its keys count as evaluated for unevaluatedProperties
   std::vector<std::pair<std::string, Conjunction>> properties = {};
   std::vector<Pattern> patterns = {};
-  std::optional<Conjunction> rest = {};  // of the other keys
+  std::optional<Conjunction> rest = {};  // for keys that neither list covers
 };
 
-// prefixItems and items of one schema.
+// The keywords prefixItems and items of one schema.
 struct ItemRule {
   bool evaluates = true;
   std::vector<Conjunction> prefix = {};
@@ -59,59 +59,63 @@ struct Contains {
   std::optional<int64_t> most = {};
 };
 
-// Values of one type. What is not of the type is unused.
+// A set of values of one JSON type. Members that concern other types are unused.
 struct Shape {
   JsonType type = JsonType::kNull;
   bool may_be_false = true;
   bool may_be_true = true;
-  bool is_whole = false;  // of numbers: integers
-  std::optional<std::vector<json::value>> values =
-      {};  // the only ones, but for null and booleans; of arrays and objects, one
-  std::vector<SharedAutomaton> automata =
-      {};             // all of which accept the decimal text, or the string
-  int64_t least = 0;  // characters, items or properties
+  bool is_whole = false;  // numbers must be integers
+  // The only values that are allowed, if present. It is unused for null and booleans; for arrays and
+  // objects it has one value.
+  std::optional<std::vector<json::value>> values = {};
+  // All of these accept the number's decimal text, or the string.
+  std::vector<SharedAutomaton> automata = {};
+  int64_t least = 0;  // the least number of characters, items or properties
   std::optional<int64_t> most = {};
   std::vector<KeyRule> keys = {};
   std::vector<std::string> required = {};
   std::vector<std::string> absent = {};
-  std::vector<Conjunction> names = {};  // that every key fits
+  std::vector<Conjunction> names = {};  // every key must fit all of them
   std::vector<ItemRule> items = {};
   std::vector<Contains> contains = {};
   bool has_unique_items = false;
 };
 
-// The strings or numbers that a shape allows, with all its rules combined.
+// The strings or numbers that a shape allows once all its rules are combined.
 struct Texts {
-  std::optional<std::vector<json::value>> values = {};  // or these
-  std::optional<Automaton> automaton = {};              // neither: any
+  std::optional<std::vector<json::value>> values = {};  // if present, the list of allowed values
+  // If present, accepts the allowed texts. If both are absent, all texts are allowed.
+  std::optional<Automaton> automaton = {};
 };
 
-// Errors: kUnsupported where an automaton grows too large.
+// Returns the strings or numbers that a shape allows. Errors: kUnsupported if an automaton grows
+// too large.
 Texts texts_of(const Shape& shape);
 
-// The schemas that a key's value must fit, as far as the shape's rules tell.
+// Returns the schemas that the value of `key` must fit by the shape's rules.
 Conjunction value_of(const Shape& shape, const std::string& key);
-// The schemas that the item at an index must fit.
+// Returns the schemas that the item at `index` must fit.
 Conjunction item_of(const Shape& shape, size_t index);
 
-// Takes schemas apart. Errors: kUnsupported, naming the keyword and its place, for a schema that
-// JSON Schema does not allow, or that cannot be enforced.
+// Converts schemas to shapes. Errors: kUnsupported, naming the keyword and its place, for a schema
+// that JSON Schema does not allow, or that cannot be enforced.
 class Shapes {
  public:
   explicit Shapes(SchemaDocument& document) : document_(document) {}
 
-  // The alternatives: a value fits the conjunction if it fits any of these.
+  // Returns shapes of which a value must fit at least one to satisfy the conjunction.
   const std::vector<Shape>& of(const Conjunction& conjunction);
-  // Does nothing fit, as far as is seen within `depth` properties? May be false where nothing fits.
+  // Returns whether no value satisfies the conjunction. Looks through up to `depth` levels of
+  // properties; may return false although no value does.
   bool is_empty(const Conjunction& conjunction, int depth);
-  // May `key` be a key, as far as is known of keys?
+  // Returns whether the string `key` satisfies the schemas `names`, and may thus be a key.
   bool may_be_key(const Conjunction& names, const std::string& key);
-  // The strings that may be keys.
+  // Returns the set of strings that satisfy the schemas `names`, and may thus be keys.
   Automaton keys_of(const Conjunction& names);
-  // Schemas of which no two share a value: they sort strings by their last character, numbers by
-  // their last digit. None where an item may be an array or an object.
+  // Returns schemas of which no two share a value: they classify strings by their last character
+  // and numbers by their last digit. Returns none if an item may be an array or an object.
   std::vector<Literal> classes(const Conjunction& item);
-  // A schema that this value alone fits.
+  // Returns a schema that only this value fits.
   Literal constant(const json::value& value, const std::string& path);
 
  private:
@@ -140,7 +144,7 @@ class Shapes {
   SchemaDocument& document_;
   std::map<Literal, List> literals_;
   std::set<Literal> in_progress_;
-  std::map<Conjunction, List> conjunctions_;  // by sorted literals... kept in the order first met
+  std::map<Conjunction, List> conjunctions_;  // by the sorted conjunction
   std::map<std::string, SharedAutomaton> patterns_;
   int64_t num_shapes_ = 0;
 };

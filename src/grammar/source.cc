@@ -18,7 +18,8 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// The largest number in a repetition such as {2,30} that begins at `text[at]`; 0 for another brace.
+// Returns the largest number in a repetition such as {2,30} that begins at `text[at]`. Returns 0 if
+// the brace begins no repetition.
 int64_t largest_repeat(std::string_view text, size_t at) {
   int64_t largest = 0;
   for (++at; at < text.size() && text[at] != '}'; ++at) {
@@ -34,8 +35,8 @@ int64_t largest_repeat(std::string_view text, size_t at) {
   return largest;
 }
 
-// Parentheses and repetitions of a regular expression or a grammar. Counts in nested repetitions
-// multiply, so all of them together must stay within the limit.
+// Checks the nesting of parentheses and the repetitions of a regular expression or a grammar.
+// Counts in nested repetitions multiply, so the product of all counts must stay within the limit.
 Problem pattern_problem(std::string_view text, const SourceLimits& limits) {
   int64_t depth = 0;
   int64_t repeats = 1;
@@ -59,11 +60,11 @@ Problem pattern_problem(std::string_view text, const SourceLimits& limits) {
   return std::nullopt;
 }
 
-// The number of characters of a regular expression, once its repetitions are written out.
+// Returns the number of characters of a regular expression in which each repetition is written out.
 int64_t written_out_size(std::string_view text) {
   constexpr int64_t kEnough = int64_t{1} << 30U;
-  std::vector<int64_t> sizes{0};  // of the groups that are open
-  int64_t last = 0;               // of what a repetition would repeat
+  std::vector<int64_t> sizes{0};  // written-out sizes of the open groups
+  int64_t last = 0;               // written-out size of the item that a repetition would repeat
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '(') {
       sizes.push_back(0);
@@ -109,7 +110,7 @@ Problem regex_problem(std::string_view text, const SourceLimits& limits) {
     return fmt::format("a regular expression has at most {} bytes, not {}", limits.max_regex_bytes,
                        text.size());
   }
-  // Characters of a class count too: a limit, not a parser.
+  // Signs within character classes are counted too, because this is only a limit and not a parser.
   const auto num_open = std::count_if(text.begin(), text.end(),
                                       [](char c) { return c == '?' || c == '*' || c == '+'; });
   if (num_open > limits.max_open_repeats)
@@ -118,12 +119,12 @@ Problem regex_problem(std::string_view text, const SourceLimits& limits) {
   return pattern_problem(text, limits);
 }
 
-// Problems of one schema or a part of it. `path`: where it is.
+// Checks a schema or a part of it against the limits. `path` is the part's place in the schema.
 class SchemaCheck {
  public:
   explicit SchemaCheck(const SourceLimits& limits) : limits_(limits) {}
 
-  // The depth is bounded, as json::parse bounds it.
+  // The recursion is bounded, because json::parse bounds the depth of values.
   Problem check(const json::value& value, const std::string& path) {
     if (const auto* array = value.if_array()) {
       int64_t index = 0;

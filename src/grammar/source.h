@@ -1,4 +1,5 @@
-// Describes the format that a request demands of its answer.
+// Describes the format that a request demands of its answer: a schema, an expression, a list of
+// texts, a grammar, or tool calls.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace encore::grammar {
 
 enum class SourceKind : uint8_t { kJsonObject, kJsonSchema, kRegex, kChoice, kEbnf, kCalls };
 
-// A function that an answer may call, and the JSON schema of its arguments.
+// A function that an answer may call. `schema` is the JSON schema of its arguments.
 struct Function {
   std::string name;
   std::string schema;
@@ -20,7 +21,7 @@ struct Function {
   friend bool operator==(const Function&, const Function&) = default;
 };
 
-// An answer that is a call, or several in a row.
+// Answers that consist of one tool call, or of several in a row.
 struct Calls {
   text::ToolCallFormat format = text::ToolCallFormat::kNone;
   std::vector<Function> functions;
@@ -31,33 +32,34 @@ struct Calls {
 
 struct Source {
   SourceKind kind = SourceKind::kJsonObject;
-  // The schema, the regular expression, or the grammar, whose first rule is `root`.
+  // The text of the schema, of the regular expression, or of the grammar, whose first rule is
+  // `root`.
   std::string text;
-  std::vector<std::string> choices;  // of kChoice: one of these, as it is
-  Calls calls;                       // of kCalls
-  // For schemas: an object has only the properties, and an array only the items, that the schema
-  // names.
+  std::vector<std::string> choices;  // for kChoice: the answer is exactly one of these
+  Calls calls;                       // for kCalls
+  // For schemas: objects and arrays have only those properties and items that the schema names,
+  // where it says nothing about others.
   bool is_closed = true;
 
   friend bool operator==(const Source&, const Source&) = default;
   [[nodiscard]] int64_t num_bytes() const;
 };
 
-// Bounds that keep the work of a compilation small, whoever wrote the source.
+// Limits that bound the work of a compilation for untrusted sources.
 struct SourceLimits {
   int64_t max_bytes = 65536;
-  int64_t max_regex_bytes = 4096;  // a regular expression, those within schemas too
-  int64_t max_nesting = 64;        // of parentheses; JSON has a limit of its own
-  int64_t max_open_repeats = 128;  // signs such as ? * + in one regular expression
-  int64_t max_repeats = 2000;      // of a character or an item: {m,n}, maxItems and the like
-  int64_t max_choices = 2048;      // of kChoice, and values of an enum
+  int64_t max_regex_bytes = 4096;  // for each regular expression, also within schemas
+  int64_t max_nesting = 64;        // of parentheses; the JSON parser has a separate limit
+  int64_t max_open_repeats = 128;  // number of ? * + in one regular expression
+  int64_t max_repeats = 2000;  // of a character or an item, in {m,n}, maxItems and similar bounds
+  int64_t max_choices = 2048;  // the most choices of kChoice, and the most values of an enum
 };
 
-// Says why `source` is not to be compiled, with the place in a schema; nothing if it is within the
-// limits. Time: linear.
+// Returns why `source` exceeds the limits, with the place in a schema. Returns nothing if it is
+// within the limits. Time: linear.
 std::optional<std::string> problem(const Source& source, const SourceLimits& limits = {});
 
-// A grammar for exactly these texts.
+// Returns a grammar of exactly these texts.
 std::string choice_grammar(const std::vector<std::string>& choices);
 
 }  // namespace encore::grammar

@@ -17,7 +17,7 @@ TEST(Source, NamesThePlaceInASchemaThatIsBeyondTheLimits) {
       "schema.properties.a.items[0].maxLength: is at most 2000; leave it out where any number "
       "will do");
   EXPECT_EQ(problem_of(SourceKind::kJsonSchema, R"({"maxItems": 2000, "enum": [1, 2]})"), "none");
-  // A property may have any name.
+  // A property that is called maxItems is not the keyword maxItems.
   EXPECT_EQ(problem_of(SourceKind::kJsonSchema, R"({"properties": {"maxItems": {}}})"), "none");
 }
 
@@ -35,7 +35,8 @@ TEST(Source, BoundsWhatARegularExpressionRepeats) {
   EXPECT_EQ(problem_of(SourceKind::kRegex, "[a-z]{1,40}(, [a-z]{1,40})*"), "none");
   EXPECT_NE(problem_of(SourceKind::kRegex, "((a{100}){100}){100}"), "none");
   EXPECT_NE(problem_of(SourceKind::kRegex, "a{99999999999999999999}"), "none");
-  EXPECT_EQ(problem_of(SourceKind::kRegex, "a\\{100000}"), "none");  // a brace, not a repetition
+  // The brace is escaped, so this is not a repetition.
+  EXPECT_EQ(problem_of(SourceKind::kRegex, "a\\{100000}"), "none");
   EXPECT_NE(problem_of(SourceKind::kRegex, std::string(100, '(') + std::string(100, ')')), "none");
   EXPECT_NE(problem_of(SourceKind::kRegex, std::string(5000, 'a')), "none");
   std::string optional;

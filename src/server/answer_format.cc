@@ -20,14 +20,16 @@ ApiError unknown_member(const std::string& param, std::string_view key) {
                      param, "unknown_parameter");
 }
 
-// A schema as an object, or as its text.
+// Returns the text of a schema, which is given as an object, as a boolean, or as text. Returns
+// nothing for other values.
 std::optional<std::string> schema_text(const json::value& schema) {
   if (schema.is_object() || schema.is_bool()) return json::exact_text(schema);
   if (const auto* text = schema.if_string()) return std::string(*text);
   return std::nullopt;
 }
 
-// The members that name and explain a schema change nothing; `strict` neither, as every answer fits.
+// Reads an object that holds a schema. Its name and description have no effect. Nor has `strict`,
+// since every answer fits the schema in any case.
 std::optional<ApiError> read_schema(const json::object& members, const std::string& param,
                                     std::optional<AnswerFormat>& format) {
   const json::value* schema = nullptr;
@@ -61,7 +63,7 @@ std::optional<ApiError> read_choice(const json::value& value, const std::string&
   return std::nullopt;
 }
 
-// Reads one member of structured_outputs.
+// Reads one member of the parameter structured_outputs.
 std::optional<ApiError> read_output(std::string_view key, const json::value& value,
                                     const std::string& param, Source& source) {
   if (key == "choice") return read_choice(value, param, source);

@@ -1,4 +1,4 @@
-// Grammars that answers are held to, for the model that is served.
+// Compiles the grammars that constrain the answers of the served model.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,16 @@
 
 namespace encore::server {
 
-// Threads: any. Lifetime: refers to the model.
+// Compiles an answer format to a grammar over the model's tokens. Threads: any. Lifetime: the model
+// must outlive it.
 class AnswerGrammars {
  public:
   explicit AnswerGrammars(const ServedModel& model);
 
   using Result = std::variant<std::shared_ptr<const sample::TokenGrammar>, ApiError>;
-  // Compiles a format, for answers that may begin with reasoning as `rules` say. Takes up to seconds,
-  // the first time also what it takes to read the vocabulary.
+  // Returns the compiled grammar, or the reason why there is none. `rules` say whether reasoning
+  // may precede the constrained answer. A call may take seconds; the first call also reads the
+  // vocabulary.
   Result compile(const AnswerFormat& format, const text::AnswerRules& rules);
 
  private:

@@ -1,5 +1,5 @@
-// The input and output that all APIs share: the context they read, and what they turn a request
-// into.
+// Declares what all APIs share: the context that they read, and the form in which they return a
+// request that they have read.
 #pragma once
 
 #include <functional>
@@ -18,38 +18,43 @@
 
 namespace encore::server {
 
-// Threads: immutable while the server lives.
+// Holds what the handlers of all APIs need to know about the server. Threads: immutable while the
+// server lives.
 struct ApiContext {
   ServedModel model;
-  BuildInfo build;       // Encore's
-  int64_t capacity = 0;  // sequences that can live at one time
+  BuildInfo build;       // describes this build of Encore
+  int64_t capacity = 0;  // number of sequences that the engine can hold at one time
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
   OtherTools other_tools = OtherTools::kLeaveOut;
-  std::optional<std::chrono::milliseconds> request_timeout;  // of all requests that generate
-  // The directory in which adapters must lie that are loaded while serving; empty: they may lie anywhere.
+  std::optional<std::chrono::milliseconds> request_timeout;  // limits every request that generates
+  // Adapters that are loaded while the server runs must lie in this directory. If it is empty, they
+  // may lie anywhere.
   std::string adapter_root = {};
 };
 
-// Text that is to be generated, and how the answer is written.
+// A generation that can start, and the format in which its answer is written.
 struct GenerationJob {
   GenerationPlan plan;
   std::unique_ptr<ReplyFormat> format;
 };
 
-// A request that has been read and checked: an error, a response, or a generation that can start.
+// The result of reading and checking a request: an error, a finished response, or a generation that
+// can start.
 struct Prepared {
   std::variant<ApiError, HttpResponse, GenerationJob> answer;
   std::vector<std::string> unknown;  // names of parameters that have no effect
 };
 
-// Reads a request: parses, renders, encodes. Threads: any; it has no effect but its result.
+// Reads a request: parses its body, renders its chat template and tokenizes its prompt. Has no side
+// effects. Threads: any.
 using Prepare = Prepared (*)(const HttpRequest& request, const ApiContext& context);
 
-// Writes an error as a protocol does.
+// Writes an error in the format of one protocol.
 using WriteError = HttpResponse (*)(const ApiError& error);
 
-// Reads the parameters in a request's body, and has `answer` made of them: from a `const
-// Parameters&`, anything that fits Prepared::answer.
+// Parses the parameters in the request's body and passes them to `answer`, which takes a `const
+// Parameters&` and returns a value that converts to the type of Prepared::answer. Returns the error
+// instead if the body cannot be parsed.
 template <typename Answer>
 Prepared with_parameters(const HttpRequest& request, const ApiContext& context,
                          const ParameterTable& table, const Answer& answer) {

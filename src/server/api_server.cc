@@ -22,7 +22,8 @@
 namespace encore::server {
 namespace {
 
-// Clients choose the names that are warned of.
+// Limits on the warnings about unknown parameters: how many are logged, and how many bytes of a
+// name are kept. Clients choose the names.
 constexpr size_t kMostWarnings = 100;
 constexpr size_t kLongestName = 100;
 constexpr int kBackgroundThreads = 2;
@@ -34,7 +35,7 @@ bool matches(std::string_view pattern, std::string_view path) {
   return path.starts_with(pattern) && path.size() > pattern.size();
 }
 
-// Adds headers to every answer.
+// Adds headers to the answer of the responder that it wraps.
 class WithHeaders final : public Responder {
  public:
   WithHeaders(std::unique_ptr<Responder> responder, Headers headers)
@@ -223,7 +224,8 @@ void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder
     dispatch(request, responder);
   } catch (const std::exception& error) {
     log::warning("request {:?} failed: {}", id, escaped(error.what()));
-    // If the responder is gone, it went with the code that had it, which closes the connection.
+    // If the responder has been moved to other code, that code has destroyed it, which closes the
+    // connection.
     if (responder) {
       responder->respond(error_response(request, {.status = 500, .message = "this failed"}));
     }
@@ -244,7 +246,8 @@ HttpResponse ApiServer::error_response(const HttpRequest& request, const ApiErro
   });
   if (route != routes().end() && route->write_error != to_response)
     return route->write_error(error);
-  // Anthropic's clients ask for routes that are not there, too.
+  // Anthropic's clients also send requests to routes that do not exist. Their errors have
+  // Anthropic's format too.
   const bool is_anthropic =
       request.path.starts_with("/v1/messages/") || request.header("anthropic-version") != nullptr;
   return is_anthropic ? messages_error(error) : to_response(error);
@@ -319,7 +322,8 @@ Prepared ApiServer::prepare(const Route& route, HttpRequest& request) {
 
 void ApiServer::prepare_aside(const Route& route, HttpRequest request,
                               std::unique_ptr<Responder> responder) {
-  // Shared, as what is posted must be copyable; one thread has it at a time.
+  // A shared pointer is needed because posted functions must be copyable. Only one thread uses the
+  // object at a time.
   const auto pending =
       std::make_shared<Pending>(Pending{std::move(request), std::move(responder), {}});
   Background& thread = route.change != nullptr ? changes_ : background_;
@@ -363,7 +367,8 @@ void ApiServer::start_held(const Route& route, GenerationJob job,
     std::unique_ptr<Responder> responder;
     AnswerGrammars::Result result;
   };
-  // Shared, as what is posted must be copyable; one thread has it at a time.
+  // A shared pointer is needed because posted functions must be copyable. Only one thread uses the
+  // object at a time.
   const auto held = std::make_shared<Held>(Held{std::move(job), std::move(responder), {}});
   compilations_.run([this, &route, held] {
     const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// The server: routes requests to the APIs and answers them with an engine.
+// Declares the API server, which routes requests to the APIs and answers them with an engine.
 #pragma once
 
 #include <memory>
@@ -19,78 +19,87 @@
 namespace encore::server {
 
 struct ApiOptions {
-  BuildInfo build;  // Encore's
+  BuildInfo build;  // describes this build of Encore
   UnknownParameters unknown_parameters = UnknownParameters::kRefuse;
   OtherTools other_tools = OtherTools::kLeaveOut;
-  // The time that a request that generates may take; absent: as long as it asks for, or forever.
+  // Limits the time that a request that generates may take. If it is absent, only the request's own
+  // timeout counts.
   std::optional<std::chrono::milliseconds> request_timeout;
   GateOptions gate;
-  std::string adapter_root;  // ApiContext has it
+  std::string adapter_root;  // see ApiContext::adapter_root
   std::vector<MetricAlias> metric_aliases;
-  // Objects that other handlers on this thread use as well, or null.
+  // The request log and the request counters. Other handlers on the same thread may use these
+  // objects too. Either may be null.
   RequestLog* request_log = nullptr;
   RequestCounts* request_counts = nullptr;
-  // Larger requests are read beside the server's thread, so that streams go on meanwhile.
+  // Requests with larger bodies are parsed on a background thread, so that streams of other
+  // requests are not held up.
   size_t small_body_bytes = 4096;
-  uint64_t max_body_bytes = 16 << 20;  // of one that comes compressed, once it is unpacked
+  uint64_t max_body_bytes = 16 << 20;  // limits a compressed body after decompression
 };
 
-// Threads: the server's. Lifetime: the generator must outlive it, and must have ended all requests
-// before it goes; what `post` and `time` refer to must outlive it too.
+// Routes each request to the handler of its API and answers it. Threads: the server's. Lifetime:
+// the generator must outlive this object and must have ended all requests before this object is
+// destroyed. Everything that `post` and `time` refer to must outlive this object too.
 class ApiServer {
  public:
   ApiServer(engine::Generator& generator, ServedModel model, ApiOptions options, Post post,
             Time time);
 
-  // Writes an error as the protocol does that the request is in.
+  // Writes an error in the format of the protocol that the request uses.
   static HttpResponse error_response(const HttpRequest& request, const ApiError& error);
-  // Says which answers are logged. Probes, metrics and the page come often and tell nothing, so
-  // only their errors are.
+  // Returns which answers to this request are logged. For frequent requests that tell an operator
+  // little (probes, metrics, the web page), only errors are logged.
   [[nodiscard]] static LoggedAnswers logged_answers(const HttpRequest& request);
-  // The path of the route that a request's path belongs to, "/v1/models/*"; "other" where there is none.
+  // Returns the path of the route that serves `path`, such as "/v1/models/*", or "other" if no
+  // route does.
   static std::string_view route_of(std::string_view path);
-  // Says that the process answers.
+  // Returns the response to a liveness probe.
   static HttpResponse live();
 
-  // From now on a request must bring one of these keys; without any, requests need no key.
+  // Replaces the API keys: from now on each request must carry one of them. If `keys` is empty,
+  // requests need no key.
   void set_api_keys(KeySet keys) { gate_.set_api_keys(std::move(keys)); }
-  // From now on requests that operators alone may make must bring one of these keys; without any,
-  // nobody may make them.
+  // Replaces the admin keys: from now on each request to an operators' route must carry one of
+  // them. If `keys` is empty, all requests to these routes are refused.
   void set_admin_keys(KeySet keys) { gate_.set_admin_keys(std::move(keys)); }
 
-  // Answers a request, now or later. Never throws.
+  // Answers a request, before it returns or later. Never throws.
   void handle(HttpRequest request, std::unique_ptr<Responder> responder);
 
  private:
   using Answer = HttpResponse (*)(ApiServer& server);
-  // Has the generator sleep or wake, and answers once it is done.
+  // Puts the generator to sleep or wakes it, and answers the request when that is done.
   using Operate = void (*)(const HttpRequest& request, engine::Generator& generator,
                            const Post& post, std::unique_ptr<Responder> responder);
-  // Changes what is served, beside the server's thread: it may take long.
+  // Changes what is served, such as the loaded adapters. Runs on a background thread, because it
+  // may take long.
   using Change = Prepared (*)(const HttpRequest& request, const ApiContext& context,
                               engine::Generator& generator);
   struct Route : DescribedRoute {
-    // One of the four:
+    // Exactly one of `prepare`, `answer`, `operate` and `change` is set; it serves the route.
     Prepare prepare = nullptr;
     Answer answer = nullptr;
     Operate operate = nullptr;
     WriteError write_error = to_response;
     Change change = nullptr;
   };
-  // A request whose reading takes longer, on its way to another thread and back.
+  // A request that a background thread parses, and the result that it passes back to the server's
+  // thread.
   struct Pending;
 
   static const std::vector<Route>& routes();
 
-  // Takes the responder once it is clear who answers.
+  // Finds the route of a request and has it answered. Moves from `responder` only when a handler
+  // takes over the answer; otherwise the caller still owns it.
   void dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder);
   [[nodiscard]] std::optional<ApiError> check_access(const Route& route,
                                                      const HttpRequest& request) const;
-  // Unpacks and reads the request.
+  // Decompresses and reads the request.
   [[nodiscard]] Prepared prepare(const Route& route, HttpRequest& request);
   void prepare_aside(const Route& route, HttpRequest request, std::unique_ptr<Responder> responder);
-  // Compiles, beside the server's thread, the grammar that the answer must fit; then starts the
-  // generation.
+  // Compiles the grammar that constrains the answer on a background thread, then starts the
+  // generation on the server's thread.
   void start_held(const Route& route, GenerationJob job, std::unique_ptr<Responder> responder);
   void answer(const Route& route, Prepared prepared, std::unique_ptr<Responder> responder);
   void collect_metrics();
@@ -107,12 +116,12 @@ class ApiServer {
   Histogram& grammar_s_;
   Post post_;
   GenerationService generation_;
-  std::set<std::string> warned_;  // of unknown parameters
+  std::set<std::string> warned_;  // names of unknown parameters that a warning was logged for
   AnswerGrammars grammars_;
-  // The last members, because their threads use the others.
+  // Background threads. They must be the last members, because their work uses the members above.
   Background background_;
-  Background changes_;       // one at a time
-  Background compilations_;  // which wait for the compiler's threads
+  Background changes_;       // one thread: changes run one at a time
+  Background compilations_;  // threads that block while the grammar compiler works
 };
 
 }  // namespace encore::server

@@ -89,7 +89,7 @@ TEST_F(ApiServerTest, AKeyUsesAndLoadsTheAdaptersThatItMay) {
               fmt::format(R"({{"prompt": [1], "model": "{}"}})", name))
         ->status;
   };
-  EXPECT_EQ(status_for("some", "poet"), 0);  // it generates
+  EXPECT_EQ(status_for("some", "poet"), 0);  // 0: no answer yet, because it generates
   EXPECT_EQ(status_for("some", "stories"), 0);
   EXPECT_EQ(status_for("all", "chef"), 0);
   const size_t num_before = generator_.requests.size();
@@ -182,7 +182,8 @@ TEST_F(ApiServerTest, AsksForAKeyWhereThereAreSome) {
   EXPECT_EQ(send("GET", "/v1/models", "", {{"authorization", "bearer two"}})->status, 200);
 }
 
-// A browser cannot send a key with the address of a page, and the page asks for one.
+// A browser cannot send a key when it opens a page, so the page itself is open, and then asks the
+// user for a key.
 TEST_F(ApiServerTest, AsksForAKeyEverywhereButAtProbesAndThePage) {
   start({.gate = {.api_keys = {"one"}}});
   for (const char* path : {"/live", "/health", "/", "/page.js", "/libraries.js", "/page.css"})
@@ -274,7 +275,7 @@ TEST_F(ApiServerTest, UnpacksBodiesBesideTheServersThread) {
   EXPECT_FALSE(bad->has_ended);
   wait_and_pump();
   EXPECT_EQ(bad->status, 400);
-  // {"prompt": "aaaa..."}
+  // The gzip data of {"prompt": "aaaa..."}, which is longer than max_body_bytes.
   const std::string bomb(
       "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x56\x2a\x28\xca\xcf\x2d\x28\x51\xb2\x52\x50\x4a"
       "\x24\x19\x28\xd5\x02\x00\xd1\x6e\x8f\x5b\x40\x00\x00\x00",

@@ -1,4 +1,4 @@
-// Threads for work that would hold up the server's own.
+// Runs work that would block the server's thread on other threads.
 #pragma once
 
 #include <chrono>
@@ -7,26 +7,26 @@
 
 namespace encore::server {
 
-// Runs a function soon on the server's thread. Threads: any.
+// Schedules a function to run soon on the server's thread. Threads: any.
 using Post = std::function<void(std::function<void()>)>;
-// The clock of the server, and its timers: the machine's, or those of a test.
+// The server's clock and timers. Tests replace them with a simulated clock.
 struct Time {
-  // Threads: any.
+  // Returns the present time. Threads: any.
   std::function<std::chrono::steady_clock::time_point()> now;
-  // Runs a function on the server's thread after a while. Threads: the server's.
+  // Runs a function on the server's thread after `delay`. Threads: the server's.
   std::function<void(std::chrono::milliseconds delay, std::function<void()>)> after;
 };
 
-// Threads that run work handed over by others. Threads: run() on any.
+// A pool of threads that run functions passed to run(). Threads: run() may be called on any.
 class Background {
  public:
   explicit Background(int num_threads);
-  // Finishes work that has begun, and drops work that has not.
+  // Waits for functions that have begun, and drops those that have not.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Calls `work`, which must not throw, on one of the threads.
+  // Calls `work` on one of the pool's threads. `work` must not throw.
   void run(std::function<void()> work);
 
  private:

@@ -8,7 +8,7 @@
 namespace encore::server {
 namespace {
 
-// A call of a tool as it begins, without arguments.
+// Returns a tool call without arguments, as a stream announces it.
 json::object call_object(std::string_view name) {
   return {{"id", random_id("call_")},
           {"type", "function"},
@@ -43,7 +43,7 @@ json::object message_of(const text::AnswerParts& parts) {
 
 class ChatFormat final : public OpenAiFormat {
  public:
-  // `num_prompt_logprobs`: as GenerationPlan has it.
+  // `num_prompt_logprobs` has the meaning of GenerationPlan::num_prompt_logprobs.
   ChatFormat(std::string model, StreamUsage usage, bool has_logprobs, int32_t num_prompt_logprobs)
       : OpenAiFormat({"chatcmpl-", "chat.completion", "chat.completion.chunk"}, std::move(model),
                      usage),
@@ -64,13 +64,15 @@ class ChatFormat final : public OpenAiFormat {
     object["message"] = std::move(message);
     return object;
   }
-  // All choices have one prompt.
+  // The choices of a chat have one common prompt, so its log probabilities are taken from the first
+  // choice.
   void add_to_reply(const std::vector<Choice>& choices, json::object& reply) override {
     if (num_prompt_logprobs_ < 0) return;
     reply["prompt_logprobs"] =
         prompt_logprobs(choices.front().prompt_logprobs, num_prompt_logprobs_);
   }
-  // One for each part; the last says why the choice ends, and has the log probabilities.
+  // Returns one event for each part. The last event also carries the finish reason and the log
+  // probabilities.
   [[nodiscard]] std::vector<json::object> choice_events(const Choice& choice) override {
     std::vector<json::object> events;
     int64_t& num_calls = num_calls_.at(choice.index);
@@ -116,7 +118,7 @@ class ChatFormat final : public OpenAiFormat {
 
   bool has_logprobs_;
   int32_t num_prompt_logprobs_;
-  std::vector<int64_t> num_calls_;  // of each choice, so far
+  std::vector<int64_t> num_calls_;  // number of calls in each choice so far
 };
 
 std::variant<ApiError, HttpResponse, GenerationJob> read_chat(const Parameters& parameters,

@@ -1,4 +1,4 @@
-// POST /v1/chat/completions: the next message of a conversation.
+// Serves POST /v1/chat/completions, which generates the next message of a conversation.
 #pragma once
 
 #include "server/api.h"

@@ -1,4 +1,4 @@
-// The parameters of the chat API that a prompt is made of.
+// Reads the parameters of the chat API that define the prompt.
 #include <optional>
 
 #include <fmt/format.h>
@@ -39,8 +39,8 @@ const Parameter kChatParameters[] = {
      "the template is the checkpoint's"},
 };
 
-// Checks and rewrites messages for the template: what it cannot be expected to check it would
-// print, or leave out.
+// Checks and rewrites the messages of a chat for its template. A template cannot be relied on to
+// reject wrong values: it would print them, or leave them out.
 class ChatMessageReader {
  public:
   explicit ChatMessageReader(const text::AnswerMarkup& markup) : markup_(markup) {}
@@ -57,7 +57,8 @@ class ChatMessageReader {
     json::value* calls = object->if_contains("tool_calls");
     if (calls == nullptr || calls->is_null()) return std::nullopt;
     if (!calls->is_array()) return wrong(index, ".tool_calls must be a list");
-    // Templates ask whether there is such a list, and count on a call in it.
+    // Templates check only whether a list of calls exists, and then expect at least one call in it.
+    // So an empty list is removed.
     if (calls->get_array().empty()) {
       *calls = nullptr;
       return std::nullopt;

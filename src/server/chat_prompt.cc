@@ -27,7 +27,7 @@ std::string_view code_of(text::ChatError::Kind kind) {
   return "";
 }
 
-// Templates quote what clients send.
+// Shortens a template's error message, which may quote texts of any length from the request.
 std::string shortened(std::string message) {
   if (message.size() <= kLongestMessage) return message;
   size_t end = kLongestMessage;
@@ -36,7 +36,7 @@ std::string shortened(std::string message) {
   return message.substr(0, end) + "...";
 }
 
-// Tells the template of the tools, and what to look for in the answer.
+// Passes the tools to the template, and sets the rules by which calls are found in the answer.
 std::optional<ApiError> use_tools(ChatRequest& request, const ServedModel& model,
                                   ChatPrompt& result) {
   const bool is_required = request.tools.choice == ToolChoice::kRequired;
@@ -61,7 +61,7 @@ std::optional<ApiError> use_tools(ChatRequest& request, const ServedModel& model
   return std::nullopt;
 }
 
-// Does the answer begin within the reasoning?
+// Returns whether the prompt leaves a reasoning section open, so that the answer begins within it.
 bool starts_in_reasoning(const text::Conversation& conversation, std::string_view prompt) {
   if (!conversation.continue_final_message) return text::opens_reasoning(prompt);
   const size_t opened = prompt.rfind("<think>");

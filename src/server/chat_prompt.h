@@ -1,4 +1,4 @@
-// Turns a conversation, in whichever protocol it came, into the tokens of a prompt.
+// Turns a conversation, which any of the protocols may have brought, into the tokens of a prompt.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,36 @@
 
 namespace encore::server {
 
-// A conversation and what the model may call.
+// A conversation, and the tools that the model may call in its answer.
 struct ChatRequest {
-  // Messages as the chat API has them; the tools are in `tools`.
+  // The messages, in the form of OpenAI's chat API. The tools are not in here but in `tools`.
   text::Conversation conversation;
   ToolUse tools;
-  bool add_special_tokens = false;  // the tokenizer's, around what the template gives
-  std::string param = "messages";   // the parameter that has the conversation
+  // Says whether the tokenizer adds its special tokens to the rendered text.
+  bool add_special_tokens = false;
+  std::string param = "messages";  // the request's parameter that holds the conversation
 };
 
-// The prompt, and what the answer to it is divided into.
+// The tokens of a prompt, and the rules by which the answer is split into reasoning, content and
+// calls.
 struct ChatPrompt {
   std::vector<int32_t> ids;
   text::AnswerRules answer;
-  std::optional<AnswerFormat> required_calls;  // that the answer is
+  std::optional<AnswerFormat> required_calls;  // set if the answer must consist of tool calls
 };
 
-// Renders and encodes a request. Errors of the conversation and its tools name the parameter.
+// Renders the conversation with the chat template and tokenizes the text. Errors in the
+// conversation or in the tools name the request's parameter.
 std::variant<ApiError, ChatPrompt> chat_prompt(ChatRequest request, const ServedModel& model);
-// Gives the plan its prompt and what belongs to it. Returns an error for tools beside a format, or
-// where a format leaves no room for the rest.
+// Moves the prompt and its rules for the answer into the plan. Returns an error if the request
+// combines tools with an answer format, or if the plan's answer format is incompatible with its
+// other parameters.
 std::optional<ApiError> set_prompt(ChatPrompt prompt, const ServedModel& model,
                                    GenerationPlan& plan);
 
-// Rows of the parameters that a prompt of the chat API is made of, `own` in front.
+// Returns `own` followed by the parameters that define the prompt of a chat request.
 ParameterTable with_chat_prompt_parameters(ParameterTable own);
-// Reads those parameters.
+// Reads the parameters that with_chat_prompt_parameters() adds.
 std::variant<ApiError, ChatRequest> read_chat_request(const Parameters& parameters,
                                                       const ServedModel& model);
 

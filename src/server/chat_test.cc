@@ -16,7 +16,7 @@ class ChatTest : public testing::ApiTest {
   std::shared_ptr<testing::Exchange> chat(const std::string& more = "") {
     return send("POST", "/v1/chat/completions", fmt::format("{{{}{}}}", kMessages, more));
   }
-  // The ids of the prompt that the template makes of the user's message.
+  // Returns the token ids of the prompt that the template makes of the user's message.
   std::vector<int32_t> prompt(bool add_generation_prompt = true) const {
     const text::Conversation conversation{
         .messages = json::parse(fmt::format("{{{}}}", kMessages), "").at("messages").as_array(),
@@ -126,7 +126,7 @@ TEST_F(ChatTest, RefusesWhatIsNoConversationNamingTheMessage) {
 }
 
 TEST_F(ChatTest, GivesLogProbabilitiesWithTheContent) {
-  // A character of four bytes, which no single token has.
+  // The answer contains a character of four bytes, which no single token covers.
   const std::vector<int32_t> tokens = ids("Hi \U0001F600");
   const auto run = [&](bool streams) {
     const auto exchange =

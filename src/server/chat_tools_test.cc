@@ -1,4 +1,4 @@
-// Reasoning and calls of tools in the chat API.
+// Tests reasoning and tool calls in the chat API.
 #include <boost/json/serialize.hpp>
 
 #include "server/testing/api_fixture.h"
@@ -125,7 +125,7 @@ TEST_F(ChatToolsTest, TheDeltasOfAStreamJoinToTheWholeAnswer) {
   EXPECT_EQ(calls, (Calls{{"get_weather", R"({"city": "Paris"})"}, {"now", "{}"}}));
   EXPECT_EQ(ids.size(), 2U);
   EXPECT_EQ(all.back().at("choices").at(0).at("finish_reason"), "tool_calls");
-  EXPECT_GT(all.size(), 15U);  // as it comes
+  EXPECT_GT(all.size(), 15U);  // the stream sends the text as it is generated
 }
 
 TEST_F(ChatToolsTest, AnAnswerThatIsAllReasoningOrCallsHasNoContent) {

@@ -9,7 +9,7 @@ using engine::EndReason;
 
 class CompletionLogprobsTest : public testing::ApiTest {};
 
-// Twice the same tokens, whole and as a stream.
+// Requests the same tokens twice: as a whole answer and as a stream.
 TEST_F(CompletionLogprobsTest, GivesLogProbabilitiesOfTokensAndOfTheLikeliest) {
   const std::vector<int32_t> tokens = ids("One day");
   ASSERT_GE(tokens.size(), 2U);
@@ -59,8 +59,8 @@ TEST_F(CompletionLogprobsTest, GivesLogProbabilitiesOfTokensAndOfTheLikeliest) {
   EXPECT_EQ(offsets, whole.at("text_offset"));
 }
 
-// As clients that rate texts ask: nothing is generated, and the prompt's tokens have their offsets in
-// the echoed text, in which special tokens take no place.
+// Clients that rate texts send such requests. Nothing is generated, and the prompt's tokens get
+// their offsets in the echoed text, to which special tokens add no characters.
 TEST_F(CompletionLogprobsTest, EchoWithLogprobsGivesThoseOfThePrompt) {
   const std::string prompt = "Once \u00fcber";
   const std::vector<int32_t> prompt_ids = tokenizer_.encode(prompt);
@@ -126,7 +126,8 @@ TEST_F(CompletionLogprobsTest, PromptLogprobsNameTokensByTheirIds) {
   EXPECT_EQ(list.at(1).at("6").at("rank").to_number<int>(), 7);
   EXPECT_EQ(list.at(1).at("9").at("rank").to_number<int>(), 1);
   EXPECT_EQ(json::value(tokenizer_.token_bytes(9)), list.at(1).at("9").at("decoded_token"));
-  // Each field has as many of the likeliest as it asks for.
+  // `logprobs` and `prompt_logprobs` each list as many of the likeliest tokens as their parameter
+  // asks for.
   EXPECT_EQ(choice.at("logprobs").at("top_logprobs").at(1).as_object().size(), 1U);
 }
 
@@ -139,7 +140,7 @@ TEST_F(CompletionLogprobsTest, NamesNoMoreTokensThanTheVocabularyHas) {
   const auto exchange = complete(R"({"prompt": [0, 1], "logprobs": 5, "prompt_logprobs": 4})");
   LogprobRow row{.logprob = -1, .rank = 1, .top = {}};
   for (int i = 0; i < LogprobRow::kMaxTop; ++i)
-    row.top[i] = {i, -1.0F - static_cast<float>(i)};  // from the fourth on what was there before
+    row.top[i] = {i, -1.0F - static_cast<float>(i)};  // leftover values from the fourth on
   generator_.give(1, {0}, {row}, {row});
   generator_.end(1, EndReason::kLength);
   pump();

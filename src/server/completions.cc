@@ -18,7 +18,7 @@ int64_t num_prompts(const json::value& prompt) {
   return is_one ? 1 : std::ssize(*list);
 }
 
-// "prompt" as the protocol has it: a text, a list of texts, token ids, or a list of those.
+// Reads the parameter "prompt": a text, a list of token ids, or a list of either.
 class PromptReader {
  public:
   PromptReader(const Parameters& parameters, const ServedModel& model)
@@ -76,10 +76,11 @@ class PromptReader {
   bool echoes_;
 };
 
-// The log probabilities that an answer shows: of so many of the likeliest tokens each.
+// Says which log probabilities an answer shows. A number is how many of the likeliest tokens are
+// listed for each token; without one, no log probabilities are shown in that member.
 struct ShownLogprobs {
   std::optional<int32_t> tokens;  // in "logprobs"
-  bool echoes = false;            // those of the prompt too
+  bool echoes = false;            // whether the answer begins with the prompt, as in `echo`
   std::optional<int32_t> prompt;  // in "prompt_logprobs"
 };
 
@@ -115,7 +116,7 @@ class CompletionFormat final : public OpenAiFormat {
 
  private:
   ShownLogprobs shown_;
-  std::map<int64_t, int64_t> offsets_;  // of each choice's next token in its text
+  std::map<int64_t, int64_t> offsets_;  // position of each choice's next token in its text
 };
 
 std::variant<ApiError, HttpResponse, GenerationJob> read_completion(const Parameters& parameters,
@@ -186,7 +187,8 @@ Prepared prepare_health_check(const HttpRequest& /*request*/, const ApiContext& 
   GenerationJob job;
   job.plan.prompts.push_back({.ids = {0}});
   job.plan.max_tokens = 1;
-  // The check goes ahead of all others: it asks whether tokens come, not how long the queue is.
+  // The health check gets the highest priority. It tests whether the engine generates tokens, and
+  // must not wait in the queue.
   job.plan.priority = std::numeric_limits<int32_t>::min();
   job.format = std::make_unique<CompletionFormat>(context.model.names.front(), StreamUsage::kNone);
   return {std::move(job), {}};

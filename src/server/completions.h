@@ -1,4 +1,4 @@
-// POST /v1/completions: text that goes on from prompts.
+// Serves POST /v1/completions, which continues prompts.
 #pragma once
 
 #include "server/api.h"
@@ -8,7 +8,7 @@ namespace encore::server {
 const ParameterTable& completion_parameters();
 Prepared prepare_completion(const HttpRequest& request, const ApiContext& context);
 
-// GET /health_generate: one token, to see that the engine gives some.
+// Serves GET /health_generate, which generates one token to show that the engine works.
 Prepared prepare_health_check(const HttpRequest& request, const ApiContext& context);
 
 }  // namespace encore::server

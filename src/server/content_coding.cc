@@ -17,7 +17,7 @@ namespace zlib = boost::beast::zlib;
 
 enum class GzipProblem : uint8_t { kMalformed, kTooLong };
 
-// Reads members of the format gzip, one behind the other. Source: RFC 1952.
+// Decompresses gzip data, which may consist of several members in a row. Source: RFC 1952.
 class GzipReader {
  public:
   GzipReader(std::string_view bytes, uint64_t max_bytes) : rest_(bytes), max_bytes_(max_bytes) {}
@@ -46,7 +46,7 @@ class GzipReader {
     rest_.remove_prefix(num_bytes);
     return true;
   }
-  // Skips a text and the zero byte that ends it.
+  // Skips a text and the zero byte that ends it. Returns false if there is no zero byte.
   bool skip_text() {
     const size_t end = rest_.find('\0');
     return end != std::string_view::npos && skip(end + 1);
@@ -80,7 +80,8 @@ class GzipReader {
       if (text_.size() > max_bytes_) return GzipProblem::kTooLong;
     }
     if (error != zlib::error::end_of_stream) return GzipProblem::kMalformed;
-    // Bits that it has read and not used, of which only whole bytes are left.
+    // The low bits of data_type hold the number of bits that the inflater has read but not used.
+    // Only whole bytes of them are given back.
     constexpr int kUnusedBits = 63;
     const size_t unused = static_cast<size_t>(state.data_type & kUnusedBits) / 8;
     rest_ = rest_.substr(rest_.size() - state.avail_in - unused);

@@ -1,4 +1,4 @@
-// Bodies that clients have compressed.
+// Decompresses request bodies.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace encore::server {
 
-// Takes the Content-Encoding gzip off a request's body, whose text may have `max_bytes`. Threads:
-// any; it takes time. Errors: 415 for another coding, 413 for more text, 400 for what is not gzip.
+// Decompresses the request's body if its Content-Encoding is gzip. The decompressed text may have
+// at most `max_bytes` bytes. Takes time in proportion to the text. Threads: any. Errors: 415 for
+// another coding, 413 for a text that is too long, 400 for invalid gzip data.
 std::optional<ApiError> decode_body(HttpRequest& request, uint64_t max_bytes);
 
 }  // namespace encore::server

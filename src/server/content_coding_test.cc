@@ -5,7 +5,7 @@
 namespace encore::server {
 namespace {
 
-// "hello hello hello hello", compressed by Python's gzip with a file's name in the header.
+// The text "hello hello hello hello", compressed by Python's gzip with a file's name in the header.
 constexpr std::string_view kHello(
     "\x1f\x8b\x08\x08\x00\x00\x00\x00\x02\xff\x66\x00\xcb\x48\xcd\xc9\xc9\x57\xc8\x40\x27\x01\xe3"
     "\x51"
@@ -52,7 +52,7 @@ TEST(ContentCoding, RefusesOtherCodingsAndWhatIsNotWhatItSays) {
     damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
     EXPECT_NE(decoded(damaged, "gzip").status, 200) << i;
   }
-  for (const int reserved : {0x20, 0x40, 0x80}) {  // flags that mean nothing yet
+  for (const int reserved : {0x20, 0x40, 0x80}) {  // reserved flags
     std::string flagged(kHello);
     flagged[3] = static_cast<char>(flagged[3] | reserved);
     EXPECT_EQ(decoded(flagged, "gzip").status, 400) << reserved;

@@ -11,7 +11,8 @@ constexpr size_t kShortIdBytes = 9;
 constexpr std::string_view kLettersAndDigits =
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-// A hash of the id (FNV-1a), unless it is short already.
+// Returns an id of nine letters and digits: the id itself if it has that form, or else its hash
+// (FNV-1a).
 std::string short_id(std::string_view id) {
   if (id.size() == kShortIdBytes &&
       id.find_first_not_of(kLettersAndDigits) == std::string_view::npos)
@@ -68,7 +69,7 @@ json::value arguments_object(std::string_view arguments) {
   try {
     json::value parsed = json::parse(arguments, "arguments");
     if (parsed.is_object()) return parsed;
-  } catch (const Error&) {  // a model wrote it
+  } catch (const Error&) {  // a model may have generated invalid JSON
   }
   return json::value(arguments);
 }
@@ -87,8 +88,8 @@ void shorten_call_ids(json::array& messages) {
 void move_late_systems(json::array& messages) {
   constexpr std::string_view kBetween = "\n\n";
   json::array moved;
-  bool is_ahead = true;   // of all messages that are not the system's
-  bool is_moved = false;  // the last of `moved` has what the system says, as the user
+  bool is_ahead = true;   // no message of another role has come yet
+  bool is_moved = false;  // the last message of `moved` is a user's and contains text of the system
   for (json::value& value : messages) {
     json::object& message = value.as_object();
     const bool is_system = message.at("role") == "system";

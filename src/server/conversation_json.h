@@ -1,4 +1,4 @@
-// Reads parts of a conversation that several protocols write alike.
+// Reads the parts of a conversation that several protocols write in the same way.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +14,37 @@
 
 namespace encore::server {
 
-// The most messages and tools that a request may have.
+// The limits on a request's number of messages and number of tools.
 inline constexpr int64_t kMaxMessages = 1 << 16;
 inline constexpr int64_t kMaxTools = 1024;
 
-// An error in a message: "messages[3].role must be a string".
+// Returns the error for a wrong message, such as "messages[3].role must be a string".
 ApiError wrong_message(const std::string& param, size_t index, std::string_view what);
 
-// The string at a key of an object. Null when there is none, or `value` is no object.
+// Returns the string that `value` has under `key`. Null if `value` is not an object, lacks the key,
+// or has no string there.
 const boost::json::string* string_at(const json::value& value, std::string_view key);
 
-// The texts of `content`: a string, or a list of objects of these types with a text. Nothing when
-// `content` is neither.
+// Returns the texts of `content`, which is a string or a list of objects with a "text" and one of
+// `types` as their "type". Returns nothing if `content` has another form.
 std::optional<std::vector<std::string>> texts_of(const json::value& content,
                                                  std::initializer_list<std::string_view> types);
-// Joins the texts, a line each, as most templates take one text only.
+// Joins the texts with line breaks, because most chat templates take only one text.
 json::value joined_text(const std::vector<std::string>& texts);
 
-// The arguments of an earlier call as an object, which templates want. Text that is no object stays
-// text, as a model may have written it.
+// Parses the arguments of an earlier tool call to an object, because chat templates expect one.
+// Arguments that are not a JSON object stay a string, since a model may have generated them.
 json::value arguments_object(std::string_view arguments);
 
-// Gives calls and their results ids of nine letters and digits, as the templates of Mistral models
-// ask for; the same id for the same. Ids that are so already stay.
+// Replaces the ids of tool calls and of their results by ids of nine letters and digits, as the
+// templates of Mistral models demand. Equal ids stay equal; ids of that form are unchanged.
 void shorten_call_ids(json::array& messages);
 
-// Serves templates that take a system message at the start only: joins the first system messages to
-// one, and makes later ones a part of what the user says there.
+// Adapts messages to chat templates that take a system message only at the start: joins the leading
+// system messages to one, and makes each later one a part of a user's message at its place.
 void move_late_systems(json::array& messages);
 
-// Adds the variables of "chat_template_kwargs".
+// Copies the members of the parameter "chat_template_kwargs" into `variables`.
 void add_variables(const Parameters& parameters, json::object& variables);
 
 }  // namespace encore::server

@@ -1,7 +1,7 @@
-// Requests with random damage: each gets one answer, and the server lives.
+// Sends requests with random damage. Each must get exactly one answer, and the server must survive.
 //
-// `server_test --gtest_filter=DamageTest.StructuredRequests* --gtest_shuffle --gtest_repeat=50` is a
-// million requests, as each repetition has a seed of its own.
+// `server_test --gtest_filter=DamageTest.StructuredRequests* --gtest_shuffle --gtest_repeat=50`
+// sends a million requests, because each repetition has a different seed.
 #include <chrono>
 #include <cmath>
 #include <random>
@@ -58,7 +58,7 @@ constexpr const char* kUndamagedAnswer =
     "<think>Hm</think>So <tool_call>{\"name\": \"now\", \"arguments\": {\"a\": [1]}}</tool_call> "
     "it";
 
-// A few bytes deleted, doubled, moved or overwritten.
+// Returns the text with a few bytes deleted, doubled, moved or overwritten.
 std::string damaged(std::string text, std::mt19937& random) {
   constexpr std::string_view kBytes =
       "{}[]\",:0123456789.-+eE\\u \n\tnulltruefalse\xff\xc3\x80\x00";
@@ -84,7 +84,7 @@ std::string damaged(std::string text, std::mt19937& random) {
   return text;
 }
 
-// The table of the parameters that requests on this path may have.
+// Returns the table of the parameters that requests on this path may have.
 const ParameterTable& table_of(std::string_view path) {
   if (path == "/v1/completions") return completion_parameters();
   if (path == "/v1/chat/completions") return chat_parameters();
@@ -94,7 +94,7 @@ const ParameterTable& table_of(std::string_view path) {
   return path == "/tokenize" ? tokenize_parameters() : detokenize_parameters();
 }
 
-// Changes requests as JSON, so that many of them remain valid.
+// Makes random changes to the JSON of requests, so that many requests remain valid.
 class Mutator {
  public:
   explicit Mutator(std::mt19937& random) : random_(random) {}
@@ -117,7 +117,7 @@ class Mutator {
  private:
   size_t below(size_t end) { return random_() % end; }
 
-  // A value within, by the end of, or beyond what a parameter takes.
+  // Returns a value for the parameter: inside its range, at the end of its range, or outside.
   json::value value_for(const Parameter& row) {
     if (below(8) == 0) return any_value(2);
     if (below(6) == 0) return nullptr;
@@ -190,7 +190,7 @@ class Mutator {
       }
     }
   }
-  // Picks some value within this one.
+  // Picks a random place in the JSON `value`: `value` itself, or a value nested in it.
   json::value& place_in(json::value& value, int depth) {
     if (depth == 0 || below(4) == 0) return value;
     if (value.is_array() && !value.get_array().empty())
@@ -202,7 +202,7 @@ class Mutator {
     }
     return value;
   }
-  // Replaces it, or adds or takes a part of it.
+  // Replaces the value, or adds or removes an element or member.
   void change(json::value& value) {
     if (value.is_array() && below(2) == 0) {
       json::array& list = value.get_array();
@@ -224,10 +224,11 @@ class Mutator {
 class DamageTest : public testing::ApiTest {
  protected:
   void SetUp() override { start_with_tools(); }
-  // The answer's status, once it is whole and well formed.
+  // Sends a request, completes its generation, and returns the answer's status. Expects that the
+  // answer is complete and well formed.
   int answered(std::string_view path, std::string body) {
     const auto exchange = send("POST", std::string(path), std::move(body));
-    // The task that is posted next may belong to the request before, so one turn may not be enough.
+    // The next posted function may belong to an earlier request, so several may be needed.
     while (!exchange->has_ended && generator_.live.empty())
       wait_and_pump();
     while (!generator_.live.empty())
@@ -245,7 +246,7 @@ class DamageTest : public testing::ApiTest {
     return exchange->status;
   }
 
-  std::string answer_ = kUndamagedAnswer;  // of the model
+  std::string answer_ = kUndamagedAnswer;  // the text that the model generates
 };
 
 TEST_F(DamageTest, EveryRequestGetsOneAnswer) {
@@ -325,7 +326,7 @@ TEST_F(DamageTest, EveryParameterTakesOrRefusesEveryKindOfValue) {
   struct Api {
     std::string_view path;
     const ParameterTable* table;
-    std::string_view needs;  // a parameter
+    std::string_view needs;  // the parameter that the request must have
     std::string_view value;
     std::string_view besides = "";
   };

@@ -1,4 +1,4 @@
-// Reads files anew when they change.
+// Rereads files when they change.
 #pragma once
 
 #include <filesystem>
@@ -8,22 +8,22 @@
 
 namespace encore::server {
 
-// Threads: one.
+// Calls a function when one of its files has changed on disk. Threads: one.
 class FileWatch {
  public:
-  // Has `read` called when one of the files differs from its present state, so add files before
-  // they are read first. Empty names are ignored. Where `read` throws Error, a line is logged, and
-  // what was read before must stay in use.
+  // Registers `read`, to be called when one of the files differs from its present state. Call this
+  // before the first read of the files, so that no change is missed. Empty names are ignored. If
+  // `read` throws Error, a warning is logged, and the data read earlier must stay in use.
   void add(std::vector<std::filesystem::path> files, std::function<void()> read);
 
-  // Reads the files that have changed, once they are the same in two calls: then they are written
-  // completely.
+  // Calls the readers of files that have changed. A changed file is read only once two successive
+  // calls have seen it in the same state, since it may be half written before.
   void look();
-  // Reads all files. Returns false where one of them cannot be used.
+  // Calls the readers of all files. Returns false if one of them threw Error.
   bool read_all();
 
  private:
-  // The properties of a file that change when it is written or replaced.
+  // Holds the properties of a file that change when the file is written or replaced.
   struct Stamp {
     int64_t device = 0;
     int64_t inode = 0;
@@ -32,7 +32,8 @@ class FileWatch {
 
     friend bool operator==(const Stamp&, const Stamp&) = default;
   };
-  using Stamps = std::vector<std::optional<Stamp>>;  // nothing: there is no such file
+  // An empty entry stands for a file that does not exist.
+  using Stamps = std::vector<std::optional<Stamp>>;
   struct Watched {
     std::vector<std::filesystem::path> files;
     std::function<void()> read;

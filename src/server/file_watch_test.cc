@@ -21,7 +21,8 @@ class FileWatchTest : public ::testing::Test {
       keys_in_use_ = text;
     });
   }
-  // Replaces the file, as that cannot be mistaken for the old one however fast it comes.
+  // Replaces the file by a new one, whose inode differs. A rewritten file could have the same time
+  // stamp.
   void write(const std::string& text) {
     const auto fresh = dir_.write("fresh", text);
     std::filesystem::rename(fresh, keys_);

@@ -5,14 +5,14 @@
 namespace encore::server {
 namespace {
 
-// The host without its port.
+// Returns the host without its port.
 std::string_view host_name(std::string_view host) {
   if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
   return host.substr(0, host.find(':'));
 }
 
-// Domains that nobody can register, so that no page of the web has a name there: this machine, the
-// network's and a container's names for its host.
+// Top-level domains that nobody can register, so that no page of the web can have a name in them.
+// They name this machine, machines of the local network, and the host of a container.
 constexpr std::string_view kPrivateDomains[] = {".localhost", ".local", ".internal"};
 
 bool ends_ignoring_case(std::string_view text, std::string_view end) {
@@ -33,7 +33,8 @@ bool is_bearer(std::string_view header) {
          equal_ignoring_case(header.substr(0, kBearer.size()), kBearer);
 }
 
-// Calls `find` with each key that the request brings, and returns the first answer that is not null.
+// Calls `find` with each key that the request carries, and returns the first result that is not
+// null.
 template <typename Find>
 auto find_key(const HttpRequest& request, const Find& find) {
   const std::string* header = request.header("authorization");
@@ -45,12 +46,13 @@ auto find_key(const HttpRequest& request, const Find& find) {
   return found;
 }
 
-// The name of that of `keys` which the request brings; null: it brings none.
+// Returns the name of the first of the request's keys that is among `keys`. Null if none is.
 const std::string* key_of(const HttpRequest& request, const KeySet& keys) {
   return find_key(request, [&](std::string_view key) { return keys.find(key); });
 }
 
-// Returns an error if the request brings none of `keys`; the error calls a key an `what`.
+// Returns an error if the request carries none of `keys`. `what` is the name of such a key in the
+// error's message.
 std::optional<ApiError> look_for_key(const HttpRequest& request, const KeySet& keys,
                                      std::string_view what, std::string_view code) {
   if (key_of(request, keys) != nullptr) return std::nullopt;
@@ -147,7 +149,7 @@ HttpResponse Gate::preflight(const HttpRequest& request) const {
   HttpResponse response{204, {{"Allow", "GET, POST, OPTIONS"}}, ""};
   if (cors_headers(request).empty()) return response;
   response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
-  // SDKs send headers of their own, which may be any.
+  // Allows all headers that the browser asks for, because SDKs send various headers of their own.
   if (const std::string* asked = request.header("access-control-request-headers")) {
     response.headers.emplace_back("Access-Control-Allow-Headers", *asked);
     response.headers.emplace_back("Vary", "Access-Control-Request-Headers");

@@ -1,5 +1,5 @@
-// Decides who may send requests: checks keys, and keeps web pages from reaching a server on their
-// reader's machine.
+// Decides which requests are admitted: checks keys, and rejects requests that a foreign web page
+// makes through the browser of somebody who can reach the server.
 #pragma once
 
 #include <memory>
@@ -15,41 +15,47 @@
 namespace encore::server {
 
 struct GateOptions {
-  KeySet api_keys;                           // any of them will do; empty: none is asked for
-  KeySet admin_keys;                         // of operators; empty: they can do nothing
+  KeySet api_keys;    // a request needs one of them; if empty, no key is needed
+  KeySet admin_keys;  // keys for operators' routes; if empty, these routes are closed
   std::vector<std::string> allowed_origins;  // web pages from there may call; "*": from anywhere
-  // Names that this machine is called by besides its own; "*": whatever it is called.
+  // Host names, besides the built-in names of this machine, that requests may address. "*" admits
+  // every name.
   std::vector<std::string> allowed_hosts;
-  // Refuses requests whose Host is not this machine's, as a page that points its own name here
-  // sends. So does a list of allowed hosts.
+  // Rejects requests whose Host header does not name this machine. Such a request comes from a web
+  // page whose own domain name was made to resolve to this machine (DNS rebinding). A non-empty
+  // `allowed_hosts` has the same effect.
   bool is_loopback = true;
 };
 
-// Threads: the server's.
+// Checks the origin, the host and the key of each request. Threads: the server's.
 class Gate {
  public:
   explicit Gate(GateOptions options) : options_(std::move(options)) {}
 
-  // Replaces the keys from now on.
+  // Replaces the API keys from now on.
   void set_api_keys(KeySet keys) { options_.api_keys = std::move(keys); }
   void set_admin_keys(KeySet keys) { options_.admin_keys = std::move(keys); }
 
-  // Returns an error if a request may not pass, whatever it asks for.
+  // Returns an error if the request's host or origin is not admitted, whichever route it is for.
   [[nodiscard]] std::optional<ApiError> check(const HttpRequest& request) const;
-  // Checks the key in Authorization or in x-api-key; clients of either protocol send one of these.
+  // Returns an error if the request carries no API key of this server. The key is in the header
+  // Authorization (OpenAI's clients) or x-api-key (Anthropic's clients).
   [[nodiscard]] std::optional<ApiError> check_key(const HttpRequest& request) const;
-  // The name of the key that a request brings; empty if it brings none that is known.
+  // Returns the name of the key that the request carries, or an empty text if it carries no known
+  // key.
   [[nodiscard]] std::string key_name(const HttpRequest& request) const;
-  // Checks the key as check_key() does, for requests that operators alone may make.
+  // Returns an error if the request carries no admin key, which operators' routes demand.
   [[nodiscard]] std::optional<ApiError> check_admin_key(const HttpRequest& request) const;
-  // Checks whether the request's key lets it load and unload adapters: an API key may be allowed to, and
-  // operators are.
+  // Returns an error if the request may not load and unload adapters. Admin keys may, and so may
+  // API keys with that permission.
   [[nodiscard]] std::optional<ApiError> check_adapter_key(const HttpRequest& request) const;
-  // The permissions of the request's API key; null: no key is asked for, and everything is allowed.
+  // Returns the permissions of the request's API key. Null if the request carries no API key of
+  // this server.
   [[nodiscard]] std::shared_ptr<const KeyPermissions> permissions(const HttpRequest& request) const;
-  // The headers that let a page of an allowed origin see the answer.
+  // Returns the headers that let a page of an allowed origin read the answer. Empty for other
+  // requests.
   [[nodiscard]] Headers cors_headers(const HttpRequest& request) const;
-  // Answers a browser that asks, ahead of a page's request, whether the page may send it.
+  // Answers a CORS preflight, by which a browser asks whether a page may send a request.
   [[nodiscard]] HttpResponse preflight(const HttpRequest& request) const;
 
  private:

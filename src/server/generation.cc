@@ -9,7 +9,7 @@
 namespace encore::server {
 namespace {
 
-// Units: seconds.
+// Bounds of the histograms of times per token. Units: seconds.
 const std::vector<double> kTokenTimes = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
                                          0.1,   0.25,   0.5,   1,    2.5};
 const std::vector<double> kRequestTimes = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
@@ -33,7 +33,8 @@ json::value stop_reason_json(const text::OutputText& text) {
   return nullptr;
 }
 
-// The metrics' names for a request that ends as it should, and for one that its deadline ends.
+// Values of the metrics' label `end`, for a request that completed and for one that its deadline
+// ended.
 constexpr std::string_view kFinished = "finished";
 constexpr std::string_view kTimedOut = "timed_out";
 constexpr std::string_view kEnds[] = {kFinished, kTimedOut, "disconnected", "error"};
@@ -97,7 +98,8 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
     generation.prompt_tokens += std::ssize(prompt.ids);
     for (int64_t i = 0; i < plan.n; ++i) {
       ChoiceState& choice = generation.choices.emplace_back(plan.answer);
-      // If the vocabulary has fewer tokens than are asked for, the device names all.
+      // If more alternatives are asked for than the vocabulary has tokens, the device returns all
+      // tokens.
       const auto most = static_cast<int32_t>(std::min<int64_t>(model_.vocab_size, INT32_MAX));
       choice.num_top = std::clamp(plan.sampling.num_logprobs, 0, most);
       choice.num_prompt_top = std::min(plan.num_prompt_logprobs, most);
@@ -130,7 +132,8 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
     append(echo.parts, text::AnswerPart::Kind::kContent, plan.prompts[i / plan.n].echo);
     reply.add(std::move(echo));
   }
-  // This comes last: a client that has gone already is told of at once, and then the reply is gone.
+  // This call comes last. If the client has left already, client_left() runs at once and destroys
+  // the reply.
   reply.responder().on_closed([this, id] { client_left(id); });
 }
 
@@ -215,7 +218,8 @@ std::vector<engine::Submission> GenerationService::submissions(const GenerationP
   return list;
 }
 
-// A call of the server's thread for all updates of a step, rather than for each.
+// Posts one call to the server's thread for all updates that arrive until it runs, rather than one
+// call for each update.
 engine::Sink GenerationService::sink(GenerationId generation, int64_t choice) {
   return [this, generation, choice](const engine::Update& update) {
     bool was_empty = false;
@@ -249,7 +253,8 @@ void GenerationService::receive_all() {
 
 void GenerationService::receive(Delivery& delivery) {
   const auto found = generations_.find(delivery.generation);
-  if (found == generations_.end()) return;  // its client has gone
+  // The generation may have been removed, for instance because its client left.
+  if (found == generations_.end()) return;
   Generation& generation = found->second;
   ChoiceState& choice = generation.choices[delivery.choice];
   if (choice.has_ended) return;
@@ -276,7 +281,8 @@ void GenerationService::receive(Delivery& delivery) {
     --generation.num_going;
     if (!delivery.ending) generator_.abort(choice.request);
   }
-  // The client may go while it is told, and its generation with it.
+  // The call of add() may find that the client has left, and then destroys the generation. So the
+  // id is copied first.
   const GenerationId id = delivery.generation;
   generation.reply->add(std::move(piece));
   delivery_s_.observe(seconds(time_.now() - delivery.collected));
@@ -318,7 +324,7 @@ void GenerationService::read_prompt(ChoiceState& choice, const Delivery& deliver
 
 void GenerationService::read_tokens(ChoiceState& choice, const Delivery& delivery,
                                     Choice& piece) const {
-  // Returns the index of the first.
+  // Appends parts to the piece. Returns the index of the first of them in the piece.
   const auto add = [&](const text::AnswerParts& parts) {
     std::optional<size_t> first;
     for (const text::AnswerPart& part : parts) {
@@ -328,7 +334,7 @@ void GenerationService::read_tokens(ChoiceState& choice, const Delivery& deliver
     return first;
   };
   ChoiceState::Undecided& undecided = choice.undecided;
-  // Tokens are read one by one, as each counts for the part that it is in.
+  // Tokens are processed one by one, because each is counted for the part that contains it.
   for (size_t i = 0; i < delivery.tokens.size(); ++i) {
     const int32_t token = delivery.tokens[i];
     if (choice.text->is_stopped() || choice.parser.has_ended()) break;
@@ -340,7 +346,7 @@ void GenerationService::read_tokens(ChoiceState& choice, const Delivery& deliver
           read_logprobs(model_.tokenizer, token, delivery.logprobs[i], choice.num_top));
       undecided.logprobs.back().part = part;
     }
-    // A token whose text is held back goes with the one behind it.
+    // A token whose text is held back is decided together with the token behind it.
     if (choice.parser.is_in_content() || !text.empty()) decide(choice, piece);
   }
   choice.num_tokens = choice.text->num_tokens();
@@ -377,7 +383,8 @@ void GenerationService::measure(Generation& generation, ChoiceState& choice, int
 
 Usage GenerationService::usage_of(const Generation& generation) {
   Usage usage{.prompt_tokens = generation.prompt_tokens};
-  // The first choice of a prompt counts for the others, as its tokens do.
+  // The choices of a prompt share its tokens. So cached tokens are counted for the first choice
+  // only.
   for (size_t i = 0; i < generation.choices.size(); ++i) {
     const ChoiceState& choice = generation.choices[i];
     usage.completion_tokens += choice.num_tokens;

@@ -1,4 +1,5 @@
-// Requests that generate text: from prompts to the engine, and from its tokens to an answer.
+// Runs the requests that generate text: submits their prompts to the engine, and turns the
+// generated tokens into answers.
 #pragma once
 
 #include <chrono>
@@ -20,43 +21,48 @@
 
 namespace encore::server {
 
-// Everything that a request asks for.
+// Everything that a request asks of the engine and of its answer.
 struct GenerationPlan {
   struct Prompt {
     std::vector<int32_t> ids;
-    std::string echo;  // text that the answer begins with
+    std::string echo;  // text that is put in front of the generated text
   };
   std::vector<Prompt> prompts;
-  int64_t n = 1;           // choices for each
-  int64_t max_tokens = 0;  // 0: the prompt alone is of interest
-  // Asks for log probabilities of each prompt's tokens but the first, with so many of the likeliest
-  // tokens; -1: none.
+  int64_t n = 1;           // number of choices for each prompt
+  int64_t max_tokens = 0;  // 0: only the prompt is evaluated
+  // The number of the likeliest tokens whose log probabilities are returned for each position of a
+  // prompt but the first; -1 if no log probabilities of prompts are asked for.
   int32_t num_prompt_logprobs = -1;
-  sample::SamplingParams sampling;  // the seed is that of the first choice of each prompt
+  sample::SamplingParams sampling;  // its seed is for the first choice of each prompt
   std::vector<TokenBias> token_bias;
   text::StopRules stops;
-  text::AnswerRules answer;  // what each text is divided into
-  int32_t priority = 0;      // lower numbers come first
-  std::string adapter;       // by name; empty: the model as it is
-  std::string cache_salt;    // requests with different ones share no pages of the prefix cache
-  std::optional<AnswerFormat> answer_format;  // to be compiled to `grammar`
+  text::AnswerRules answer;  // how each generated text is split into parts
+  int32_t priority = 0;      // requests with lower numbers run first
+  std::string adapter;       // the adapter's name; empty for the base model
+  std::string cache_salt;    // requests with different salts share no pages of the prefix cache
+  // The format that is compiled to `grammar` before the start.
+  std::optional<AnswerFormat> answer_format;
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   std::chrono::steady_clock::time_point arrived;
-  std::optional<std::chrono::milliseconds> timeout;  // from then to the end of the answer
+  // The time from `arrived` to the end of the answer.
+  std::optional<std::chrono::milliseconds> timeout;
   Reply::Options reply;
-  std::vector<std::string> warnings = {};  // what of the request has no effect, for its client
+  // Texts that tell the client which parts of its request have no effect.
+  std::vector<std::string> warnings = {};
 
   [[nodiscard]] int64_t num_choices() const { return std::ssize(prompts) * n; }
 };
 
-// Threads: the server's. Lifetime: everything it refers to must outlive it, and the generator must
-// have ended all requests before it goes.
+// Runs generations and answers their requests. Threads: the server's. Lifetime: everything that
+// this object refers to must outlive it, and the generator must have ended all requests before this
+// object is destroyed.
 class GenerationService {
  public:
   GenerationService(engine::Generator& generator, const ServedModel& model, Metrics& metrics,
                     Post post, Time time);
 
-  // Generates what the plan asks for and answers with it, or with an error.
+  // Runs the generation that the plan describes, and answers with the generated text or with an
+  // error.
   void start(GenerationPlan plan, std::unique_ptr<ReplyFormat> format,
              std::unique_ptr<Responder> responder);
 
@@ -68,22 +74,22 @@ class GenerationService {
     explicit ChoiceState(const text::AnswerRules& rules) : parser(rules) {}
 
     engine::RequestId request = 0;
-    std::optional<text::OutputText> text;  // nothing without a tokenizer
+    std::optional<text::OutputText> text;  // empty if the model has no tokenizer
     text::AnswerParser parser;
     int64_t num_tokens = 0;
-    int64_t num_reasoning = 0;  // of them
-    int64_t num_drafted = 0;    // of them
-    // The last ones, while they may be content or reasoning.
+    int64_t num_reasoning = 0;  // tokens that are reasoning
+    int64_t num_drafted = 0;    // tokens that were accepted drafts
+    // The latest tokens, as long as the parser cannot tell whether they are content or reasoning.
     struct Undecided {
       int64_t num_tokens = 0;
       std::vector<TokenLogprobs> logprobs;
     } undecided;
     int64_t num_cached = 0;
-    int32_t num_top = 0;  // alternatives in log probabilities
+    int32_t num_top = 0;  // number of alternatives in the log probabilities
     int32_t num_prompt_top = 0;
-    std::optional<GenerationPlan::Prompt> scored_prompt;  // until its log probabilities come
-    bool omits_tokens = false;                            // the prompt alone is of interest
-    std::string finish_reason;                            // once it has ended
+    std::optional<GenerationPlan::Prompt> scored_prompt;  // held until its log probabilities arrive
+    bool omits_tokens = false;  // whether generated tokens are dropped, because max_tokens is 0
+    std::string finish_reason;  // empty until the choice has ended
     bool has_ended = false;
     std::optional<Clock::time_point> last_token;
   };
@@ -92,14 +98,14 @@ class GenerationService {
     std::vector<ChoiceState> choices;
     int64_t prompt_tokens = 0;
     int64_t n = 1;
-    int64_t num_going = 0;     // choices without an end
-    bool shows_usage = false;  // in every event
+    int64_t num_going = 0;     // number of choices that have not ended
+    bool shows_usage = false;  // whether each event of the stream carries the usage
     Clock::time_point start;
-    std::optional<Clock::time_point> admitted;     // the first of its choices
-    std::optional<Clock::time_point> first_token;  // of all choices
+    std::optional<Clock::time_point> admitted;     // when the first of the choices was admitted
+    std::optional<Clock::time_point> first_token;  // when the first token of any choice arrived
     std::optional<Clock::time_point> deadline;
   };
-  // An update on its way from the engine's thread to the server's.
+  // An update that the engine's thread passes to the server's thread.
   struct Delivery {
     GenerationId generation = 0;
     int64_t choice = 0;
@@ -108,7 +114,7 @@ class GenerationService {
     int64_t num_cached = 0;
     int64_t num_drafted = 0;
     std::optional<Clock::time_point> admitted;
-    std::vector<LogprobRow> logprobs;  // one a token, or none
+    std::vector<LogprobRow> logprobs;  // one row for each token, or no rows
     std::vector<LogprobRow> prompt_logprobs;
     Clock::time_point collected;
   };
@@ -119,30 +125,32 @@ class GenerationService {
   void receive_all();
   void receive(Delivery& delivery);
   void measure(Generation& generation, ChoiceState& choice, int64_t num_tokens);
-  // Returns the new part of a choice and, where this is its end, why it ended.
+  // Returns the new part of a choice, with the finish reason if the choice has ended.
   Choice piece_of(ChoiceState& choice, const Delivery& delivery);
-  // Adds the prompt that was held back for its log probabilities.
+  // Adds the prompt and its log probabilities to the new part. The prompt was held back until they
+  // arrived.
   void read_prompt(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
-  // Adds the text of tokens to the new part.
+  // Adds the text of the delivered tokens to the new part.
   void read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
-  // Counts tokens as reasoning, or adds their log probabilities to the content's, once it is clear
-  // which of the two they are.
+  // Assigns the undecided tokens, once the parser knows what they are: counts reasoning tokens, and
+  // moves log probabilities of content to the new part.
   static void decide(ChoiceState& choice, Choice& piece);
   [[nodiscard]] static Usage usage_of(const Generation& generation);
   void finish(GenerationId id, Generation& generation);
   void client_left(GenerationId id);
-  // Ends a request that goes on, with an error.
+  // Ends a running request with an error.
   void fail(GenerationId id, const ApiError& error, std::string_view end);
-  // Removes a generation from those that go on, counts it by how it ended, and tells its responder.
+  // Removes a generation from the running ones, counts it in the metrics by the way it ended, and
+  // describes its outcome to its responder.
   Generation take(GenerationId id, std::string_view end);
   [[nodiscard]] static GenerationOutcome outcome_of(const Generation& generation,
                                                     std::string_view end);
-  // Sets the timer for the next deadline.
+  // Sets the timer for the earliest deadline.
   void watch_deadlines();
   void end_late();
-  // Aborts the sequences of the request that still run.
+  // Aborts those sequences of the generation that have not ended.
   void abort(const Generation& generation);
-  // The metric that counts requests which ended so.
+  // Returns the counter of the requests that ended in this way.
   double& ended(std::string_view end);
 
   engine::Generator& generator_;
@@ -153,8 +161,9 @@ class GenerationService {
   GenerationId next_id_ = 1;
   std::unordered_map<GenerationId, Generation> generations_;
 
-  std::set<std::pair<Clock::time_point, GenerationId>> deadlines_;  // of those that go on
-  // The next time at which deadlines are looked at; timers for later times may be set, too.
+  // The deadlines of running generations.
+  std::set<std::pair<Clock::time_point, GenerationId>> deadlines_;
+  // The time of the next check of deadlines. Timers for later times may be set too.
   Clock::time_point next_look_ = Clock::time_point::max();
 
   Histogram& queue_s_;
@@ -163,7 +172,7 @@ class GenerationService {
   Histogram& total_s_;
   Histogram& delivery_s_;
 
-  std::mutex mutex_;  // of the mailbox
+  std::mutex mutex_;  // guards the mailbox
   std::vector<Delivery> mailbox_;
 };
 

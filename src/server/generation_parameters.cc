@@ -16,7 +16,7 @@ constexpr size_t kMaxStopBytes = 1024;
 constexpr double kMostBias = 100;
 constexpr double kMostSeconds = 86400;
 
-// The parameters that all protocols have.
+// The parameters that all protocols have in common.
 const Parameter kShared[] = {
     {"model", Support::kHonoured, ParameterKind::kString, "",
      "A name of the served model, or of an adapter of it; absent: the model as it is"},
@@ -45,7 +45,7 @@ const Parameter kShared[] = {
      "Requests with different ones share no pages of the prefix cache"},
 };
 
-// The parameters of protocols whose answers may have several choices.
+// The parameters that only protocols with several choices per answer have.
 const Parameter kChoices[] = {
     {"n", Support::kHonoured, ParameterKind::kInteger, "1", "Choices for each prompt", 1,
      kMaxChoices},
@@ -99,7 +99,8 @@ int64_t random_seed() {
   return static_cast<int64_t>(random() >> 1U);
 }
 
-// The rows of sample::parameters(). Where one is absent, the model's generation_config.json says it.
+// Returns a row for each of sample::parameters(). Where a request lacks one, the model's
+// generation_config.json gives its value.
 const ParameterTable& sampling_rows() {
   static const auto docs = [] {
     const sample::SamplingParams fallback = SamplingDefaults().params;

@@ -1,4 +1,4 @@
-// Reads the parameters that all APIs which generate text share.
+// Reads the parameters that all APIs for text generation share.
 #pragma once
 
 #include "server/generation.h"
@@ -6,12 +6,13 @@
 
 namespace encore::server {
 
-inline constexpr int64_t kMaxStops = 64;  // of each kind
+// The most stop strings, and the most stop tokens, of a request.
+inline constexpr int64_t kMaxStops = 64;
 
-// Returns `own` with the parameters behind it that every protocol has.
+// Returns `own` followed by the parameters that every protocol has.
 ParameterTable with_generation_parameters(ParameterTable own);
-// Returns `own` with those behind it, and with the parameters of protocols that allow several
-// choices.
+// Returns `own` followed by the parameters of with_generation_parameters() and by those that only
+// protocols with several choices have.
 ParameterTable with_choice_parameters(ParameterTable own);
 
 // Reads the parameters that every protocol has into `plan`. Returns an error if one is wrong.
@@ -20,22 +21,23 @@ std::optional<ApiError> read_generation_parameters(const Parameters& parameters,
 // Reads the parameters of with_choice_parameters() into `plan`. Returns an error if one is wrong.
 std::optional<ApiError> read_choice_parameters(const Parameters& parameters,
                                                const ServedModel& model, GenerationPlan& plan);
-// Adds strings that end the text. `param` is the parameter that names them. Returns an error if one
-// is wrong.
+// Adds stop strings to the plan. `param` names the parameter that holds them. Returns an error if
+// one of them is wrong.
 std::optional<ApiError> set_stop_strings(std::vector<std::string> strings, const std::string& param,
                                          const ServedModel& model, GenerationPlan& plan);
 
-// Returns an error if the format of a plan's answers does not go with its other parameters.
+// Returns an error if the plan's answer format is incompatible with its other parameters.
 std::optional<ApiError> check_format(const GenerationPlan& plan);
 
 // Returns an error if a request names a model that is not served.
 std::optional<ApiError> check_model(const Parameters& parameters, const ServedModel& model);
-// The name of the model in the answer: the one that the request used.
+// Returns the model's name for the answer, which is the name that the request used.
 std::string answering_name(const Parameters& parameters, const ServedModel& model);
 
-// Sets the plan's max_tokens: to the parameter `param`, else to `fallback`, or to what the longest
-// prompt leaves where that is less or there is no fallback. Returns an error if the prompt is too
-// long, or too much is asked for.
+// Sets the plan's max_tokens to the parameter `param`. If the request lacks it, max_tokens becomes
+// `fallback`, but no more than the room that the longest prompt leaves, or all of that room if
+// there is no fallback. Returns an error if a prompt is too long, or if the request asks for more
+// tokens than there is room for.
 std::optional<ApiError> set_max_tokens(const Parameters& parameters, const std::string& param,
                                        std::optional<int64_t> fallback, const ServedModel& model,
                                        GenerationPlan& plan);

@@ -52,11 +52,12 @@ void write_sequences(const engine::GeneratorStatistics& now, Metrics& metrics) {
   }
 }
 
-// Steps that were replayed, by mode, kind and padded size.
+// The number of replayed steps by mode, kind and padded size.
 using Replays = std::map<std::tuple<std::string_view, std::string_view, int64_t>, int64_t>;
 
-// Returns a zero for every size that is recorded: a series that begins with its first step hides
-// that step from rates. Sizes that are recorded on demand are too many to be listed ahead.
+// Returns a count of zero for every size that has been recorded. A counter that appeared with its
+// first step would hide that step from rates. Sizes that are recorded on demand are too many to be
+// listed.
 Replays replays_at_start(const runtime::Coverage& coverage) {
   Replays replays;
   const auto add = [&](bool is_recorded, runtime::Mode mode, std::string_view kind,
@@ -133,8 +134,8 @@ void write_drafts(const engine::DraftCounts& drafts, Metrics& metrics) {
   }
 }
 
-// Routers that send requests where their adapter is read this: it is in the labels and with the value that vLLM
-// has for it, whose name is an alias.
+// Writes which adapters are in use. Routers that send a request to a server with its adapter read
+// this metric under vLLM's name, which is an alias; labels and value are those of vLLM.
 void write_adapters_in_use(const engine::AdaptersInUse& in_use, int64_t num_slots,
                            Metrics& metrics) {
   const double now_s =

@@ -6,7 +6,7 @@
 
 namespace encore::server {
 
-// Brings the metrics of the engine up to `now`, before a scrape reads them.
+// Sets the metrics of the engine from its statistics `now`. It is called before each scrape.
 void write_metrics(const engine::GeneratorStatistics& now, Metrics& metrics);
 
 }  // namespace encore::server

@@ -22,9 +22,10 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr auto kLinger = std::chrono::milliseconds(2000);
-// How long an idle connection may still bring a request once the server drains.
+// The time that an idle connection is kept for one more request when the server drains.
 constexpr auto kLastRequest = std::chrono::milliseconds(100);
-// The most bytes of one read: while a request comes, and while nothing much is expected.
+// The most bytes of one read: kRead while a request arrives, kGlance while the connection is idle
+// or an answer is sent.
 constexpr size_t kRead = size_t{16} << 10;
 constexpr size_t kGlance = 512;
 constexpr std::string_view kRequestId = "X-Request-Id";
@@ -34,7 +35,8 @@ std::string_view reason(int status) {
   return {text.data(), text.size()};
 }
 
-// `connection`: what becomes of it, if the client does not expect that.
+// Returns the text of a response's head. `connection` is the value of the header Connection, or
+// empty if the header is omitted.
 std::string head_text(const HttpResponse& response, std::string_view request_id,
                       std::string_view framing, std::string_view connection) {
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nX-Request-Id: {}\r\n", response.status,
@@ -46,8 +48,8 @@ std::string head_text(const HttpResponse& response, std::string_view request_id,
   return text + "\r\n";
 }
 
-// The Connection header that says whether the connection stays open. Without one, clients of
-// HTTP/1.1 expect that it stays, and those of HTTP/1.0 that it ends.
+// Returns the value of the header Connection, which says whether the connection stays open. Without
+// that header, clients of HTTP/1.1 expect that it stays open, and those of HTTP/1.0 that it closes.
 std::string_view connection_text(bool is_http11, bool keeps_alive) {
   if (!keeps_alive) return "close";
   return is_http11 ? "" : "keep-alive";
@@ -83,13 +85,13 @@ class ConnectionResponder final : public Responder {
   void on_closed(std::function<void()> call) override { connection_->on_closed(std::move(call)); }
 
  private:
-  std::shared_ptr<Connection> connection_;  // shared with its pending operations
+  std::shared_ptr<Connection> connection_;  // shared with the connection's pending operations
   bool is_answered_ = false;
 };
 
 }  // namespace
 
-// The state of Beast's parser, and the bytes that it has not read yet.
+// Holds Beast's parser of the current request, and the received bytes that it has not consumed yet.
 struct Connection::Reader {
   explicit Reader(const HttpOptions& options) : buffer(2 * options.max_header_bytes) {}
 
@@ -136,8 +138,8 @@ void Connection::read_next() {
   reader_->buffer.size() > 0 ? begin_header() : read_more();
 }
 
-// While a request is answered, this is how its client is seen to go; between two, how the next is
-// seen to come. One read serves for both.
+// One pending read serves two purposes. While a request is answered, it detects that the client
+// leaves; between requests, it receives the next one.
 void Connection::read_more() {
   if (std::exchange(is_reading_, true)) return;
   const bool is_glance = state_ == State::kIdle || state_ == State::kAnswering;
@@ -155,7 +157,7 @@ void Connection::take_more(size_t num_bytes) {
   reader_->buffer.commit(num_bytes);
   if (state_ == State::kIdle) return begin_header();
   if (state_ == State::kReadingHeader || state_ == State::kReadingBody) return parse();
-  // A request that is sent ahead of time lies in the buffer until its turn comes.
+  // A request that the client sends before the answer has ended stays in the buffer until its turn.
   if (state_ == State::kAnswering) return;
   reader_->buffer.clear();
   num_discarded_ += num_bytes;
@@ -163,7 +165,7 @@ void Connection::take_more(size_t num_bytes) {
 }
 
 void Connection::begin_header() {
-  // Empty lines ahead of a request are skipped (RFC 9112, 2.2).
+  // Empty lines before a request are skipped (RFC 9112, 2.2).
   auto& buffer = reader_->buffer;
   const auto unread = [&] {
     return std::string_view(static_cast<const char*>(buffer.data().data()), buffer.size());
@@ -219,10 +221,11 @@ void Connection::parse() {
       return refuse(400, "the request's body is not well formed");
     if (error) return refuse(400, "this is not an HTTP/1.1 request");
     if (state_ == State::kReadingHeader && parser.is_header_done()) begin_body();
-    if (state_ != State::kReadingHeader && state_ != State::kReadingBody) return;  // refused
+    // begin_body() may have refused the request.
+    if (state_ != State::kReadingHeader && state_ != State::kReadingBody) return;
   }
   if (parser.is_done()) return dispatch();
-  // While a body is read, only the description of a chunk can fill the buffer.
+  // While a body is read, nothing but an overlong chunk header can fill the buffer.
   if (buffer.size() == buffer.max_size())
     return refuse(400, "the request's body is not well formed");
   read_more();
@@ -347,8 +350,8 @@ void Connection::linger() {
   read_more();
 }
 
-// A client that keeps its connection may have sent a request before it can know of the end, so that idle
-// connections are not closed at once.
+// An idle connection is not closed at once, because its client may have sent a request before it
+// learns that the server drains.
 void Connection::drain() {
   if (state_ == State::kOpening || state_ == State::kIdle) set_deadline(kLastRequest);
 }

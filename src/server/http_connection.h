@@ -1,4 +1,5 @@
-// One connection of the HTTP server. Includes Asio: for the server's own files only.
+// Declares one connection of the HTTP server. This header includes Asio, so only the server's own
+// files may include it.
 #pragma once
 
 #include <memory>
@@ -17,11 +18,11 @@ class Connection;
 
 enum class ServerPhase : uint8_t {
   kOpen,
-  kLastAnswers,  // each connection ends with its next answer; new ones may come
-  kDraining,     // nothing more is read
+  kLastAnswers,  // each connection closes after its next answer; new ones are still accepted
+  kDraining,     // new connections are refused, and open ones end with their current answer
 };
 
-// The state that all connections share. Threads: the server's.
+// Holds the state that all connections of a server share. Threads: the server's.
 struct ConnectionContext {
   const HttpOptions& options;
   const HttpHandler& handler;
@@ -29,27 +30,29 @@ struct ConnectionContext {
   std::function<void(const std::shared_ptr<Connection>&)> on_closed;
 };
 
-// Reads a request, has it answered, reads the next. Shared by its pending operations, by the server
-// and by the responder of the request in hand. Threads: the server's.
+// Serves one client: reads a request, has it answered, and reads the next. It is shared by its
+// pending operations, by the server, and by the responder of the current request. Threads: the
+// server's.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `client`: its address.
+  // `client` is the client's address.
   Connection(std::unique_ptr<Stream> stream, std::string client, boost::asio::steady_timer deadline,
              ConnectionContext& context);
   ~Connection();
 
   void start();
-  // Ends it once the answer in hand is sent; where there is none, once no request has come for a moment.
+  // Closes the connection after the current answer. If no request is being answered, it closes once
+  // no request has come for a moment.
   void drain();
   void close();
 
-  // The responder calls these.
+  // The responder of the current request calls the functions below.
   void respond(HttpResponse response);
   void begin_stream(const HttpResponse& head);
   void write(std::string_view part);
   void end_stream();
   void on_closed(std::function<void()> call);
-  // Called when the responder went without an answer.
+  // Closes the connection. Called when the responder is destroyed without having answered.
   void abandon();
 
  private:
@@ -65,25 +68,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
 
   void read_next();
-  // Reads some bytes into the buffer, and goes on by the state at that time.
+  // Reads some bytes into the buffer, then continues according to the state at that time.
   void read_more();
   void take_more(size_t num_bytes);
   void begin_header();
-  // Takes what the parser has of the request, which has no body yet.
+  // Takes the request's head from the parser. The body has not been read yet.
   HttpRequest take_head();
-  // Checks the head, which is complete: refuses the request, or goes on with the body.
+  // Checks the complete head of a request. Refuses the request, or goes on with its body.
   void begin_body();
-  // Feeds the parser the bytes in the buffer, and reads on until the request is complete.
+  // Passes the buffered bytes to the parser, and reads more until the request is complete.
   void parse();
   void dispatch();
-  // Answers a request that could not be read with an error, and closes.
+  // Answers a request that could not be read with an error, and closes the connection.
   void refuse(int status, std::string why);
   void refuse(const ApiError& error);
   void send(std::string_view bytes);
   void send_queued();
-  // Ends an answer of which everything is sent.
+  // Ends an answer once all of its bytes have been sent.
   void finish();
-  // Reads on for a moment, so that the client gets the answer before it learns of the closing.
+  // Goes on reading and discarding for a moment. If the connection were closed at once, the client
+  // could lose the answer.
   void linger();
   void set_deadline(std::chrono::milliseconds timeout);
   void clear_deadline();
@@ -96,19 +100,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   State state_ = State::kOpening;
   bool is_reading_ = false;
 
-  HttpRequest request_;  // whose head has been read
+  HttpRequest request_;  // the current request; only its head has been read
 
-  // The fields below describe the answer that is being sent.
-  std::string request_id_;  // of its request
+  // The members below describe the answer that is being sent.
+  std::string request_id_;  // the id of the request that is answered
   bool is_head_ = false;
-  bool is_http11_ = false;  // so that streams come in chunks
+  bool is_http11_ = false;  // whether streams are sent in chunks, which HTTP/1.0 lacks
   bool keeps_alive_ = false;
   bool has_ended_ = false;
   bool is_sending_ = false;
   std::string queued_;
   std::string sending_;
-  size_t sent_ = 0;             // bytes of sending_
-  uint64_t num_discarded_ = 0;  // bytes that came after the answer
+  size_t sent_ = 0;             // number of bytes of sending_ that have been sent
+  uint64_t num_discarded_ = 0;  // number of bytes that came after the answer and were discarded
   std::function<void()> closed_call_;
 };
 

@@ -19,7 +19,7 @@ std::vector<std::string_view> values_of(const Headers& headers, std::string_view
   return values;
 }
 
-// The last of the codings in a list.
+// Returns the last coding in the list of a header Transfer-Encoding.
 std::string_view last_coding(std::string_view list) {
   list = list.substr(list.rfind(',') + 1);
   const size_t start = std::min(list.find_first_not_of(" \t"), list.size());
@@ -42,7 +42,8 @@ std::optional<ApiError> check_transfer_encoding(const std::vector<std::string_vi
                                          escaped(fmt::format("{}", fmt::join(codings, ", "))))};
 }
 
-// A host's name or address, and maybe a port. Source: RFC 3986, 3.2.2 and 3.2.3.
+// Returns whether the text is a host's name or address, optionally with a port. Source: RFC 3986,
+// 3.2.2 and 3.2.3.
 bool is_host(std::string_view host) {
   constexpr std::string_view kNameSigns = "-._~!$&'()*+,;=%";
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
@@ -66,7 +67,8 @@ bool is_host(std::string_view host) {
   return port.empty() || (port[0] == ':' && std::all_of(port.begin() + 1, port.end(), is_digit));
 }
 
-// The length of "http://" at the start of a target; 0: it is none with a scheme that we serve.
+// Returns the length of "http://" or "https://" at the start of a target. Returns 0 if it starts
+// with neither.
 size_t scheme_size(std::string_view target) {
   for (const std::string_view scheme : {"http://", "https://"})
     if (equal_ignoring_case(target.substr(0, scheme.size()), scheme)) return scheme.size();
@@ -96,7 +98,7 @@ std::optional<ApiError> check_framing(const Headers& headers, unsigned version) 
 
 std::optional<ApiError> set_target(std::string_view target, unsigned version,
                                    HttpRequest& request) {
-  set_path(target, request);  // for the log, whatever the request is worth
+  set_path(target, request);  // the log shows the path even if the request is refused
   const auto hosts = values_of(request.headers, "host");
   if (hosts.size() > 1 || (hosts.empty() && version >= 11) ||
       (!hosts.empty() && !is_host(hosts[0])))

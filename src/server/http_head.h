@@ -1,5 +1,5 @@
-// Checks a request's head for RFC 9112's rules beyond the grammar, which the parser checks: where
-// the body ends, and whom the request is for.
+// Checks the rules of RFC 9112 for a request's head that go beyond its grammar, which the parser
+// checks: where the body ends, and which host the request is for.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,15 @@
 
 namespace encore::server {
 
-// Returns an error if one cannot be sure where the body of a request with these headers ends, so
-// that the bytes behind the head may not be read as the next request. Stricter than the RFC: one
-// Content-Length of digits alone, or one Transfer-Encoding of `chunked` alone. `version`: 10 or 11.
+// Returns an error if the headers do not say unambiguously where the body ends. Without such a
+// check, a part of the body could be read as the next request (request smuggling). The rules are
+// stricter than the RFC's: either one Content-Length that consists of digits, or one
+// Transfer-Encoding that is `chunked` alone. `version` is 10 or 11, for HTTP/1.0 or 1.1.
 std::optional<ApiError> check_framing(const Headers& headers, unsigned version);
 
-// Sets path and query of a request by its target, which may be a URL of the host in its headers.
-// Returns an error if there is no such target, or not exactly one host where the version asks for
-// one. Source: RFC 9112, 3.2.
+// Sets the request's path and query from the target in its request line. The target may be a URL,
+// whose host must be the one in the headers. Returns an error if the target is not valid, or if the
+// request lacks the one Host header that its version demands. Source: RFC 9112, 3.2.
 std::optional<ApiError> set_target(std::string_view target, unsigned version, HttpRequest& request);
 
 }  // namespace encore::server

@@ -22,7 +22,7 @@ using boost::system::error_code;
 
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 
-// "127.0.0.1:8000", "[::1]:8000".
+// Returns the text of an address, such as "127.0.0.1:8000" or "[::1]:8000".
 std::string address_text(const tcp::endpoint& endpoint) {
   const std::string address = endpoint.address().to_string();
   const bool is_v6 = endpoint.address().is_v6();
@@ -80,8 +80,8 @@ struct HttpServer::Impl {
     });
   }
 
-  // Waits before it accepts again, for instance when file descriptors ran out: some connections end
-  // meanwhile.
+  // Waits before the next attempt to accept a connection. The last one failed, for instance because
+  // file descriptors ran out; by then, some connections may have ended.
   void pause_accepting(const error_code& error) {
     if (!std::exchange(has_warned, true))
       log::warning("a connection could not be taken: {}", error.message());
@@ -154,7 +154,7 @@ void HttpServer::post(std::function<void()> call) {
 }
 
 void HttpServer::after(std::chrono::milliseconds delay, std::function<void()> call) {
-  // Shared by the pending wait, which is all that keeps it.
+  // The pending wait owns the timer through this shared pointer.
   const auto timer = std::make_shared<asio::steady_timer>(impl_->io, delay);
   timer->async_wait([timer, call = std::move(call)](const error_code& error) {
     if (!error) call();

@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A client's socket.
+// A client that is connected to the server through a socket.
 class Client {
  public:
   explicit Client(uint16_t port, int receive_bytes = 0) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -42,12 +42,12 @@ class Client {
       text.remove_prefix(sent);
     }
   }
-  // Waits until the server's side of the connection has what was sent.
+  // Waits until the server's side of the connection has received everything that was sent.
   void wait_until_taken() const {
     for (int unsent = 1; unsent > 0; std::this_thread::sleep_for(milliseconds(1)))
       ASSERT_EQ(ioctl(socket_, SIOCOUTQ, &unsent), 0);
   }
-  // Receives until `end` has come, or the server closes.
+  // Receives until `end` has arrived or the server closes the connection.
   std::string receive(std::string_view end = "") const {
     std::string text;
     char part[65536];
@@ -78,7 +78,7 @@ size_t count(std::string_view text, std::string_view part) {
   return found;
 }
 
-// The value of X-Request-Id in an answer.
+// Returns the value of X-Request-Id in an answer.
 std::string id_in(const std::string& answer) {
   const std::string name = "X-Request-Id: ";
   const size_t start = answer.find(name) + name.size();
@@ -111,14 +111,14 @@ class HttpServerTest : public ::testing::Test {
     }
     responder->respond({200, {}, fmt::format("<{} {}>", request.method, request.body)});
   }
-  // Writes on and on, faster than anybody reads.
+  // Keeps writing to the stream, faster than the client reads.
   void flood() {
     if (has_closed_) return;
     held_->write(std::string(1 << 16, '.'));
     server_->post([this] { flood(); });
   }
-  // Waits, on the test's thread, until the server's thread has set the flag. A machine that is busy may take
-  // minutes.
+  // Blocks the test's thread until the server's thread has set the flag. On a busy machine this may
+  // take minutes.
   void wait_for(const std::atomic<bool>& flag) const {
     for (int i = 0; i < 60'000 && !flag; ++i)
       std::this_thread::sleep_for(milliseconds(5));

@@ -1,5 +1,6 @@
-// No body is ever read as a request: generated requests, most of them damaged where they say how their
-// body ends, are read by a connection and by a second reading of RFC 9112's rules.
+// Tests that no body is ever read as a request. It generates requests, most of them with damage in
+// the headers that say how the body ends. Both the server's connection and an independent
+// implementation of RFC 9112's rules read them.
 #include <random>
 
 #include <boost/asio/error.hpp>
@@ -16,7 +17,8 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-// Gives the connection `input` in parts of random sizes and then its end, and keeps what comes back.
+// Passes `input` to the connection in parts of random sizes, then its end. Keeps the bytes that
+// come back.
 class ScriptedStream final : public Stream {
  public:
   ScriptedStream(asio::io_context& io, std::string input, std::string& output, std::mt19937& random)
@@ -62,7 +64,7 @@ struct Seen {
   std::string output;
 };
 
-// Returns the requests that a server reads from these bytes, and the bytes it answers with.
+// Returns the requests that the server reads from these bytes, and the bytes with which it answers.
 Seen read_by_connection(const std::string& bytes, std::mt19937& random) {
   Seen seen;
   asio::io_context io;
@@ -112,12 +114,12 @@ std::vector<std::string> elements(const std::string& list) {
   return found;
 }
 
-// Reads requests by the text of RFC 9112, as leniently as that allows.
+// Reads requests by the rules of RFC 9112, as leniently as they allow.
 class Rules {
  public:
   explicit Rules(std::string_view bytes) : rest_(bytes) {}
 
-  // All requests until one that is incomplete, or that a server must not answer.
+  // Returns all requests before the first one that is incomplete or that a server must not answer.
   std::vector<Message> read() {
     std::vector<Message> messages;
     while (const auto message = next())
@@ -126,8 +128,8 @@ class Rules {
   }
 
  private:
-  // Reads up to the end of a line, which is taken too. Nothing where it does not end, or holds what
-  // no line may.
+  // Reads a line and removes it with its end. Returns nothing if the line does not end, or if it
+  // contains control characters.
   std::optional<std::string> line() {
     const size_t end = rest_.find("\r\n");
     if (end == std::string_view::npos) return std::nullopt;
@@ -138,7 +140,8 @@ class Rules {
     return text;
   }
 
-  // Fields up to the empty line, by names in lower case; a line that is folded is joined.
+  // Reads header fields up to the empty line. The names become lower case, and folded lines are
+  // joined.
   std::optional<std::multimap<std::string, std::string>> fields() {
     std::multimap<std::string, std::string> found;
     auto last = found.end();
@@ -233,7 +236,7 @@ class Rules {
   bool has_ended_ = false;
 };
 
-// Requests whose bodies are requests themselves, for /smuggled.
+// Generates requests. Their bodies are requests for /smuggled, which the server must never see.
 class Generated {
  public:
   explicit Generated(std::mt19937& random) : random_(random) {
@@ -245,7 +248,7 @@ class Generated {
   std::string bytes;
   size_t num_requests = 0;
   bool is_damaged = false;
-  bool may_have_no_body = false;  // or a shorter one, by what the damaged head says
+  bool may_have_no_body = false;  // by its damaged head, the body may be empty or shorter
 
  private:
   bool one_in(unsigned n) { return random_() % n == 0; }
@@ -254,7 +257,7 @@ class Generated {
     return std::string(list[random_() % std::size(list)]);
   }
 
-  // Damages a text: any byte may become another, or go, or come twice.
+  // Returns the text with damage: bytes are replaced, removed or doubled.
   std::string damaged(std::string text) {
     constexpr std::string_view kBytes("\r\n\t \0,;:0x+-\x0b\x7f\xff_A", 17);
     const size_t at = random_() % text.size();
@@ -329,7 +332,7 @@ class Generated {
     std::string start = fmt::format("POST /{} HTTP/1.1\r\n", num_requests);
     if (one_in(10)) {
       start = fmt::format("POST /{} HTTP/1.0\r\n", num_requests);
-      if (is_chunked || !is_last) is_damaged = true;  // it ends the connection
+      if (is_chunked || !is_last) is_damaged = true;  // such a request ends the connection
     }
     if (one_in(30)) start = damaged(start);
     const std::string head = start + host + pick(kOthers) + framing;
@@ -337,8 +340,8 @@ class Generated {
     ++num_requests;
   }
 
-  // Fields that give the body's length twice, wrongly, or in a way that servers have read
-  // differently.
+  // Returns header fields that give the body's length twice, wrongly, or in a form that servers are
+  // known to read differently.
   std::string unclear(size_t size) {
     is_damaged = true;
     const std::string length = fmt::format("Content-Length: {}\r\n", size);
@@ -400,7 +403,8 @@ TEST(HttpSmuggling, NoBodyIsReadAsARequest) {
         fmt::format("request {}: {:?}\nanswers: {:?}", i, given.bytes, seen.output);
     for (const Message& message : seen.messages)
       ASSERT_TRUE(given.may_have_no_body || message.target != "/smuggled") << shown;
-    // It may refuse what the rules let pass, and nothing of the connection is read behind that.
+    // The server may refuse a request that the rules accept. Then it reads no more from the
+    // connection.
     ASSERT_LE(seen.messages.size(), right.size()) << shown;
     ASSERT_TRUE(std::equal(seen.messages.begin(), seen.messages.end(), right.begin())) << shown;
     if (!given.is_damaged) {
@@ -412,7 +416,7 @@ TEST(HttpSmuggling, NoBodyIsReadAsARequest) {
   EXPECT_LT(num_damaged, 9000U);
 }
 
-// The answers' statuses to these bytes.
+// Returns the statuses of the server's answers to these bytes.
 std::vector<std::string> statuses(const std::string& bytes) {
   std::mt19937 random(1);
   const std::string output = read_by_connection(bytes, random).output;

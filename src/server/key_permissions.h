@@ -1,4 +1,4 @@
-// The permissions of an API key concerning adapters (LoRA).
+// Declares the permissions of an API key. They concern adapters (LoRA).
 #pragma once
 
 #include <optional>
@@ -9,9 +9,10 @@
 namespace encore::server {
 
 struct KeyPermissions {
-  // Names of the adapters that it may use, or beginnings of names with a * behind them; absent: all.
+  // The names of the adapters that the key may use. An entry that ends with * stands for all names
+  // that begin with the text before it. If absent, the key may use all adapters.
   std::optional<std::vector<std::string>> adapters;
-  bool loads_adapters = false;  // and unloads them
+  bool loads_adapters = false;  // whether the key may load and unload adapters
 
   [[nodiscard]] bool may_use(std::string_view adapter) const {
     if (!adapters) return true;

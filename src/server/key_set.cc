@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kHashed = "sha256:";
 constexpr std::string_view kBlanks = " \t\r";
 
-// The first word of the line, which is cut off. Empty: there is none.
+// Removes the first word from the line and returns it. Returns an empty text if there is none.
 std::string_view take_word(std::string_view& line) {
   line.remove_prefix(std::min(line.size(), line.find_first_not_of(kBlanks)));
   const std::string_view word = line.substr(0, line.find_first_of(kBlanks));
@@ -29,7 +29,7 @@ std::string_view take_word(std::string_view& line) {
 constexpr std::string_view kAdapters = "adapters=";
 constexpr std::string_view kLoadAdapters = "load-adapters";
 
-// Is the word one that says what a key may? Adds it then.
+// Adds the permission that the word names. Returns false if the word names none.
 bool add_permission(std::string_view word, KeyPermissions& permissions) {
   if (word == kLoadAdapters) {
     permissions.loads_adapters = true;
@@ -46,7 +46,7 @@ bool add_permission(std::string_view word, KeyPermissions& permissions) {
   return true;
 }
 
-// Adds the entry of a line; false: it is empty.
+// Adds the key in a line. Returns false if the line is empty.
 bool add_line(KeySet& keys, std::string_view line) {
   std::vector<std::string_view> words;
   KeyPermissions permissions;

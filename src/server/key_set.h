@@ -1,4 +1,4 @@
-// API keys, known by their hashes and names.
+// Holds API keys, by their hashes and names.
 #pragma once
 
 #include <array>
@@ -14,21 +14,23 @@
 
 namespace encore::server {
 
-// Holds no key, only the SHA-256 of each. A slow hash would defend keys that can be guessed, and cost
-// every request its time; keys of a server can be long and random instead.
+// A set of API keys, of which only the SHA-256 hashes are stored. A fast hash is used because each
+// request pays for it: a slow hash only helps against guessing of weak keys, and keys of a server
+// can be long and random.
 class KeySet {
  public:
   KeySet() = default;
   KeySet(std::initializer_list<std::string_view> entries);
 
-  // `entry`: a key, or "sha256:" and the 64 hexadecimal digits of its hash. Without a name it is
-  // called by the first 8 of those digits.
-  // Errors: kUsage when something else follows "sha256:".
+  // Adds a key. `entry` is the key itself, or "sha256:" and the 64 hexadecimal digits of its hash.
+  // If `name` is empty, the key is named by the first 8 of these digits. Errors: kUsage if
+  // "sha256:" is not followed by a hash.
   void add(std::string_view entry, std::string_view name = {}, KeyPermissions permissions = {});
-  // The name of the key; null: it is none of these. In a time that depends on the length of `key`
-  // and the number of keys alone. Lifetime: this object's, until another is added.
+  // Returns the name of the key, or null if it is not in the set. The time depends only on the
+  // length of `key` and on the number of keys in the set. Lifetime: the name is valid until another
+  // key is added or this object is destroyed.
   [[nodiscard]] const std::string* find(std::string_view key) const;
-  // The permissions of the key; null: it is none of these.
+  // Returns the permissions of the key, or null if it is not in the set.
   [[nodiscard]] std::shared_ptr<const KeyPermissions> permissions(std::string_view key) const;
   [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
   [[nodiscard]] bool is_empty() const { return keys_.empty(); }
@@ -47,10 +49,11 @@ class KeySet {
   std::vector<Key> keys_;
 };
 
-// Adds the entries of a file, one a line: the entry alone, or a name, blanks and the entry; then, with
-// blanks between them, what it may: `adapters=NAME,...` lets it use those adapters alone, and
-// `load-adapters` lets it load and unload some. `option` names the file in messages. Errors: kUsage when
-// it cannot be read, has no entry, a line of other words, or an entry that add() does not take.
+// Adds the keys that a file lists, one a line: an entry as add() takes it, optionally preceded by a
+// name and followed by permissions, with blanks between them. `adapters=NAME,...` restricts the key
+// to those adapters; `load-adapters` lets it load and unload adapters. `option` is the name of the
+// command-line option in error messages. Errors: kUsage if the file cannot be read, has no key, or
+// has a line of another form.
 void add_keys_of_file(KeySet& keys, const std::filesystem::path& file, std::string_view option);
 
 }  // namespace encore::server

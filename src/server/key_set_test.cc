@@ -84,7 +84,8 @@ TEST(KeySet, SaysWhatAKeyMayDoWithAdapters) {
   const auto four = keys.permissions("four");
   EXPECT_TRUE(four->loads_adapters && four->may_use("a") && four->may_use("b"));
   EXPECT_FALSE(four->may_use("c"));
-  EXPECT_TRUE(keys.permissions("adapters=x")->loads_adapters);  // the first word is a key
+  // The first word of a line is the key, whatever it looks like.
+  EXPECT_TRUE(keys.permissions("adapters=x")->loads_adapters);
   for (const char* line : {"one two three", "one two adapter=x", "one load-adapters two"})
     EXPECT_NE(refusal(line).find("adapters=NAME,..."), std::string::npos) << line;
 }

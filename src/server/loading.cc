@@ -9,7 +9,7 @@
 namespace encore::server {
 namespace {
 
-// Clients that ask again so often learn of the end soon enough.
+// Clients that retry at this interval learn soon enough that the model is loaded.
 constexpr int kRetryAfterS = 2;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Answers requests until the model is loaded.
+// Answers requests while the model is being loaded.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,16 @@
 
 namespace encore::server {
 
-// Says that the process lives, and answers everything else with 503 and how far the load is. No key
-// is asked for, as nothing else is told. Threads: the server's, but for enter().
+// Answers liveness probes, and answers every other request with 503 and the progress of the load.
+// Requests need no key, since the answers reveal nothing else. Threads: the server's, except for
+// enter().
 class Loading {
  public:
-  // `gate` has no keys: none is asked for while the model loads.
+  // `gate` must have no keys, because none is asked for while the model loads.
   explicit Loading(GateOptions gate) : gate_(std::move(gate)) {}
 
-  // From now on the load is at `phase`, such as "loading weights 640 of 16060 MB". Threads: any.
+  // Sets the phase of the load that answers report, such as "loading weights 640 of 16060 MB".
+  // Threads: any.
   void enter(std::string phase);
   void handle(const HttpRequest& request, Responder& responder) const;
 

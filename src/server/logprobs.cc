@@ -7,11 +7,12 @@
 namespace encore::server {
 namespace {
 
-// JSON has no infinities, and clients of the protocol know this number.
+// The log probability of impossible tokens. JSON has no infinity, and clients of OpenAI's protocol
+// know this number.
 constexpr float kNever = -9999;
 
 TokenLogprobs::Entry entry(const text::Tokenizer* tokenizer, int32_t token, float logprob) {
-  const float known = logprob >= kNever ? logprob : kNever;  // NaN, too
+  const float known = logprob >= kNever ? logprob : kNever;  // replaces NaN too
   if (tokenizer == nullptr) return {token, std::to_string(token), known};
   if (!tokenizer->is_special(token)) return {token, tokenizer->token_bytes(token), known};
   return {token, std::string(tokenizer->token(token).value_or("")), known};
@@ -49,13 +50,14 @@ std::vector<TokenLogprobs> read_prompt_logprobs(const text::Tokenizer* tokenizer
                                                 std::span<const int32_t> prompt,
                                                 std::span<const LogprobRow> rows, int32_t num_top) {
   std::vector<TokenLogprobs> tokens;
-  if (rows.size() + 1 != prompt.size()) return tokens;  // who answers computes none
+  if (rows.size() + 1 != prompt.size())
+    return tokens;  // the generator does not compute log probabilities of prompts
   tokens.push_back({entry(tokenizer, prompt[0], 0), std::nullopt, 0, {}});
   for (size_t i = 0; i < rows.size(); ++i)
     tokens.push_back(read_logprobs(tokenizer, prompt[i + 1], rows[i], num_top));
   if (tokenizer == nullptr) return tokens;
-  // Characters are counted as the prompt's text has them: special tokens add none, and the first
-  // token may lose its space.
+  // Characters are counted as in the prompt's text, to which special tokens add none, and where the
+  // first token may lose its leading space.
   text::Detokenizer detokenizer(*tokenizer);
   for (size_t i = 0; i < tokens.size(); ++i)
     tokens[i].num_characters = num_characters(detokenizer.push(prompt[i]));
@@ -120,7 +122,8 @@ json::object completion_logprobs(std::span<const TokenLogprobs> tokens, int32_t 
     json::object top;
     const auto count = std::min(token.top.size(), static_cast<size_t>(num_top));
     for (const TokenLogprobs::Entry& likely : std::span(token.top).first(count))
-      top.emplace(text_of(likely), likely.logprob);  // the likelier of two that look alike
+      // If two tokens have the same text, emplace() keeps the first, which is the likelier one.
+      top.emplace(text_of(likely), likely.logprob);
     top.emplace(text, token.chosen.logprob);
     tops.emplace_back(std::move(top));
   }

@@ -1,5 +1,5 @@
-// Log probabilities of the tokens of an answer, and of its prompt, as the OpenAI protocol writes
-// them.
+// Writes the log probabilities of an answer's tokens, and of its prompt's, in the formats of
+// OpenAI's protocol.
 #pragma once
 
 #include <cstdint>
@@ -14,45 +14,46 @@
 
 namespace encore::server {
 
-// The log probabilities of one token.
+// Holds the log probability of one token of a text, and those of the alternatives.
 struct TokenLogprobs {
   struct Entry {
     int32_t token = 0;
-    std::string bytes;  // that the token adds to the text; of a special token its spelling
+    std::string bytes;  // the bytes that the token adds to the text; for a special token, its name
     float logprob = 0;
   };
   Entry chosen;
-  std::optional<int32_t> rank;  // 1: no token is likelier; the first of a prompt has neither it nor
-                                // a log probability
-  int64_t num_characters = 0;   // that the token adds to the text
-  std::vector<Entry> top;       // the likeliest tokens, likeliest first
-  // The index of the answer's new part that has the token's text; nothing while the text is held
-  // back, and then it goes with the next token.
+  // The token's rank by probability, where 1 is the likeliest. The first token of a prompt has
+  // neither a rank nor a log probability.
+  std::optional<int32_t> rank;
+  int64_t num_characters = 0;  // number of characters that the token adds to the text
+  std::vector<Entry> top;      // the likeliest tokens, likeliest first
+  // The index, among the new parts of the answer, of the part that contains the token's text. Empty
+  // if that text is held back; it then appears together with a later token's.
   std::optional<size_t> part = {};
 };
 
-// Reads the row that the engine gave for `token`, of which `num_top` alternatives were asked for.
-// Without a tokenizer a token's text is its id.
+// Converts the engine's row of log probabilities for `token`, for which the request wants `num_top`
+// alternatives. Without a tokenizer, a token's id serves as its text.
 TokenLogprobs read_logprobs(const text::Tokenizer* tokenizer, int32_t token, const LogprobRow& row,
                             int32_t num_top);
-// Reads the rows of all tokens of a prompt; `rows` has none for the first token.
+// Converts the rows of all tokens of a prompt. `rows` has no row for the first token.
 std::vector<TokenLogprobs> read_prompt_logprobs(const text::Tokenizer* tokenizer,
                                                 std::span<const int32_t> prompt,
                                                 std::span<const LogprobRow> rows, int32_t num_top);
 
-// {"token", "logprob", "bytes", "top_logprobs": [...]}.
+// Returns {"token", "logprob", "bytes", "top_logprobs": [...]}.
 json::object logprobs_of(const TokenLogprobs& token);
-// {"content": [those objects], "refusal": null}.
+// Returns {"content": [...], "refusal": null}, with one object of logprobs_of() for each token.
 json::object chat_logprobs(std::span<const TokenLogprobs> tokens);
 
-// Writes [null, {"ID": {"logprob", "rank", "decoded_token"}, ...}, ...]: for each token of a prompt
-// the token itself, then `num_top` of the likeliest. Source: vLLM, OpenAI-compatible server,
-// prompt_logprobs.
+// Returns [null, {"ID": {"logprob", "rank", "decoded_token"}, ...}, ...]: one object for each token
+// of the prompt but the first. The object lists the token itself and then `num_top` of the
+// likeliest tokens. Source: vLLM, OpenAI-compatible server, prompt_logprobs.
 json::array prompt_logprobs(std::span<const TokenLogprobs> prompt, int32_t num_top);
 
-// Writes {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, with `num_top` of the
-// likeliest. `offset` is where the first token lies in the text; the call moves it behind the last
-// token. Units: characters.
+// Returns {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, with `num_top` of the
+// likeliest tokens. `offset` is the position of the first token in the text; the call advances it
+// to the end of the last token. Units: characters.
 json::object completion_logprobs(std::span<const TokenLogprobs> tokens, int32_t num_top,
                                  int64_t& offset);
 

@@ -27,7 +27,7 @@ json::object error_json(const ApiError& error) {
            json::object{{"type", anthropic_type_of(error.status)}, {"message", error.message}}}};
 }
 
-// A block of the answer as it begins, without content.
+// Returns a content block without content, as a stream announces it.
 json::object empty_block(const text::AnswerPart& part) {
   switch (part.kind) {
     case Kind::kReasoning:
@@ -57,7 +57,8 @@ json::object delta_of(const text::AnswerPart& part) {
   return {{"type", "input_json_delta"}, {"partial_json", part.text}};
 }
 
-// The input of a tool must be an object, whatever the model wrote.
+// Returns a call's arguments as an object, which the protocol requires, even if the model's text is
+// not a JSON object.
 json::object input_of(const std::string& arguments) {
   try {
     json::value parsed = json::parse(arguments, "arguments");

@@ -1,4 +1,4 @@
-// The answers of Anthropic's protocol.
+// Writes answers in Anthropic's protocol.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace encore::server {
 
-// {"type": "error", "error": {"type": ..., "message": ...}}
+// Returns {"type": "error", "error": {"type": ..., "message": ...}}.
 HttpResponse messages_error(const ApiError& error);
 
-// One message of content blocks: thinking, text and tool_use.
+// Writes an answer as one message that consists of content blocks: thinking, text and tool_use.
 class MessagesFormat final : public ReplyFormat {
  public:
   explicit MessagesFormat(std::string model);
@@ -25,10 +25,10 @@ class MessagesFormat final : public ReplyFormat {
 
  private:
   [[nodiscard]] json::object message(json::array content, const Usage& usage) const;
-  // Begins a block where the part does not belong to the one that is open.
+  // Opens a new block if the part does not belong to the open one.
   void open_block(const text::AnswerPart& part, Events& events);
   void close_block(Events& events);
-  // Why the answer ended, as "stop_reason" and "stop_sequence" say it.
+  // Sets stop_reason_ and stop_sequence_, which say why the answer ended.
   void set_ending(const Choice& choice);
 
   std::string id_;
@@ -36,8 +36,8 @@ class MessagesFormat final : public ReplyFormat {
   bool has_calls_ = false;
   json::value stop_reason_;
   json::value stop_sequence_;
-  // The fields below are used for a stream only.
-  int64_t num_blocks_ = 0;  // the last one may be open
+  // The members below are used only for streams.
+  int64_t num_blocks_ = 0;  // number of blocks so far, including an open one
   bool is_open_ = false;
   text::AnswerPart::Kind open_kind_ = text::AnswerPart::Kind::kContent;
 };

@@ -40,7 +40,8 @@ const Parameter kMessageParameters[] = {
      "Prompts that begin alike share pages without it"},
 };
 
-// Adds a tool, or notes that it is left out, as it is none of the client's.
+// Adds a tool of the client's. Tools of other types are run by Anthropic's server; they are
+// recorded as left out.
 std::optional<ApiError> add_tool(const json::object& tool, const std::string& where, ToolUse& use) {
   const json::value* type = tool.if_contains("type");
   if (type != nullptr && !type->is_null() && *type != "custom") return leave_out(type, where, use);
@@ -49,8 +50,8 @@ std::optional<ApiError> add_tool(const json::object& tool, const std::string& wh
       where, use);
 }
 
-// Turns messages with blocks into those of the chat API. Results of tools become messages of their
-// own.
+// Converts messages with content blocks to messages of the chat API. Each tool result becomes a
+// separate message.
 class MessageReader {
  public:
   MessageReader(const json::array& messages, ChatRequest& request)
@@ -87,7 +88,7 @@ class MessageReader {
     return is_user ? read_user(*blocks) : read_assistant(*blocks);
   }
 
-  // Reads a message of the system in the midst of a conversation.
+  // Reads a system message that stands between other messages of a conversation.
   std::optional<ApiError> read_system(const json::value* content) {
     std::vector<std::string> texts;
     if (content != nullptr && content->is_string()) {
@@ -114,8 +115,9 @@ class MessageReader {
     return std::nullopt;
   }
 
-  // A tool from here on, which the template is told of as of any other. One that `tools` has is
-  // referred to by name.
+  // Reads a tool that becomes available within the conversation. The template lists it with the
+  // other tools. The addition may also refer, by name, to a tool of the parameter `tools`; then
+  // nothing is added.
   std::optional<ApiError> read_addition(const json::value& block) {
     const json::value* tool = block.get_object().if_contains("tool");
     const auto* type = tool == nullptr ? nullptr : string_at(*tool, "type");
@@ -225,7 +227,8 @@ class MessageReader {
     return std::nullopt;
   }
 
-  // The texts of a result, in which a search for tools names those that it found.
+  // Returns the texts of a tool result. The result of a search for tools refers to tools; their
+  // names become texts.
   static std::optional<std::vector<std::string>> result_texts(const json::value& content) {
     if (!content.is_array()) return texts_of(content, {"text"});
     json::array texts;
@@ -242,7 +245,8 @@ class MessageReader {
   json::array& out_;
   ToolUse& tools_;
   size_t index_ = 0;
-  std::map<std::string, std::string> names_;  // of tools, by the calls' ids
+  // Names of the called tools, by the ids of their calls.
+  std::map<std::string, std::string> names_;
 };
 
 std::optional<ApiError> read_message_tools(const json::array& tools, ToolUse& use) {
@@ -293,7 +297,7 @@ std::optional<ApiError> read_thinking(const json::object& thinking, json::object
 std::optional<ApiError> read_output_config(const json::object& config, json::object& variables) {
   for (const auto& [key, value] : config) {
     if (value.is_null()) continue;
-    if (key == "format") continue;  // of the answer, not of the prompt
+    if (key == "format") continue;  // it concerns the answer and not the prompt
     if (key != "effort" || !value.is_string()) {
       return bad_request("output_config has effort, a string, and format, an object",
                          "output_config", "unsupported_parameter");

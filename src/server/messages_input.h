@@ -1,4 +1,4 @@
-// Conversations of Anthropic's protocol, as requests have them.
+// Reads conversations in the form of requests of Anthropic's protocol.
 #pragma once
 
 #include <variant>
@@ -7,7 +7,7 @@
 
 namespace encore::server {
 
-// Rows of the parameters that a prompt is made of, `own` in front.
+// Returns `own` followed by the parameters that define the prompt of a request.
 ParameterTable with_message_prompt_parameters(ParameterTable own);
 // Reads the prompt of a request: system, messages with their blocks, tools, tool_choice, thinking.
 std::variant<ApiError, ChatRequest> read_message_request(const Parameters& parameters,

@@ -29,7 +29,7 @@ class MessagesTest : public testing::ApiTest {
   std::string prompt(size_t request = 0) {
     return tokenizer_.decode(generator_.requests.at(request).prompt, false);
   }
-  // Asks with these parameters only. Returns the error's message.
+  // Sends a request with only these parameters, which must be refused. Returns the error's message.
   std::string refused(const std::string& parameters, int status = 400,
                       std::string_view type = "invalid_request_error") {
     const auto exchange = send("POST", "/v1/messages", "{" + parameters + "}");
@@ -71,7 +71,7 @@ TEST_F(MessagesTest, AStreamOpensAndClosesEachBlockInTurn) {
   const auto exchange = ask(R"(, "stream": true)");
   answer(1, kMessageAnswer);
   const auto all = typed_events(*exchange);
-  std::string order;  // of the events, a letter each, without repeated deltas
+  std::string order;  // one letter for each event; successive deltas count once
   std::vector<std::string> blocks;
   for (const json::value& event : all) {
     const std::string type(event.at("type").as_string());

@@ -5,12 +5,12 @@
 namespace encore::server {
 namespace {
 
-// vLLM's names for those of our metrics that count the same thing in the same unit.
+// vLLM's names for those metrics of Encore that measure the same quantity in the same unit.
 constexpr MetricAlias kVllm[] = {
     {"vllm:num_requests_running", "encore_sequences_running"},
     {"vllm:num_requests_waiting", "encore_sequences_waiting"},
     {"vllm:kv_cache_usage_perc", "encore_kv_used_ratio"},
-    {"vllm:gpu_cache_usage_perc", "encore_kv_used_ratio"},  // its name in older versions
+    {"vllm:gpu_cache_usage_perc", "encore_kv_used_ratio"},  // the name in older versions of vLLM
     {"vllm:num_preemptions_total", "encore_preemptions_total"},
     {"vllm:prefix_cache_queries_total", "encore_prefix_cache_query_tokens_total"},
     {"vllm:prefix_cache_hits_total", "encore_prefix_cache_hit_tokens_total"},

@@ -1,4 +1,5 @@
-// Encore's metrics under the names that other servers give them, for routers that read those.
+// Gives Encore's metrics the names that other servers use for them, for routers that read those
+// names.
 #pragma once
 
 #include <span>
@@ -10,10 +11,11 @@ namespace encore::server {
 
 struct MetricAlias {
   std::string_view name;
-  std::string_view of;  // Encore's own
+  std::string_view of;  // Encore's name of the metric
 };
 
-// The aliases of all systems named, which are "vllm" and "trtllm". Errors: kUsage for others.
+// Returns the aliases of the named systems, which may be "vllm" and "trtllm". Errors: kUsage for
+// other names.
 std::vector<MetricAlias> find_metric_aliases(std::span<const std::string> systems);
 
 }  // namespace encore::server

@@ -1,4 +1,4 @@
-// Counts and times for Prometheus.
+// Holds counters, gauges and histograms, and writes them for Prometheus.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace encore::server {
 
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-// Counts how often a value fell below each of some bounds. Threads: one.
+// Counts observed values by the smallest bound that is not below them. Threads: one.
 class Histogram {
  public:
-  // `bounds`: ascending.
+  // REQUIRES: `bounds` ascend.
   explicit Histogram(std::vector<double> bounds)
       : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
 
@@ -26,23 +26,25 @@ class Histogram {
  private:
   friend class Metrics;
   std::vector<double> bounds_;
-  std::vector<int64_t> counts_;  // by the first bound that is no less; the last has none
+  // The number of values for each bound. The last entry counts the values above all bounds.
+  std::vector<int64_t> counts_;
   double sum_ = 0;
 };
 
-// Families of metrics, in the order in which they are first named. Threads: one. Lifetime: what it
-// hands out lives as long as it does.
+// A registry of metrics, which are written in the order in which their names were first used.
+// Threads: one. Lifetime: references that it returns are valid as long as it lives.
 class Metrics {
  public:
-  // A counter, which only ever grows.
+  // Returns the value of a counter. The caller may only increase it.
   double& counter(std::string_view name, std::string_view help, const Labels& labels = {});
   double& gauge(std::string_view name, std::string_view help, const Labels& labels = {});
-  // The one value of a gauge whose labels tell what there is: it takes the place of that with other labels.
+  // Returns the only value of a gauge whose labels carry the information. It replaces the gauge's
+  // value with other labels.
   double& info(std::string_view name, std::string_view help, const Labels& labels);
   Histogram& histogram(std::string_view name, std::string_view help, std::vector<double> bounds);
-  // Writes a family under another name too, once there is one.
+  // Has text() also write the metric `of` under the name `name`, if that metric exists.
   void alias(std::string_view name, std::string_view of) { aliases_.emplace_back(name, of); }
-  // Called before each text(), to bring up to date what is counted elsewhere.
+  // Registers a function that text() calls first, to update metrics that are counted elsewhere.
   void on_collect(std::function<void()> call) { collectors_.push_back(std::move(call)); }
 
   // Writes all metrics in Prometheus' text format, version 0.0.4.
@@ -53,14 +55,15 @@ class Metrics {
     std::string name;
     std::string help;
     std::string_view type;
-    std::map<std::string, double> values;  // by the text of their labels
+    std::map<std::string, double> values;  // the values by the text of their labels
     std::deque<Histogram> histograms;
   };
   Family& family(std::string_view name, std::string_view help, std::string_view type);
   static std::string text_of(const Family& family, std::string_view name);
 
   std::deque<Family> families_;
-  std::vector<std::pair<std::string, std::string>> aliases_;  // names, and the family's own
+  // Pairs of an alias and the metric's own name.
+  std::vector<std::pair<std::string, std::string>> aliases_;
   std::vector<std::function<void()>> collectors_;
 };
 

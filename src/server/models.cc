@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::string_view kModelsPath = "/v1/models/";
 
-// An adapter has the model as its parent, and its own files as its root.
+// Returns the entry of a model or an adapter. An adapter's entry has the model as its "parent" and
+// the adapter's path as its "root".
 json::object model_object(const std::string& name, const ServedModel& model) {
   const std::optional<ServedAdapter> adapter = model.find_adapter(name);
   json::object object{{"id", name},
@@ -25,7 +26,7 @@ json::object model_object(const std::string& name, const ServedModel& model) {
   return object;
 }
 
-// The tokenizer lies where the model does.
+// Returns SGLang's description of the model. The tokenizer's path is the model's.
 json::object model_info(const ServedModel& model) {
   const std::string& path = model.path.empty() ? model.names.front() : model.path;
   return {{"model_path", path},
@@ -34,7 +35,8 @@ json::object model_info(const ServedModel& model) {
           {"is_generation", true}};
 }
 
-// The path, or, of one that must lie in `root`, where it leads from there; nothing: out of it.
+// Returns the path of an adapter. If `root` is not empty, a relative path is resolved within
+// `root`, and nothing is returned for a path that leads out of it.
 std::optional<std::string> place_in(const std::string& root, const std::string& path) {
   if (root.empty()) return path;
   namespace fs = std::filesystem;
@@ -178,7 +180,8 @@ Prepared show_server_info(const HttpRequest& /*request*/, const ApiContext& cont
   info["max_running_requests"] = context.capacity;
   info["tp_size"] = 1;
   info["dp_size"] = 1;
-  // SGLang has an entry for each copy of the model, and its load generator reads the first.
+  // SGLang lists one entry for each replica of the model, and its load generator reads the first
+  // entry.
   info["internal_states"] = json::array{json::object()};
   return {json_response(info), {}};
 }

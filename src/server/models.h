@@ -1,4 +1,5 @@
-// GET /v1/models, /v1/models/NAME, /version, and what routers ask: what is served.
+// Serves GET /v1/models, /v1/models/NAME, /version and the routes that routers read: they say what
+// is served.
 #pragma once
 
 #include "server/api.h"
@@ -8,19 +9,21 @@ namespace encore::server {
 Prepared list_models(const HttpRequest& request, const ApiContext& context);
 Prepared show_model(const HttpRequest& request, const ApiContext& context);
 Prepared show_version(const HttpRequest& request, const ApiContext& context);
-// May the key of the request use the adapter?
+// Returns whether the request's API key may use the adapter.
 bool may_use_adapter(const HttpRequest& request, std::string_view adapter);
-// The error for a key that may not use the adapter that the parameter `param` asks for.
+// Returns the error for a key that may not use the adapter, which the parameter `param` names.
 ApiError not_allowed(std::string_view adapter, std::string_view param);
-// Loads an adapter while the server serves, or takes its name away: as vLLM and SGLang do. Threads: any but
-// the server's and the generator's, as files are read; one call at a time, as each changes what context.model lists.
+// Loads or unloads an adapter while the server runs, with the routes and parameters of vLLM and
+// SGLang. Threads: any except the server's and the generator's, because files are read. Only one
+// call at a time, because each call changes the adapters of context.model.
 Prepared load_adapter(const HttpRequest& request, const ApiContext& context,
                       engine::Generator& generator);
 Prepared unload_adapter(const HttpRequest& request, const ApiContext& context,
                         engine::Generator& generator);
 const ParameterTable& load_adapter_parameters();
 const ParameterTable& unload_adapter_parameters();
-// With the keys of SGLang, which routers look for.
+// These two handlers describe the model and the server with the keys of SGLang's routes, which
+// routers read.
 Prepared show_model_info(const HttpRequest& request, const ApiContext& context);
 Prepared show_server_info(const HttpRequest& request, const ApiContext& context);
 

@@ -12,10 +12,10 @@ namespace encore::server {
 
 json::object to_json(const Usage& usage);
 
-// Objects with a list of choices and, at the end, usage.
+// Writes answers as objects that have a list of choices and, at the end, the usage.
 class OpenAiFormat : public ReplyFormat {
  public:
-  // The names that the answer, and an event of a stream, have in their "id" and "object".
+  // The prefix of the ids, and the values of "object" in whole answers and in events of a stream.
   struct Names {
     std::string_view id_prefix;
     std::string_view object;
@@ -31,11 +31,13 @@ class OpenAiFormat : public ReplyFormat {
 
  protected:
   [[nodiscard]] virtual json::object choice_object(const Choice& choice) = 0;
-  // Adds the keys that a whole answer has beside its choices.
+  // Adds the keys that a whole answer has besides its choices.
   virtual void add_to_reply(const std::vector<Choice>& /*choices*/, json::object& /*reply*/) {}
-  // The choices of the events that carry the new part, at least one.
+  // Returns the entries of "choices" for the events that carry a new part, one event each. There is
+  // at least one.
   [[nodiscard]] virtual std::vector<json::object> choice_events(const Choice& choice) = 0;
-  // The choice of the first event, ahead of all text; nothing where there is no such event.
+  // Returns the entry of "choices" for the event that precedes all text. Empty if the format has no
+  // such event.
   [[nodiscard]] virtual std::optional<json::object> opening(int64_t index) = 0;
 
  private:

@@ -1,4 +1,5 @@
-// GET /openapi.json: the routes and their parameters, from the tables that serve them.
+// Serves GET /openapi.json, which describes the routes and their parameters. It is generated from
+// the tables by which requests are served.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace encore::server {
 
-// The kind of key that a route demands.
+// Says which kind of key a request to a route must carry.
 enum class Access : uint8_t {
   kOpen,
   kKey,
@@ -19,16 +20,16 @@ enum class Access : uint8_t {
   kAdminKey,
 };
 
-// The facts of a route that its description is written from.
+// Describes a route for the OpenAPI document.
 struct DescribedRoute {
   std::string_view method;
   std::string_view path;  // "/*" at the end stands for anything
   std::string_view summary;
   Access access = Access::kKey;
-  const ParameterTable* parameters = nullptr;  // null: it takes no body
+  const ParameterTable* parameters = nullptr;  // null if the route takes no body
 };
 
-// Writes an OpenAPI 3.1 document.
+// Returns an OpenAPI 3.1 document that describes the routes.
 json::object openapi_document(std::span<const DescribedRoute> routes, const std::string& version);
 
 }  // namespace encore::server

@@ -1,4 +1,5 @@
-// The web page at `/`: a chat and live charts, in files that are part of the executable.
+// Serves the web page at `/`, which has a chat and live charts. Its files are part of the
+// executable.
 #pragma once
 
 #include <span>
@@ -8,10 +9,11 @@
 
 namespace encore::server {
 
-// The files of src/server/page/, and those of the libraries that show Markdown.
+// Returns the files of src/server/page/ and of the libraries with which the page shows Markdown.
 std::span<const EmbeddedFile> embedded_files();
 
-// `/` is index.html. The page may load and call nothing but this server.
+// Serves a file of the page; `/` is index.html. The response's headers forbid the page to load
+// from, or to connect to, any other server.
 Prepared show_page(const HttpRequest& request, const ApiContext& context);
 
 }  // namespace encore::server

@@ -9,7 +9,7 @@
 namespace encore::server {
 namespace {
 
-// Beyond it, neighbouring integers are one double.
+// The largest number up to which a double represents every integer (2^53).
 constexpr double kLargestExact = 9007199254740992.0;
 constexpr size_t kLongestShownName = 80;
 constexpr size_t kLongestShownError = 300;
@@ -94,7 +94,8 @@ std::optional<ApiError> check_range(const Parameter& row, const json::value& val
                      std::string(row.name), "out_of_range");
 }
 
-// Does a refused parameter ask for nothing? An empty text or list does not.
+// Returns whether the value of a refused parameter has no effect. This holds for "", [] and the
+// fallback.
 bool changes_nothing(const Parameter& row, const json::value& value) {
   if (value == "" || (value.is_array() && value.get_array().empty())) return true;
   return !row.fallback.empty() && json::is_same(value, json::parse(row.fallback, row.name));
@@ -141,7 +142,7 @@ std::variant<Parameters, ApiError> Parameters::parse(std::string_view body,
     if (!value.is_object()) return bad_request("the request's body must be a JSON object");
     parameters.values_ = std::move(value.get_object());
   } catch (const Error& error) {
-    // The message may quote a number of any length.
+    // The parser's message may quote a number of any length, so it is shortened.
     return bad_request(std::string(error.what()).substr(0, kLongestShownError), "", "invalid_json");
   }
   for (const auto& [key, value] : parameters.values_) {

@@ -1,4 +1,4 @@
-// The parameters of an API as data: what is read, checked and documented comes from one table.
+// Describes the parameters of an API in one table, by which they are read, checked and documented.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace encore::server {
 
 enum class Support : uint8_t {
   kHonoured,
-  kNoEffect,  // taken, and changes nothing
+  kNoEffect,  // accepted, but has no effect
   kRefused,   // an error, unless it has the value that changes nothing: the fallback, "" or []
 };
 
@@ -27,8 +27,8 @@ enum class ParameterKind : uint8_t {
   kInteger,
   kNumber,
   kString,
-  kStrings,   // a string, or a list of them
-  kIntegers,  // a list
+  kStrings,   // a string or a list of strings
+  kIntegers,  // a list of integers
   kArray,
   kObject,
 };
@@ -38,39 +38,41 @@ struct Parameter {
   Support support = Support::kHonoured;
   ParameterKind kind = ParameterKind::kAny;
   std::string_view fallback;  // as JSON: what holds when it is absent; empty: said in the doc
-  std::string_view doc;       // of a refused one: why
-  // Limits of a number's value, or of a list's length.
+  std::string_view doc;       // the description; for a refused parameter, the reason
+  // The limits of a number, or of the length of a list.
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
 };
 using ParameterTable = std::vector<Parameter>;
 
-// Decides what is done about parameters that the table does not have.
+// Says whether a request with parameters that the table lacks is refused, or answered with a
+// warning in the log.
 enum class UnknownParameters : uint8_t { kRefuse, kWarn };
 
-// The parameters of one request: of a known name, the right kind and in range. null counts as
-// absent, whatever the name.
+// The parameters of one request. Those that the table supports have been checked: each has the
+// right kind and is in range. A parameter whose value is null counts as absent.
 class Parameters {
  public:
-  // Reads the JSON object in `body`. Lifetime: refers to the table.
+  // Parses the JSON object in `body` and checks its members against the table. Lifetime: the table
+  // must outlive the result.
   static std::variant<Parameters, ApiError> parse(std::string_view body,
                                                   const ParameterTable& table,
                                                   UnknownParameters unknown);
 
   [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
-  // The value, or null when the parameter is absent.
+  // Returns the parameter's value, or null if it is absent.
   [[nodiscard]] const json::value* find(std::string_view name) const;
-  // The value, or else the table's fallback. REQUIRES: the table has it, with that kind and with a
-  // fallback.
+  // Return the parameter's value, or the table's fallback if it is absent. REQUIRES: the table has
+  // the parameter, with this kind and with a fallback.
   [[nodiscard]] bool boolean(std::string_view name) const;
   [[nodiscard]] int64_t integer(std::string_view name) const;
   [[nodiscard]] double number(std::string_view name) const;
-  // The value; empty when the parameter is absent.
+  // Return the parameter's value, or an empty one if it is absent.
   [[nodiscard]] std::string string(std::string_view name) const;
   [[nodiscard]] std::vector<std::string> strings(std::string_view name) const;
   [[nodiscard]] std::vector<int32_t> integers(std::string_view name) const;
 
-  // Names that were given and have no effect, because the table does not have them.
+  // Returns the names of the request's parameters that the table lacks. They have no effect.
   [[nodiscard]] const std::vector<std::string>& unknown() const { return unknown_; }
 
  private:
@@ -81,7 +83,8 @@ class Parameters {
   std::vector<std::string> unknown_;
 };
 
-// A number that has no fraction, as an integer; nothing when it has one or is none.
+// Returns a number without a fraction as an integer. Returns nothing if `value` is not such a
+// number.
 std::optional<int64_t> as_integer(const json::value& value);
 
 }  // namespace encore::server

@@ -16,7 +16,8 @@
 namespace encore::server {
 namespace {
 
-// Fields of /proc/self/stat, which proc(5) numbers from 1. The second may hold anything between its brackets.
+// Numbers of fields in /proc/self/stat, which proc(5) counts from 1. The second field is in
+// parentheses and may hold any characters.
 constexpr int kUserTime = 14;
 constexpr int kSystemTime = 15;
 constexpr int kStartTime = 22;
@@ -43,7 +44,7 @@ class Stat {
   std::vector<std::string> fields_;
 };
 
-// Units: seconds since 1970.
+// Returns the time when the machine was started. Units: seconds since 1970.
 std::optional<double> boot_time() {
   std::ifstream file("/proc/stat");
   for (std::string key; file >> key;) {

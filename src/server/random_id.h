@@ -1,4 +1,4 @@
-// Names that no other answer, call or request has.
+// Makes random ids for answers, tool calls and requests, so long that no two are equal in practice.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace encore::server {
 
-// "chatcmpl-" and random digits, for the prefix "chatcmpl-". Threads: any.
+// Returns `prefix`, such as "chatcmpl-", followed by random digits. Threads: any.
 std::string random_id(std::string_view prefix);
 
 }  // namespace encore::server

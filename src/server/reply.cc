@@ -57,7 +57,7 @@ void Reply::add(Choice piece) {
     return responder_->write(events.bytes());
   }
   Choice& choice = choices_.at(piece.index);
-  // The number of parts in front of the piece's parts, among all parts.
+  // The number of the choice's parts that precede the parts of this piece.
   std::optional<size_t> shift;
   for (const text::AnswerPart& part : piece.parts) {
     append(choice.parts, part.kind, part.text);

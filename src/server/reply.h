@@ -1,4 +1,4 @@
-// The answer to a request that generates text: one object, or a stream of events.
+// Writes the answer to a request that generates text: one object, or a stream of events.
 #pragma once
 
 #include <cstdint>
@@ -17,37 +17,40 @@ namespace encore::server {
 
 struct Usage {
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;  // of those, found in the prefix cache
+  int64_t cached_tokens = 0;  // prompt tokens that were found in the prefix cache
   int64_t completion_tokens = 0;
-  int64_t reasoning_tokens = 0;  // of those
-  int64_t drafted_tokens = 0;    // of those, drafts that were right
+  int64_t reasoning_tokens = 0;  // completion tokens that are reasoning
+  int64_t drafted_tokens = 0;    // completion tokens that were drafted and accepted
 };
 
-// Says where a stream gives its usage.
+// Says which events of a stream carry the usage.
 enum class StreamUsage : uint8_t {
   kNone,
-  kAtEnd,         // in an event of its own
-  kInEveryEvent,  // and at the end
+  kAtEnd,         // in a separate event at the end
+  kInEveryEvent,  // in every event and also at the end
 };
 
-// One of the texts that a request generates; within a stream, what is new of it.
+// One of the texts that a request generates. Within a stream, it holds only the new part of the
+// text.
 struct Choice {
   int64_t index = 0;
   text::AnswerParts parts;
-  std::vector<TokenLogprobs> logprobs = {};         // of tokens of content, where the request asks
-  std::vector<TokenLogprobs> prompt_logprobs = {};  // of all its tokens, where the request asks
-  std::string finish_reason;                        // "stop", "length"; empty: it goes on
-  json::value stop_reason;  // the request's string or token that ended it, or null
-  Usage usage = {};         // of the whole request so far, with kInEveryEvent
+  // The log probabilities of the content's tokens, if the request asks for them.
+  std::vector<TokenLogprobs> logprobs = {};
+  // The log probabilities of the prompt's tokens, if the request asks for them.
+  std::vector<TokenLogprobs> prompt_logprobs = {};
+  std::string finish_reason;  // "stop", "length"; empty: it goes on
+  json::value stop_reason;    // the stop string or stop token that ended the text, or null
+  Usage usage = {};           // usage of the whole request so far; set with kInEveryEvent only
 };
 
-// Server-sent events, as bytes.
+// Collects server-sent events as bytes.
 class Events {
  public:
   void add(const json::object& data);
-  // Adds an event with a type of its own.
+  // Adds an event with a type, which stands in a line of its own.
   void add(std::string_view type, const json::object& data);
-  // The event that ends streams of the OpenAI protocol.
+  // Adds the event that ends a stream of the OpenAI protocol.
   void add_done();
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
 
@@ -55,8 +58,9 @@ class Events {
   std::string bytes_;
 };
 
-// Writes the answer to one request as a protocol does. Either reply() is called, or the others are,
-// in order: begin(), add(), end() or fail(). Threads: the server's.
+// Writes the answer to one request in the format of a protocol. For a whole answer, only reply() is
+// called. For a stream, the calls are begin(), any number of add(), and one end() or fail().
+// Threads: the server's.
 class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
@@ -64,20 +68,21 @@ class ReplyFormat {
   // Writes the whole answer.
   virtual json::object reply(const std::vector<Choice>& choices, const Usage& usage) = 0;
 
-  // Writes the events ahead of all text. `usage` has only the prompt's numbers then.
+  // Writes the events that precede all text. `usage` has only the prompt's numbers.
   virtual void begin(int64_t num_choices, const Usage& usage, Events& events) = 0;
   virtual void add(const Choice& piece, Events& events) = 0;
   virtual void end(const Usage& usage, Events& events) = 0;
   virtual void fail(const ApiError& error, Events& events) = 0;
 
-  // Writes an error as the answer, where nothing has been sent yet.
+  // Returns the response for an error that occurs before anything has been sent.
   [[nodiscard]] virtual HttpResponse error(const ApiError& error) const;
 };
 
-// Units: seconds.
+// Returns the time since 1970. Units: seconds.
 int64_t seconds_since_1970();
 
-// Writes what is generated, as it comes or at the end. Threads: the server's.
+// Answers a request with the generated text, as a stream or as one object at the end. Threads: the
+// server's.
 class Reply {
  public:
   struct Options {
@@ -86,12 +91,12 @@ class Reply {
   };
   Reply(std::unique_ptr<Responder> responder, std::unique_ptr<ReplyFormat> format, bool streams);
 
-  // Begins the answer, before anything else. `usage` is the prompt's.
+  // Begins the answer; it must be called first. `usage` is the prompt's.
   void begin(int64_t num_choices, const Usage& usage);
-  // Adds more text of a choice, or its end. The client may be found to have gone, and the reply
-  // destroyed with what its on_closed() does.
+  // Adds a new part of a choice, or its end. The call may discover that the client has left; then
+  // the callback of on_closed() runs within the call and may destroy this object.
   void add(Choice piece);
-  // Ends the answer, once all choices have ended.
+  // Ends the answer. It is called when all choices have ended.
   void finish(const Usage& usage);
   void fail(const ApiError& error);
   [[nodiscard]] Responder& responder() { return *responder_; }
@@ -100,7 +105,7 @@ class Reply {
   std::unique_ptr<Responder> responder_;
   std::unique_ptr<ReplyFormat> format_;
   bool streams_;
-  std::vector<Choice> choices_;  // unless it streams
+  std::vector<Choice> choices_;  // collected for a whole answer; unused by streams
 };
 
 }  // namespace encore::server

@@ -3,13 +3,14 @@
 namespace encore::server {
 namespace {
 
-constexpr std::string_view kNoAnswer = "none";  // the client left first
+// The status code of a request whose client left before its answer.
+constexpr std::string_view kNoAnswer = "none";
 constexpr std::string_view kUsualCodes[] = {"200", "400", "401", "413", "429", "500", "503"};
 constexpr std::string_view kUsualReasons[] = {"invalid_request", "invalid_api_key", "not_found",
                                               "too_large",       "queue_full",      "draining",
                                               "loading"};
 
-// The reason that is counted for an answer whose error has no code of its own.
+// Returns the reason that is counted for an error without a code.
 std::string reason_of(int status) {
   switch (status) {
     case 401:

@@ -1,4 +1,4 @@
-// Counts how many requests were answered, by route and status code, and why others were refused.
+// Counts answered requests by route and status code, and refused requests by reason.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@
 
 namespace encore::server {
 
-// Threads: the server's. Lifetime: outlives the responders that it hands out.
+// Counts the answers of all routes for the metrics. Threads: the server's. Lifetime: must outlive
+// the responders that it returns.
 class RequestCounts {
  public:
-  // Has the metrics show a route's usual answers, and each usual reason, from the start, so that a rate over
-  // time misses no first event.
+  // Creates counters at zero for a route's usual status codes and for the usual reasons. Otherwise
+  // a counter would appear with its first event, and rates over time would miss that event.
   void expect_route(std::string_view route, bool generates);
 
-  // `responder` that counts its answer as it begins. `route`: as a table has it ("/v1/models/*"), never
-  // what a client sent.
+  // Wraps `responder` in one that counts the answer when it begins. `route` is a route's pattern,
+  // such as "/v1/models/*", and never a path that a client sent.
   std::unique_ptr<Responder> watch(std::string_view route, std::unique_ptr<Responder> responder);
 
   void write(Metrics& metrics) const;
@@ -31,8 +32,9 @@ class RequestCounts {
 
   void count(const std::string& route, const HttpResponse& response);
 
-  std::map<std::pair<std::string, std::string>, int64_t> answers_;  // by route and code
-  std::map<std::string, int64_t> refusals_;                         // by reason
+  // The number of answers by route and status code.
+  std::map<std::pair<std::string, std::string>, int64_t> answers_;
+  std::map<std::string, int64_t> refusals_;  // number of refused requests by reason
 };
 
 }  // namespace encore::server

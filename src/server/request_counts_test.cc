@@ -14,7 +14,8 @@ class RequestCountsTest : public testing::ApiTest {
     options.gate.api_keys = std::move(keys);
     start(std::move(options));
   }
-  // The sample of a name with labels; nothing where there is none.
+  // Returns the value of a metric, given its name with labels. Returns nothing if /metrics lacks
+  // it.
   std::optional<double> sample(std::string_view name) {
     const auto text = "\n" + send("GET", "/metrics", "", {{"authorization", "Bearer one"}})->body;
     const size_t at = text.find(fmt::format("\n{} ", name));

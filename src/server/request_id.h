@@ -1,4 +1,4 @@
-// Names a request in its answer and in logs.
+// Chooses the id that names a request in its answer and in logs.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace encore::server {
 
-// The id that a client gave in X-Request-Id, where it has 1 to 128 characters of printable ASCII; a
-// fresh one otherwise.
+// Returns the client's id from X-Request-Id if it consists of 1 to 128 printable ASCII characters,
+// and a new random id otherwise.
 std::string request_id(std::string_view given);
 
 }  // namespace encore::server

@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestText = 128;
 
-// Shortens a text that a client sent.
+// Shortens a text from a client.
 std::string cut(std::string_view text) {
   return text::to_valid_utf8(text.substr(0, kLongestText));
 }
@@ -32,7 +32,7 @@ struct RequestLog::Line {
   std::string method;
   std::string path;
   Clock::time_point arrived;
-  std::optional<int64_t> status;  // nothing: there was no answer
+  std::optional<int64_t> status;  // absent if there was no answer
   std::optional<GenerationOutcome> outcome;
 };
 

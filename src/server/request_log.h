@@ -1,4 +1,4 @@
-// A line in the log for each request that has ended.
+// Logs a line for each request that has ended.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,15 @@
 
 namespace encore::server {
 
-// Says which answers are logged: for some requests only errors are of interest.
+// Says which answers are logged: all, or only errors.
 enum class LoggedAnswers : uint8_t { kAll, kErrors };
 
-// Threads: the server's. Lifetime: outlives the responders that it hands out.
+// Logs requests as they end. Threads: the server's. Lifetime: must outlive the responders that it
+// returns.
 class RequestLog {
  public:
-  // Wraps `responder` so that a line is written when the answer ends, or when the responder goes
-  // because the client has left.
+  // Wraps `responder` in one that logs a line when the answer ends, or when it is destroyed because
+  // the client has left.
   std::unique_ptr<Responder> watch(const HttpRequest& request, LoggedAnswers answers,
                                    std::unique_ptr<Responder> responder);
 
@@ -25,8 +26,8 @@ class RequestLog {
 
   void write(const Line& line);
 
-  // Counts the lines since the last one that stderr would not take at once. The server's thread
-  // waits for no reader.
+  // The number of lines dropped since the last written one. A line is dropped if stderr would
+  // block, so that the server's thread never waits for whoever reads it.
   int64_t num_unwritten_ = 0;
 };
 

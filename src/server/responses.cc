@@ -11,10 +11,10 @@ namespace {
 
 using Answer = std::variant<ApiError, HttpResponse, GenerationJob>;
 
-// The word in `include` that asks for log probabilities.
+// The entry in the parameter `include` that asks for log probabilities.
 constexpr std::string_view kLogprobs = "message.output_text.logprobs";
 
-// Parameters that an answer repeats, and what it says where they are absent.
+// Parameters that the answer repeats, and the values that it shows where the request lacks them.
 constexpr std::pair<std::string_view, std::string_view> kRepeated[] = {
     {"instructions", "null"},
     {"max_output_tokens", "null"},
@@ -79,8 +79,8 @@ std::optional<ApiError> read_logprobs(const Parameters& parameters, GenerationPl
   return std::nullopt;
 }
 
-// Returns the places where the turns of a conversation begin, which is with what the user says,
-// except the first.
+// Returns the indices of the messages with which the turns of a conversation begin, except for the
+// first turn. A turn begins with a user's message.
 std::vector<size_t> later_turns(const json::array& messages) {
   std::vector<size_t> turns;
   for (size_t i = 0; i < messages.size(); ++i)
@@ -89,7 +89,8 @@ std::vector<size_t> later_turns(const json::array& messages) {
   return turns;
 }
 
-// A conversation from one of its turns on, with the instructions that stand in front of it.
+// Returns the conversation from the message `first` on, preceded by those instructions of the
+// system and the developer that come before it.
 ChatRequest from_turn(const ChatRequest& request, size_t first) {
   ChatRequest rest = request;
   json::array& messages = rest.conversation.messages;
@@ -103,8 +104,9 @@ ChatRequest from_turn(const ChatRequest& request, size_t first) {
   return rest;
 }
 
-// The prompt of the whole conversation where it has at most `room` tokens; else that of as many of the last turns as fit
-// with the instructions, or of the whole where not even the last one does.
+// Returns the prompt of a conversation, shortened to at most `room` tokens by dropping the oldest
+// turns. The instructions are kept. If not even the last turn fits, returns the prompt of the whole
+// conversation.
 std::variant<ApiError, ChatPrompt> truncated_prompt(const ChatRequest& request, int64_t room,
                                                     const ServedModel& model) {
   using Prompt = std::variant<ApiError, ChatPrompt>;

@@ -1,4 +1,5 @@
-// POST /v1/responses: OpenAI's Responses API. Nothing is stored: each request has all that is said.
+// Serves POST /v1/responses, OpenAI's Responses API. Nothing is stored, so each request must carry
+// the whole conversation.
 #pragma once
 
 #include "server/api.h"

@@ -32,7 +32,7 @@ json::object new_item(const text::AnswerPart& part) {
           {"name", part.text}};
 }
 
-// The content of an item of text, as far as it has come.
+// Returns the content of a text item, as far as it has been generated.
 json::object content_part(Kind kind, const std::string& text, const json::array& logprobs) {
   if (kind == Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
   return {{"type", "output_text"},
@@ -41,7 +41,7 @@ json::object content_part(Kind kind, const std::string& text, const json::array&
           {"logprobs", logprobs}};
 }
 
-// "response.output_text.delta" for "delta".
+// Returns the type of an event, such as "response.output_text.delta" if `what` is "delta".
 std::string text_event(Kind kind, std::string_view what) {
   std::string_view subject = "function_call_arguments";
   if (kind == Kind::kReasoning) subject = "reasoning_text";
@@ -49,7 +49,7 @@ std::string text_event(Kind kind, std::string_view what) {
   return fmt::format("response.{}.{}", subject, what);
 }
 
-// The fields of a delta or done event that depend on the kind of its item.
+// Returns those fields of a "delta" or "done" event that depend on the kind of its item.
 json::object text_data(Kind kind, const json::array& logprobs) {
   if (kind == Kind::kCall) return {};
   json::object data{{"content_index", 0}};
@@ -171,8 +171,7 @@ void ResponsesFormat::add(const Choice& piece, Events& events) {
     add_text(part.text, logprobs[i], events);
   }
   if (piece.finish_reason.empty()) return;
-  // Log probabilities that are still held back belong to tokens at the end that the text does not
-  // show.
+  // Log probabilities that are still held back belong to tokens at the end whose text is not shown.
   const bool shows_held = item_ && item_->kind == Kind::kContent && !held_logprobs_.empty();
   if (shows_held) add_text("", held_logprobs_, events);
   is_cut_ = piece.finish_reason == "length";

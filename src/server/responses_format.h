@@ -1,4 +1,4 @@
-// The answers of OpenAI's Responses API.
+// Writes answers in the format of OpenAI's Responses API.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace encore::server {
 
-// A response with a list of output items: reasoning, messages and function calls. A stream tells of
-// each item as it begins, grows and ends, in events that are numbered.
+// Writes a response with a list of output items: reasoning, messages and function calls. A stream
+// reports the beginning, the growth and the end of each item in numbered events.
 class ResponsesFormat final : public ReplyFormat {
  public:
-  // `settings`: what the response shows of the request, such as its tools.
+  // `settings` are the members of the request that the response repeats, such as its tools.
   ResponsesFormat(std::string model, json::object settings);
 
   json::object reply(const std::vector<Choice>& choices, const Usage& usage) override;
@@ -25,33 +25,35 @@ class ResponsesFormat final : public ReplyFormat {
   void fail(const ApiError& error, Events& events) override;
 
  private:
-  // The output item that grows.
+  // The output item that is being generated.
   struct Item {
     text::AnswerPart::Kind kind;
-    json::object object;        // without what grows
-    std::string text;           // or arguments
-    json::array logprobs = {};  // of the text's tokens, where the request asks
+    json::object object;        // the item's members except for its text
+    std::string text;           // the text so far; for a function call, the arguments
+    json::array logprobs = {};  // of the text's tokens, if the request asks for them
   };
 
-  // The response as it is now; its usage once it has ended.
+  // Returns the response object with the present output. `usage` is null until the response is
+  // complete.
   [[nodiscard]] json::object response(std::string_view status, const json::value& usage) const;
   void send(std::string_view type, json::object data, Events& events);
-  // An event of the open item.
+  // Adds an event that concerns the open item, which it identifies.
   void send_of_item(std::string_view type, json::object data, Events& events);
   void open_item(const text::AnswerPart& part, Events& events);
   void add_text(const std::string& text, const json::array& logprobs, Events& events);
   void close_item(std::string_view status, Events& events);
-  // The log probabilities of each of the piece's parts, and of what was held back in front of it.
+  // Returns the log probabilities for each part of the piece, including those of preceding tokens
+  // that were held back.
   [[nodiscard]] std::vector<json::array> logprobs_by_part(const Choice& piece);
 
   std::string id_;
   std::string model_;
   int64_t created_;
   json::object settings_;
-  json::array output_;  // items that are complete
+  json::array output_;  // the complete output items
   std::optional<Item> item_;
-  json::array held_logprobs_;  // of tokens whose text is held back
-  bool is_cut_ = false;        // at its length
+  json::array held_logprobs_;  // log probabilities of tokens whose text is held back
+  bool is_cut_ = false;        // whether the answer was cut at its maximal length
   int64_t num_events_ = 0;
 };
 

@@ -40,8 +40,8 @@ std::optional<std::vector<std::string>> item_texts(const json::value* content) {
                   {"input_text", "output_text", "text", "reasoning_text", "summary_text"});
 }
 
-// Turns items into messages of the chat API. What the assistant thought, said and called in a row
-// is one message.
+// Converts input items to messages of the chat API. Successive reasoning, text and calls of the
+// assistant become one message.
 class ItemReader {
  public:
   ItemReader(const text::AnswerMarkup& markup, json::array& out) : markup_(markup), out_(out) {}
@@ -126,7 +126,7 @@ class ItemReader {
     return std::nullopt;
   }
 
-  // Summaries count where the text itself is not there.
+  // Reads a reasoning item. Its summary is used if it lacks the reasoning's text.
   std::optional<ApiError> read_reasoning(const json::value& item) {
     for (const char* key : {"content", "summary"}) {
       const json::value* given = item.get_object().if_contains(key);
@@ -145,8 +145,8 @@ class ItemReader {
     is_assistant_ = false;
   }
 
-  // The message of the assistant's that the part goes to: the last one, unless it has what comes
-  // behind such a part.
+  // Returns the assistant's message to which a part is added. This is the last message, unless it
+  // already has a part that must come behind the new one.
   enum class Part : uint8_t { kReasoning, kContent, kCall };
   json::object& assistant(Part part) {
     if (is_assistant_) {
@@ -163,8 +163,9 @@ class ItemReader {
   const text::AnswerMarkup& markup_;
   json::array& out_;
   size_t index_ = 0;
-  bool is_assistant_ = false;                 // the last message, which may go on
-  std::map<std::string, std::string> names_;  // of functions, by the calls' ids
+  bool is_assistant_ = false;  // whether the last message is the assistant's and can be extended
+  // Names of the called functions, by the ids of their calls.
+  std::map<std::string, std::string> names_;
 };
 
 std::optional<ApiError> read_input(const Parameters& parameters, const text::AnswerMarkup& markup,

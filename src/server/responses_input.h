@@ -1,4 +1,4 @@
-// Conversations of OpenAI's Responses API, as requests have them.
+// Reads conversations in the form of requests of OpenAI's Responses API.
 #pragma once
 
 #include <variant>
@@ -7,7 +7,7 @@
 
 namespace encore::server {
 
-// Rows of the parameters that a prompt is made of, `own` in front.
+// Returns `own` followed by the parameters that define the prompt of a request.
 ParameterTable with_response_prompt_parameters(ParameterTable own);
 // Reads the prompt of a request: instructions, input as text or items, tools, tool_choice,
 // reasoning.

@@ -31,7 +31,7 @@ class ResponsesTest : public testing::ApiTest {
     EXPECT_EQ(exchange->status, 400) << parameters << exchange->body;
     EXPECT_EQ(error(parsed(*exchange)).at("param"), json::value(param)) << exchange->body;
   }
-  // Removes what is random.
+  // Removes the members whose values are random or depend on the time.
   static json::value without_ids(json::value value) {
     if (auto* list = value.if_array()) {
       for (json::value& item : *list)
@@ -86,8 +86,8 @@ TEST_F(ResponsesTest, AStreamTellsOfEachItemInNumberedEvents) {
   const auto exchange = ask(R"(, "stream": true)");
   answer(2, kResponseAnswer);
   const auto all = typed_events(*exchange);
-  std::vector<std::string> order;  // without repeated deltas
-  std::vector<std::string> texts;  // of the deltas
+  std::vector<std::string> order;  // types of the events; successive deltas count once
+  std::vector<std::string> texts;  // texts of the deltas
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i].at("sequence_number"), i);
     const std::string type(all[i].at("type").as_string().subview(9));
@@ -124,7 +124,7 @@ TEST_F(ResponsesTest, AStreamTellsOfEachItemInNumberedEvents) {
 }
 
 TEST_F(ResponsesTest, GivesLogProbabilitiesOfTheTextsTokensWithTheText) {
-  // A character of four bytes, which no single token has, and a call.
+  // The answer contains a character of four bytes, which no single token covers, and a call.
   const std::vector<int32_t> text = ids("Hi \U0001F600!");
   const std::vector<int32_t> call =
       ids("\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>");
@@ -169,7 +169,7 @@ TEST_F(ResponsesTest, GivesLogProbabilitiesOfTheTextsTokensWithTheText) {
   }
   EXPECT_EQ(json::value(bytes), message.at("content").at(0).at("text"));
 
-  // The result does not depend on how many tokens come at once.
+  // The result must not depend on how many tokens arrive at once.
   for (const size_t tokens_at_once : {size_t{1}, size_t{3}, size_t{1000}}) {
     json::array streamed;
     for (const json::value& event : typed_events(*run(true, tokens_at_once))) {
@@ -257,13 +257,13 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
   refused(R"("background": true)", "background");
   refused(R"("prompt": {"id": "x"})", "prompt");
   refused(R"("truncation": "middle")", "truncation");
-  refused(R"("top_logprobs": 2)", "top_logprobs");  // without include
+  refused(R"("top_logprobs": 2)", "top_logprobs");  // include is missing
   refused(R"("include": ["message.output_text.logprobs"], "top_logprobs": 21)", "top_logprobs");
   refused(R"("text": {"format": {"type": "xml"}})", "text.format");
   refused(R"("reasoning": {"effort": 5})", "reasoning");
   refused(R"("tools": [{"type": 5}])", "tools");
   refused(R"("tools": [{"type": "function"}])", "tools");
-  refused(R"("tool_choice": "required")", "tool_choice");  // without tools
+  refused(R"("tool_choice": "required")", "tool_choice");  // tools are missing
   refused(R"("tool_choice": {"type": "file_search"})", "tool_choice");
   refused(R"("n": 2)", "n");
   refused(R"("max_tokens": 2)", "max_tokens");
@@ -275,7 +275,8 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
   EXPECT_EQ(generator_.requests.size(), 1U);
 }
 
-// A user's messages of so many words, each with its answer but for the last.
+// Returns a conversation whose user's messages have these numbers of words. Each but the last has
+// an answer.
 std::string turns(const std::vector<int>& lengths) {
   std::string items;
   for (size_t turn = 0; turn < lengths.size(); ++turn) {
@@ -318,7 +319,8 @@ TEST_F(ResponsesTest, LeavesOutTheOldestTurnsWhereItMay) {
   EXPECT_EQ(text.find("turn 0"), std::string::npos);
   EXPECT_NE(text.find("turn 3"), std::string::npos) << "no more turns are left out than it takes";
   EXPECT_NE(text.find("turn 4"), std::string::npos);
-  // Room for the answer is made too; what fits is left alone; and a last turn that is too long is refused.
+  // Truncation also makes room for the answer. A conversation that fits is unchanged. A last turn
+  // that is too long is refused.
   ask_turns({90, 90, 90, 90, 2}, may + R"("max_output_tokens": 390,)");
   ASSERT_EQ(generator_.requests.size(), 2U);
   EXPECT_EQ(prompt(1).find("turn 3"), std::string::npos);
@@ -332,7 +334,7 @@ TEST_F(ResponsesTest, LeavesOutTheOldestTurnsWhereItMay) {
   EXPECT_EQ(error(parsed(*hopeless)).at("code"), "context_length_exceeded");
 }
 
-// Tools as Codex offers them.
+// The request's parameter `tools`, with the kinds of tools that Codex offers.
 constexpr const char* kOtherTools = R"("tools": [
     {"type": "function", "name": "shell", "parameters": {"type": "object", "properties": {}}},
     {"type": "web_search"}, {"type": "custom", "name": "apply_patch"}, {"type": "web_search"},

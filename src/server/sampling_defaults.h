@@ -1,4 +1,5 @@
-// Reads how a model's authors want it sampled where a request does not say.
+// Reads the sampling parameters that a model's authors recommend, which apply where a request gives
+// none.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,23 @@
 
 namespace encore::server {
 
-// The defaults of a model; as made, those that the protocols have for a model that says nothing.
+// The default sampling parameters of a model. A default-constructed object has the defaults of
+// OpenAI's protocol, for a model that recommends nothing.
 struct SamplingDefaults {
   sample::SamplingParams params = {.temperature = 1};
-  std::optional<int64_t> max_tokens;  // of chats; nothing: as many as there is room for
-  // Entries, as "key value", that ask for what the engine does not do.
+  // The most tokens of a chat's answer. If absent, an answer may use all the room behind its
+  // prompt.
+  std::optional<int64_t> max_tokens;
+  // Entries of the file, written as "key value", that ask for features that the engine lacks.
   std::vector<std::string> ignored;
 };
 
-// Reads the entries of a generation_config.json: those named like our sampling parameters,
-// do_sample (false means temperature 0) and max_new_tokens. Errors: kModel, naming the key, for a
-// value out of range.
+// Reads the members of a generation_config.json: those that are named like a sampling parameter of
+// this engine, do_sample (false sets the temperature to 0) and max_new_tokens. Errors: kModel,
+// naming the key, for a value out of range.
 SamplingDefaults parse_sampling_defaults(const json::Object& config);
-// Reads the file of a checkpoint's directory, if there is one.
+// Reads generation_config.json in the checkpoint's directory. Returns the defaults if there is no
+// such file.
 SamplingDefaults read_sampling_defaults(const std::filesystem::path& checkpoint);
 
 }  // namespace encore::server

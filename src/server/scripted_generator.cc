@@ -29,7 +29,8 @@ Script Script::load(const std::filesystem::path& path) {
 
 namespace {
 
-// Tokens that are due within this time are given in one step, so that many requests take few steps.
+// Tokens that are due within this time of each other are delivered in one step, so that many
+// requests need few steps.
 constexpr auto kTogether = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -49,7 +50,7 @@ void ScriptedGenerator::run() {
       call.sink({call.tokens, call.ending});
     lock.lock();
     while (state_ != State::kStopped && !due_.empty() && due_.begin()->first > Clock::now()) {
-      // This is a copy, as the request that is due first may be aborted meanwhile.
+      // The time is copied, because the request that is due first may be aborted during the wait.
       const Clock::time_point first = due_.begin()->first;
       wakes_.wait_until(lock, first);
     }

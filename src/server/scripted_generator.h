@@ -1,4 +1,4 @@
-// Answers from a file in place of a model: for those who build and test clients.
+// Answers requests from a file instead of a model, for people who build and test clients.
 #pragma once
 
 #include <chrono>
@@ -15,25 +15,25 @@
 
 namespace encore::server {
 
-// The content of a script. As JSON:
+// The content of a script. Its file has JSON such as:
 //   {"token_ms": 20,
 //    "answers": [{"when": "weather", "text": "It rains."}, {"text": "I do not know."}]}
 struct Script {
   struct Answer {
-    std::string when;  // a part of the prompt's text; empty: any prompt
+    std::string when;  // the answer is for prompts that contain this text; empty: all prompts
     std::string text;
   };
   std::chrono::milliseconds token_time{0};
-  std::vector<Answer> answers;  // a request gets the first that fits, or an empty text
+  std::vector<Answer> answers;  // a request gets the first that matches, or else an empty text
 
-  // Errors: kUsage, naming the file, when it is no script.
+  // Reads a script from its file. Errors: kUsage, naming the file, if it is not a script.
   static Script load(const std::filesystem::path& path);
 };
 
-// Gives every request the tokens of its answer and then the model's end token, the first at once
-// and each of the others `token_time` behind the one before it. Where no token ends the request,
-// the answer begins anew until its length is reached. Threads: as Generator. Lifetime: the
-// tokenizer must outlive it.
+// Generates, for each request, the tokens of its scripted answer and then the model's end token.
+// The first token comes at once, and each later one `token_time` after the token before it. If a
+// request does not stop at the end token, the answer is repeated until the request's maximal
+// length. Threads: as Generator. Lifetime: the tokenizer must outlive it.
 class ScriptedGenerator final : public engine::Generator {
  public:
   struct Limits {
@@ -52,7 +52,7 @@ class ScriptedGenerator final : public engine::Generator {
   [[nodiscard]] int64_t capacity() const override { return limits_.capacity; }
   [[nodiscard]] engine::GeneratorStatistics statistics() const override;
   [[nodiscard]] std::optional<engine::Refusal> closed() const override;
-  // Refuses: there is no memory to give back.
+  // Refuses to sleep, because there is no device memory to free.
   void sleep(engine::SleepDepth depth, engine::Done done) override;
   void wake(engine::Done done) override;
   std::optional<engine::Refusal> load_adapter(const std::string& name, const std::string& path,
@@ -67,7 +67,7 @@ class ScriptedGenerator final : public engine::Generator {
     engine::Sink sink;
     std::vector<int32_t> tokens;
     int64_t num_given = 0;
-    Clock::time_point due;  // its next token; min(): it is aborted
+    Clock::time_point due;  // when its next token is due; min() if it is aborted
   };
   struct Call {
     engine::Sink sink;
@@ -76,11 +76,11 @@ class ScriptedGenerator final : public engine::Generator {
   };
 
   [[nodiscard]] std::vector<int32_t> answer_to(const engine::Request& request) const;
-  // Returns what closed() returns. REQUIRES: the mutex is held.
+  // Returns the value of closed(). REQUIRES: the mutex is held.
   [[nodiscard]] std::optional<engine::Refusal> refusal() const;
-  // Returns the next token, or the ending, of all requests that are due by then.
+  // Returns, for each request that is due by `until`, its next token or its ending.
   std::vector<Call> step(Clock::time_point until);
-  // Returns the next token or the ending of one request.
+  // Returns the next token of one request, or its ending.
   Call next(Live& live);
 
   Script script_;
@@ -88,12 +88,13 @@ class ScriptedGenerator final : public engine::Generator {
   int32_t end_token_;
   Limits limits_;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards all members below
   std::condition_variable wakes_;
   State state_ = State::kOpen;
   engine::RequestId next_id_ = 1;
   std::map<engine::RequestId, Live> live_;
-  std::set<std::pair<Clock::time_point, engine::RequestId>> due_;  // all of them
+  // All live requests, sorted by the time when their next token is due.
+  std::set<std::pair<Clock::time_point, engine::RequestId>> due_;
   engine::GeneratorStatistics counts_;
 };
 

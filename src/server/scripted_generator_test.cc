@@ -32,7 +32,7 @@ class ScriptedGeneratorTest : public ::testing::Test {
                    }});
     return std::get<std::vector<engine::RequestId>>(generator_.submit(std::move(one))).at(0);
   }
-  // Returns everything that a request gets, after draining the generator.
+  // Submits a request, drains the generator, and returns everything that the request received.
   Answer ask(const std::string& prompt, int64_t max_tokens = 100) {
     submit(prompt, max_tokens, {end_});
     generator_.drain();

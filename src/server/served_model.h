@@ -1,4 +1,4 @@
-// Describes the served model to the protocols.
+// Describes the served model for the handlers of all protocols.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +17,16 @@
 
 namespace encore::server {
 
-// An adapter of the model, which requests name as a model of its own.
+// An adapter (LoRA) of the model. A request uses it by giving its name as the request's model.
 struct ServedAdapter {
   std::string name;
   std::string path;
 };
 
-// The adapters that requests may name. Threads: any.
+// The adapters that requests may name. All functions lock. Threads: any.
 class ServedAdapters {
  public:
-  // Under its name, in the place of one that had it.
+  // Adds an adapter, which replaces one with the same name.
   void put(ServedAdapter adapter) {
     const std::lock_guard lock(mutex_);
     std::erase_if(adapters_, [&](const ServedAdapter& one) { return one.name == adapter.name; });
@@ -51,26 +51,28 @@ class ServedAdapters {
   std::vector<ServedAdapter> adapters_;
 };
 
-// Threads: immutable while served, but for the adapters. Lifetime: refers to tokenizer and template.
+// The model, as the handlers of requests see it. Threads: immutable while served, except for the
+// adapters. Lifetime: the tokenizer and the template must outlive it.
 struct ServedModel {
-  std::vector<std::string> names;              // the first is its own, the others stand for it
-  std::string path;                            // the checkpoint's directory; empty: it has none
-  const text::Tokenizer* tokenizer = nullptr;  // null: prompts and answers are token ids
-  const text::ChatTemplate* chat_template = nullptr;  // null: no chat
-  // LoRA. Shared by the copies of the model.
+  std::vector<std::string> names;  // the first is the model's own name, the others are aliases
+  std::string path;                // the checkpoint's directory; empty if there is none
+  const text::Tokenizer* tokenizer = nullptr;         // if null, prompts and answers are token ids
+  const text::ChatTemplate* chat_template = nullptr;  // if null, chats are refused
+  // The LoRA adapters. All copies of this object share them.
   std::shared_ptr<ServedAdapters> adapters = std::make_shared<ServedAdapters>();
-  text::AnswerMarkup markup;  // the server finds it
+  text::AnswerMarkup markup;  // how answers mark reasoning and tool calls; the server detects it
   SamplingDefaults sampling;
   std::vector<int32_t> end_tokens;
   int64_t vocab_size = 0;
-  int64_t max_seq_len = 0;  // prompt and generated tokens
+  int64_t max_seq_len = 0;  // the most tokens that a prompt and its generated text have together
   int64_t created = 0;      // Units: seconds since 1970
 
-  // Does a request of that `model` mean this one, or it with an adapter?
+  // Returns whether a request with this "model" asks for this model or for one of its adapters.
   [[nodiscard]] bool has_name(std::string_view name) const {
     return is_own_name(name) || find_adapter(name).has_value();
   }
-  // The adapter that a request of that `model` means: NAME, or MODEL:NAME.
+  // Returns the adapter that a request with this "model" asks for. The text may be NAME or
+  // MODEL:NAME, where NAME is the adapter's.
   [[nodiscard]] std::optional<ServedAdapter> find_adapter(std::string_view name) const {
     if (is_own_name(name)) return std::nullopt;
     if (auto found = adapters->find(name)) return found;

@@ -16,9 +16,11 @@ HttpResponse state(bool sleeps) {
   return json_response(json::object{{"is_sleeping", sleeps}});
 }
 
-// Returns a function that answers on the server's thread, whatever thread calls it.
+// Returns a function that answers the request. It may be called on any thread, and answers on the
+// server's.
 engine::Done answer_with(std::unique_ptr<Responder> responder, const Post& post, bool sleeps) {
-  // Shared, as a function must be copyable; one thread has it at a time.
+  // A shared pointer is needed because functions must be copyable. Only one thread uses the
+  // responder at a time.
   auto held = std::make_shared<std::unique_ptr<Responder>>(std::move(responder));
   return [held, post, sleeps](const std::optional<engine::Refusal>& failure) {
     post([answering = std::shared_ptr<Responder>(std::move(*held)), failure, sleeps] {

@@ -1,4 +1,5 @@
-// The routes by which an operator has the model sleep, which gives its device memory back, and wake.
+// Serves the routes by which an operator puts the model to sleep, which frees its device memory,
+// and wakes it.
 #pragma once
 
 #include <memory>
@@ -9,21 +10,23 @@
 
 namespace encore::server {
 
-// Each answers {"is_sleeping": ...}, once that is so, or why it cannot be. Threads: the server's,
-// where `post` runs functions; the generator may be done on another.
+// Each of the three handlers below answers {"is_sleeping": ...} when the change is done, or says why
+// it is impossible. Threads: called on the server's thread. The generator may finish a change on
+// another thread; `post` then runs the answer on the server's thread.
 
-// POST /sleep?level=1|2&tags=kv_cache. Both levels give back KV, whose pages in use are kept on the
-// host, and weights, which waking reads from the checkpoint; tags=kv_cache leaves the weights.
+// Serves POST /sleep?level=1|2&tags=kv_cache. Both levels free the KV cache, whose pages in use are
+// kept in host memory, and the weights, which waking rereads from the checkpoint. With
+// tags=kv_cache, the weights stay.
 void answer_sleep(const HttpRequest& request, engine::Generator& generator, const Post& post,
                   std::unique_ptr<Responder> responder);
-// POST /wake_up
+// Serves POST /wake_up.
 void answer_wake_up(const HttpRequest& request, engine::Generator& generator, const Post& post,
                     std::unique_ptr<Responder> responder);
-// GET /is_sleeping
+// Serves GET /is_sleeping.
 void answer_is_sleeping(const HttpRequest& request, engine::Generator& generator, const Post& post,
                         std::unique_ptr<Responder> responder);
 
-// Does the model sleep?
+// Returns whether the model is asleep.
 bool is_sleeping(const engine::Generator& generator);
 
 }  // namespace encore::server

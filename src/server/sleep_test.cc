@@ -45,7 +45,7 @@ TEST_F(SleepRoutesTest, AnswerOnceTheModelSleepsOrIsAwake) {
   ASSERT_EQ(generator_.asked.size(), 1U);
   EXPECT_EQ(generator_.asked[0].depth, SleepDepth::kKvAndWeights);
   generator_.asked[0].done(std::nullopt);
-  EXPECT_FALSE(slept->has_ended);  // it is answered on the server's thread
+  EXPECT_FALSE(slept->has_ended);  // it is answered later, on the server's thread
   pump();
   EXPECT_EQ(slept->status, 200);
   EXPECT_EQ(slept->body, R"({"is_sleeping":true})");

@@ -1,5 +1,5 @@
-// Carries the bytes of a connection in both directions. Includes Asio: for the server's own files
-// only.
+// Carries the bytes of a connection in both directions. This header includes Asio, so only the
+// server's own files may include it.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@
 
 namespace encore::server {
 
-// Both directions between this server and one client. Threads: the server's. Lifetime: a caller
-// that waits for a call keeps the stream until the call; close() makes pending calls come soon,
-// with an error.
+// A byte stream between this server and one client. Threads: the server's. Lifetime: the caller of
+// a function with a callback must keep the stream alive until the callback is called. close() makes
+// pending callbacks come soon, with an error.
 class Stream {
  public:
   using Done = std::function<void(const boost::system::error_code& error)>;
@@ -20,18 +20,19 @@ class Stream {
 
   virtual ~Stream() = default;
 
-  // Agrees with the client on how bytes are sent. It comes before all other calls.
+  // Performs the handshake that the stream needs, if any. It must be called before all other
+  // functions.
   virtual void open(Done done) = 0;
-  // Reads or writes some bytes. One read and one write may be pending at a time. The buffer must
-  // stay until `done`.
+  // Reads or writes some bytes. At most one read and one write may be pending at a time. The buffer
+  // must stay valid until `done` is called.
   virtual void read_some(boost::asio::mutable_buffer buffer, DoneSome done) = 0;
   virtual void write_some(boost::asio::const_buffer buffer, DoneSome done) = 0;
-  // Tells the client that nothing more comes, while it may still be read.
+  // Tells the client that nothing more will be sent. Reading remains possible.
   virtual void end_writing(Done done) = 0;
   virtual void close() = 0;
 };
 
-// A stream that sends and receives the socket's bytes as they are.
+// Returns a stream that sends and receives the socket's bytes unchanged.
 std::unique_ptr<Stream> plain_stream(boost::asio::ip::tcp::socket socket);
 
 }  // namespace encore::server

@@ -1,4 +1,5 @@
-// Requests whose answers are held to a grammar, up to the engine's door.
+// Tests requests whose answers are constrained by a grammar, up to the point where the engine
+// receives them.
 #include "server/answer_grammars.h"
 #include "server/testing/api_fixture.h"
 
@@ -10,7 +11,7 @@ using testing::Exchange;
 
 class StructuredOutputTest : public ApiTest {
  protected:
-  // The answer to a request whose grammar is compiled meanwhile.
+  // Sends a request and waits until its grammar has been compiled. Returns its answer.
   std::shared_ptr<Exchange> send_held(const std::string& path, const std::string& body) {
     auto exchange = send("POST", path, body);
     wait_and_pump();
@@ -18,7 +19,7 @@ class StructuredOutputTest : public ApiTest {
   }
   const engine::Request& submitted() { return generator_.requests.back(); }
 
-  // A text of the model's that the request's grammar lets come: the first tokens that it allows.
+  // Returns a text that the grammar allows: at each step it takes the first allowed token.
   std::string walk(const sample::TokenGrammar& grammar, int64_t max_tokens) {
     const auto matcher = grammar.start();
     std::vector<uint32_t> mask(static_cast<size_t>((tokenizer_.vocab_size() + 31) / 32));
@@ -168,7 +169,7 @@ TEST_F(StructuredOutputTest, SaysWhatModelCannotHoldItsAnswers) {
   EXPECT_EQ(std::get<ApiError>(none).code, "unsupported_parameter");
   EXPECT_NE(std::get<ApiError>(none).message.find("no tokenizer"), std::string::npos);
 
-  // The vocabulary of the stories has no token </think>.
+  // The vocabulary of the stories model has no token </think>.
   model.tokenizer = &tokenizer_;
   model.vocab_size = tokenizer_.vocab_size();
   model.end_tokens = {*tokenizer_.eos_id()};

@@ -45,14 +45,15 @@ void check_file(const error_code& error, std::string_view option, const std::str
 
 }  // namespace
 
-// Streams keep what they need of it beyond its end.
+// Holds OpenSSL's context. Open streams keep the parts that they need alive after this object is
+// destroyed.
 struct Tls::Context {
   explicit Context(const TlsOptions& options) {
     SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
     context.set_options(ssl::context::default_workarounds | ssl::context::no_compression |
                         SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
     error_code error;
-    // OpenSSL would ask for one on the terminal.
+    // Supplies an empty password. Otherwise OpenSSL would ask for one on the terminal.
     context.set_password_callback(
         [](size_t, ssl::context::password_purpose) { return std::string(); }, error);
     context.use_certificate_chain_file(options.certificate, error);

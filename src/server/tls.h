@@ -1,4 +1,4 @@
-// TLS for connections. Includes no header of OpenSSL.
+// Provides TLS for connections. This header includes no header of OpenSSL.
 #pragma once
 
 #include <memory>
@@ -8,19 +8,20 @@
 
 namespace encore::server {
 
-// The certificate that the server shows to clients, for TLS 1.2 and 1.3. Threads: the server's.
+// Holds the certificate that the server shows to clients, and opens TLS streams (1.2 and 1.3) with
+// it. Threads: the server's.
 class Tls {
  public:
-  // Errors: kUsage, naming the file and the remedy.
+  // Reads the certificate and its key. Errors: kUsage, naming the file and the remedy.
   explicit Tls(TlsOptions options);
   ~Tls();
   Tls(const Tls&) = delete;
   Tls& operator=(const Tls&) = delete;
 
-  // Reads the files anew, for connections that come from now on. Errors: as the constructor; then
-  // the old files stay in use.
+  // Rereads the files, for connections made from now on. Errors: as in the constructor; then the
+  // earlier certificate stays in use.
   void reload();
-  // A stream whose open() is the handshake.
+  // Returns a stream over the socket. Its open() performs the TLS handshake.
   [[nodiscard]] std::unique_ptr<Stream> stream(boost::asio::ip::tcp::socket socket) const;
 
  private:

@@ -16,7 +16,7 @@ std::string error_of(TlsOptions options) {
                     [&] { const HttpServer server({.port = 0, .tls = std::move(options)}); });
 }
 
-// tests/cli/serve_tls_test.py has what it does with files that can be used.
+// tests/cli/serve_tls_test.py tests the cases in which the files can be used.
 TEST(Tls, SaysWhichFileCannotBeUsed) {
   const TempDir dir;
   const std::string text = dir.write("text.pem", "no certificate");

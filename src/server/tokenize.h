@@ -1,4 +1,4 @@
-// POST /tokenize and /detokenize: between text and token ids.
+// Serves POST /tokenize and /detokenize, which convert between text and token ids.
 #pragma once
 
 #include "server/api.h"

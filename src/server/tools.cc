@@ -55,7 +55,8 @@ std::optional<ApiError> add_function(const FunctionFields& function, const std::
       return wrong_tool(where, " has parameters that are no JSON schema: an object");
     copy["parameters"] = *function.parameters;
   } else {
-    // Templates read the parameters without asking whether there are any.
+    // Templates read the parameters without checking that they exist, so a function without
+    // parameters gets an empty schema.
     copy["parameters"] = json::object{{"type", "object"}, {"properties", json::object{}}};
   }
   use.tools.emplace_back(json::object{{"type", "function"}, {"function", std::move(copy)}});
@@ -103,7 +104,8 @@ std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use) 
                                   where, use)) {
       return error;
     }
-    // Keeps further keys of the function that some templates read, such as what it returns.
+    // Copies the function's other keys, such as a description of its result, because some templates
+    // read them.
     json::object& taken = use.tools.back().as_object()["function"].as_object();
     for (const auto& [key, value] : given) {
       if (key != "strict" && !taken.contains(key)) taken[key] = value;
@@ -120,7 +122,8 @@ std::optional<ApiError> read_tool_choice(const json::value& choice, ToolUse& use
   }
   use.choice = ToolChoice::kRequired;
   if (choice == "required") return std::nullopt;
-  // The name stands beside the type in one API, in an object in the other.
+  // In the Responses API the name stands beside the type; in the chat API it is in an object
+  // "function".
   const json::object* const object = choice.if_object();
   const json::value* const type = object == nullptr ? nullptr : object->if_contains("type");
   if (type != nullptr && *type == "function") {

@@ -1,4 +1,4 @@
-// The tools that a request lets the model call.
+// Reads the tools that a request lets the model call.
 #pragma once
 
 #include <cstdint>
@@ -15,50 +15,56 @@
 namespace encore::server {
 
 enum class ToolChoice : uint8_t {
-  kNone,  // the model is not told of the tools
+  kNone,  // the prompt does not mention the tools
   kAuto,
-  kRequired,  // the answer is a call
+  kRequired,  // the answer must be a tool call
 };
 
 struct ToolUse {
-  // As chat templates expect them: {"type": "function", "function": {"name": ...}}.
+  // The tools in the form that chat templates expect: {"type": "function", "function": {"name":
+  // ...}}.
   json::array tools;
   ToolChoice choice = ToolChoice::kAuto;
-  std::string required_name;          // of kRequired: the tool that is called; empty: any
-  bool parallel_calls = true;         // else one call ends the answer
-  std::vector<std::string> left_out;  // the types of tools that are no functions
+  std::string required_name;   // with kRequired, the tool that must be called; empty: any tool
+  bool parallel_calls = true;  // if false, the answer ends with its first call
+  std::vector<std::string> left_out;  // types of the request's tools that are not functions
 };
 
-// Decides about tools that are no functions. The server has none of these, but clients offer them
-// beside functions, such as a search of the web.
+// Says what happens to tools that are not functions, such as a web search. The server cannot run
+// them, but clients often list them beside functions. They are left out, or the request is refused.
 enum class OtherTools : uint8_t { kLeaveOut, kRefuse };
 
-// The fields with which a protocol describes a function. Null: the request does not give it.
+// The fields by which a protocol describes a function. A field is null if the request does not give
+// it.
 struct FunctionFields {
   const json::value* name = nullptr;
   const json::value* description = nullptr;
   const json::value* parameters = nullptr;  // a JSON schema
 };
-// Adds the function to `use`. `where` names it in messages: "tools[0]". Returns an error if it is
-// wrong.
+// Adds a function to `use`. `where` is its place in the request, for messages: "tools[0]". Returns
+// an error if the function is not valid.
 std::optional<ApiError> add_function(const FunctionFields& function, const std::string& where,
                                      ToolUse& use);
 
-// Notes that a tool of the type is left out. `where`: as above. Returns an error if it is wrong.
+// Records that a tool of this type is left out. `where` is its place in the request, as for
+// add_function(). Returns an error if the type is not valid.
 std::optional<ApiError> leave_out(const json::value* type, const std::string& where, ToolUse& use);
-// Adds the tools that were left out to `warnings`, or returns an error if none may be.
+// Adds a warning about the tools that were left out to `warnings`. Returns an error instead if
+// `other_tools` refuses such tools.
 std::optional<ApiError> check_left_out(const ToolUse& use, OtherTools other_tools,
                                        std::vector<std::string>& warnings);
 
-// Reads "tools" of the chat API: functions within objects. Returns an error if one is wrong.
+// Reads the parameter "tools" of OpenAI's chat API, which lists functions within objects. Returns
+// an error if a tool is not valid.
 std::optional<ApiError> read_chat_tools(const json::array& tools, ToolUse& use);
-// Reads "tool_choice" of OpenAI's APIs. Returns an error if it is wrong.
+// Reads the parameter "tool_choice" of OpenAI's APIs. Returns an error if it is not valid.
 std::optional<ApiError> read_tool_choice(const json::value& choice, ToolUse& use);
-// The names of the tools.
+// Returns the names of the tools.
 std::vector<std::string> names_of(const ToolUse& use);
 
-// The format of an answer with the calls that the choice requires, as the model writes calls.
-// REQUIRES: kRequired. Errors: there is no tool that it may call.
+// Returns the answer format that admits only the tool calls that the request requires, in the
+// model's syntax for calls. REQUIRES: the choice is kRequired. Errors: there is no tool that the
+// answer may call.
 std::variant<ApiError, AnswerFormat> required_calls(const ToolUse& use,
                                                     text::ToolCallFormat format);
 

@@ -1,4 +1,4 @@
-// Tests that a start uses the value that the help calls the default of an option.
+// Tests that a start uses the value that the help names as an option's default.
 #include <functional>
 #include <map>
 #include <string>
@@ -15,7 +15,8 @@
 namespace encore::setup {
 namespace {
 
-// A default that the help says in words, and whether a start without the option does what they say.
+// A default that the help describes in words. `holds` returns whether a start without the option
+// does what these words say.
 struct SaidDefault {
   std::string_view text;
   std::function<bool()> holds;
@@ -33,7 +34,7 @@ class DefaultsOfTheHelp : public ::testing::Test {
     return sizes.sizes() == planning::named_or_list(schedule, max).sizes();
   }
 
-  // The defaults that the help says in words, by the name of the option.
+  // The defaults that the help describes in words, by the option's name.
   const std::map<std::string_view, SaidDefault> said_ = {
       {"model", {"stories", [&] { return source_.checkpoint->filename() == "stories"; }}},
       {"draft_model", {"none: guesses are looked up", [&] { return !load_.draft.has_value(); }}},
@@ -124,7 +125,7 @@ class DefaultsOfTheHelp : public ::testing::Test {
 TEST_F(DefaultsOfTheHelp, AreWhatAStartUses) {
   size_t num_said = 0;
   for (const config::Option& option : config::all_options()) {
-    // The others are values, which a start reads as if they had been given.
+    // The other defaults are values, which a start reads as if they had been given.
     if (option.fallback.is_value) continue;
     ++num_said;
     const auto said = said_.find(option.name);

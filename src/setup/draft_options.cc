@@ -10,10 +10,12 @@
 namespace encore::setup {
 namespace {
 
-// Tokens of a sequence that the choice is made for, where sequences may be as long.
+// The length of the sequences for which the numbers are chosen, unless the limit on lengths demands
+// a shorter one.
 constexpr int64_t kContext = 1024;
 
-// Sizes of decode steps that stand for all: one of each doubling, and the largest.
+// Returns the sizes of decode steps for which costs are estimated: the powers of two in the ladder,
+// and its largest size.
 std::vector<int64_t> batches(const loader::LoadOptions& load) {
   const runtime::Coverage coverage = runtime::wanted_coverage(load);
   std::vector<int64_t> sizes;

@@ -1,4 +1,4 @@
-// A step that the engine measured, as the step log has it.
+// Converts steps that the engine has measured to entries of the step log.
 #pragma once
 
 #include "engine/engine.h"

@@ -38,7 +38,8 @@ TEST(LoggedStep, IsWhatTheEngineCounts) {
   }
   EXPECT_EQ(tokens, 0);
   EXPECT_EQ(padding, 0);
-  // The short prompt, which passes the long one, and a chunk of that.
+  // The first step contains the whole short prompt, which overtakes the long one, and a chunk of
+  // the long one.
   EXPECT_EQ(steps.front().context_tokens, 32);
   EXPECT_EQ(steps.front().sequences, 2);
   EXPECT_EQ(steps.front().kv_tokens, 32);

@@ -25,7 +25,7 @@
 namespace encore::setup {
 namespace {
 
-// A phase of the start-up that takes longer is worth a remedy.
+// For phases of the start-up that take longer, the log suggests a remedy.
 constexpr double kSlowMs = 3000;
 
 namespace fs = std::filesystem;
@@ -43,19 +43,19 @@ bool is_model(const fs::path& path) {
   return fs::exists(path / "config.json", ignored);
 }
 
-// The file that this code was loaded from: the executable, or a shared library.
+// Returns the file that this code was loaded from: the executable, or a shared library.
 fs::path own_file() {
   std::error_code ignored;
   Dl_info info{};
   link_map* file = nullptr;
   const int found =
       dladdr1(&kBundledModel, &info, reinterpret_cast<void**>(&file), RTLD_DL_LINKMAP);
-  // The entry of the executable has no name.
+  // The executable's entry in the list of loaded files has an empty name.
   if (found != 0 && file->l_name[0] != '\0') return fs::canonical(file->l_name, ignored);
   return fs::read_symlink("/proc/self/exe", ignored);
 }
 
-// Finds a bundled model of that name: installed beside this code, or in the source tree around it.
+// Finds a bundled model by name: installed beside this code, or in the source tree around it.
 std::optional<fs::path> find_bundled(const std::string& name) {
   const fs::path own = own_file();
   const fs::path installed = own.parent_path() / ".." / "share" / "encore" / "models" / name;
@@ -66,7 +66,8 @@ std::optional<fs::path> find_bundled(const std::string& name) {
   return std::nullopt;
 }
 
-// Says why KV holds no more: ", a quarter of the memory that is free (...)".
+// Returns the text that says what limited the size of the KV cache: ", a quarter of the memory that
+// is free (...)".
 std::string bound_text(loader::KvBound bound) {
   switch (bound) {
     case loader::KvBound::kWanted:
@@ -82,12 +83,12 @@ std::string bound_text(loader::KvBound bound) {
   return "";
 }
 
-// Logs how many products have weights in FP8, and from how many rows on their activations are
-// rounded to FP8.
+// Logs how many matrix products have weights in FP8, and from how many rows on a step's activations
+// are rounded to FP8.
 void log_fp8(const loader::LoadedModel& model) {
   int num_products = 0;
   int num_fp8 = 0;
-  std::optional<int64_t> rows;  // of the products that round activations
+  std::optional<int64_t> rows;  // least rows of the products that round activations
   bool is_static = false;
   for (const ir::Node& node : model.program().graph.nodes()) {
     if (node.inputs.find("weight") == nullptr || node.op->name == "rms_norm") continue;
@@ -111,8 +112,8 @@ void log_fp8(const loader::LoadedModel& model) {
                                 is_static ? " by static scales" : "", *rows));
 }
 
-// Logs how much more a GGUF file's weights take than in the file, where they lie in blocks of few
-// bits.
+// Logs how much memory a GGUF file's weights take, if the file has them in a block format that is
+// widened when it is loaded.
 void log_widened(const fs::path& path, const loader::LoadedModel& model, int64_t weight_bytes) {
   const model::gguf::File file(path);
   std::set<std::string_view> formats;
@@ -242,7 +243,8 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-// The GPU that --device names, or of several ranks the first; null: auto finds none.
+// Opens the GPU that --device names, or the first of several ranks. Returns null if `auto` finds no
+// usable GPU.
 std::unique_ptr<Device> open_gpu(const config::Settings& settings) {
   try {
     const size_t colon = settings.device.find(':');
@@ -371,8 +373,9 @@ runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most) {
 
 namespace {
 
-// Refuses a draft model whose tokens are not those of the model, or the first of them: its guesses would
-// hardly ever be right. A larger vocabulary is left to the loader. Models without a tokenizer pass.
+// Refuses a draft model that has other tokens than the model for the same ids, because its drafts
+// would hardly ever be accepted. The loader refuses a vocabulary larger than the model's. Models
+// without a tokenizer pass.
 void check_draft_tokenizer(const model::ModelSource& source, const model::ModelSource& draft) {
   const std::optional<text::Tokenizer> tokenizer = open_tokenizer(source);
   const std::optional<text::Tokenizer> drafts = open_tokenizer(draft);

@@ -1,4 +1,4 @@
-// Opens what settings name: a device, a model, its tokenizer.
+// Opens the device, the model and the tokenizer that the settings name.
 #pragma once
 
 #include <filesystem>
@@ -16,60 +16,64 @@
 
 namespace encore::setup {
 
-// The directory of measured kernel choices: `option`, as --tuning-cache gives it, else
-// $ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore. Nothing when it is "off" or none of
-// these is set.
+// Returns the directory of the tuning cache: `option`, which is the value of --tuning-cache, or
+// else $ENCORE_CACHE_DIR, $XDG_CACHE_HOME/encore or ~/.cache/encore. Returns nothing if `option` is
+// "off", or if none of these is set.
 std::optional<std::filesystem::path> tuning_directory(const std::string& option);
 
-// The directory in which Hugging Face's tools keep models: $HF_HUB_CACHE, $HF_HOME/hub,
+// Returns the directory in which Hugging Face's tools keep models: $HF_HUB_CACHE, $HF_HOME/hub,
 // $XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub.
 std::filesystem::path hub_cache();
 
-// The directory of a checkpoint named on the command line by `flag`; the bundled model when the name is
-// empty. The bundled model is looked for beside the executable or library (../share/encore/models,
-// then up to the source tree's models/). ORG/NAME that is no directory is looked for in hub_cache(). Errors: kUsage
-// when there is none; kModel, with the command that fetches it, for a name that the cache lacks.
+// Returns the directory of the checkpoint that the option `flag` names; an empty name is the
+// bundled model. Bundled models are searched beside the executable or library
+// (../share/encore/models, then up to the source tree's models/). If ORG/NAME is not a directory,
+// it is searched in hub_cache(). Errors: kUsage if there is no such model; kModel, with the command
+// that downloads it, for a name that the cache lacks.
 std::filesystem::path model_directory(const std::string& name, std::string_view flag = "--model");
 
-// The device that --device names, its tuner set up as --tune and --tuning-cache say. For auto
-// without a usable GPU, the CPU and a line on stderr that says why. With --tensor-parallel above 1, rank
-// 0's of so many. Errors: kDevice for cuda when there is none, with the remedy; kUnsupported for several
-// ranks elsewhere than on the CPU.
+// Opens the device that --device names, with its tuner configured by --tune and --tuning-cache. If
+// `auto` finds no usable GPU, opens the CPU and logs to stderr why. With --tensor-parallel above 1,
+// returns the device of rank 0. Errors: kDevice, with the remedy, for cuda without a usable GPU;
+// kUnsupported for several ranks on a device that does not support them.
 std::unique_ptr<Device> open_device(const config::Settings& settings);
 
-// The checkpoint or synthetic model that --model names.
-// Errors: kUsage when there is none of that name; kModel.
+// Opens the checkpoint or synthetic model that --model names.
+// Errors: kUsage if there is no model of that name; kModel.
 model::ModelSource open_source(const config::Settings& settings);
-// The checkpoint or synthetic model that --draft-model names. Errors: as open_source().
+// Opens the checkpoint or synthetic model that --draft-model names. Errors: as open_source().
 model::ModelSource open_draft_source(const config::Settings& settings);
 
-// The tokenizer beside a checkpoint; nothing for synthetic models and directories without
-// tokenizer.json. Errors: those of Tokenizer::load.
+// Loads the tokenizer of a checkpoint. Returns nothing for synthetic models and for checkpoints
+// without a tokenizer. Errors: those of Tokenizer::load.
 std::optional<text::Tokenizer> open_tokenizer(const model::ModelSource& source);
 
-// Says why a checkpoint's text cannot be read or written, with the remedy; nothing where
-// open_tokenizer() finds one, and for synthetic models.
+// Returns why a checkpoint has no tokenizer, with the remedy. Returns nothing for a checkpoint that
+// has one, and for synthetic models.
 std::optional<std::string> missing_tokenizer(const model::ModelSource& source);
 
-// Tokens of which any ends an answer: those of generation_config.json, of config.json, and the
-// tokenizer's end token; a warning names what only the last two have. `tokenizer`: may be null.
+// Returns the tokens that end an answer: those of generation_config.json, those of config.json, and
+// the tokenizer's end token. Logs a warning for each token that only config.json or the tokenizer
+// has. `tokenizer` may be null.
 std::vector<int32_t> end_tokens(const model::ModelSource& source, const text::Tokenizer* tokenizer);
 
-// The log that --step-log names; null when it names none. Errors: those of StepLogWriter.
+// Opens the log that --step-log names. Returns null if the option is not given. Errors: those of
+// StepLogWriter.
 std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& settings);
 
-// --max-seq-len when it was given, else `needed`. Errors: kUsage, with the remedy, when `needed`
-// does not fit.
+// Returns the value of --max-seq-len if it was given, and otherwise `needed`. Errors: kUsage, with
+// the remedy, if `needed` does not fit the model or --max-seq-len.
 int64_t sequence_limit(const config::Settings& settings, const model::ModelConfig& config,
                        int64_t needed);
 
-// The sizes of the default token ladder that prompts of those lengths pass through, in chunks of at
-// most `most`: what a start prepares when it serves them alone.
+// Returns those sizes of the default token ladder that prompts of these lengths use when they run
+// alone, in chunks of at most `most` tokens.
 runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most);
 
-// Loads the model, and says in a line on stderr what was loaded, where, in how much memory and time;
-// --verbose says more. With `--speculative-tokens auto`, takes of its drafts those that may gain (draft_options.h). Errors: those of LoadedModel, and of
-// Settings::load_for_debugging where that is asked for.
+// Loads the model, and logs to stderr what was loaded, where, and how much memory and time this
+// took; --verbose logs more. With `--speculative-tokens auto`, first drops the numbers of drafts
+// that gain nothing (draft_options.h). Errors: those of LoadedModel, and those of
+// Settings::load_for_debugging if debugging options are given.
 std::unique_ptr<loader::LoadedModel> open_model(Device& device, const model::ModelSource& source,
                                                 const loader::LoadOptions& load,
                                                 const config::Settings& settings);

@@ -1,4 +1,4 @@
-// Turns settings into the options of the loader and the engine.
+// Converts settings to the options of the loader and the engine.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,26 @@
 
 namespace encore::setup {
 
-// Says how a model is loaded: with recordings in the modes that --graphs names, else in those of
-// `auto`. The verb sets the limits and ladders.
+// Returns how a model is loaded. The modes of recording are those of --graphs, or `auto` without
+// it. The caller sets the limits and the ladders.
 loader::LoadOptions load_options(const config::Settings& settings);
-// Has the adapter that --adapter names be loaded, and called so: one of --lora's, or a directory. Nothing
-// where it is empty. Errors: kUsage when it is neither.
+// Adds the adapter that --adapter names to `options`. `adapter` is the name of an adapter of
+// --lora, which is there already, or a directory, by which the adapter is then also named. Does
+// nothing if it is empty. Errors: kUsage if it is neither.
 void use_adapter(const std::string& adapter, loader::AdapterOptions& options);
-// Makes the options of the loop; `step_log` may be null.
+// Returns the options of the engine's loop. `step_log` may be null.
 engine::EngineOptions engine_options(const config::Settings& settings,
                                      planning::StepLogWriter* step_log);
-// Sets the ladders that the settings name, up to the limits in `load`, and leaves others as they
-// are. Under --above-ladder split the limits then end where the ladders do. Errors: those of
-// Ladder::named_or_list, naming the flag, and of split_limits.
+// Sets the ladders that the settings name, up to the limits in `load`; other ladders are unchanged.
+// Also enlarges the token limit so that steps have room for all drafts, and drops automatic numbers
+// of drafts that do not fit a given limit. With --above-ladder split, then lowers the limits to the
+// ladders' largest sizes. Errors: those of Ladder::named_or_list, naming the flag, and of
+// split_limits.
 void set_ladders(const config::Settings& settings, loader::LoadOptions& load);
-// Ends the limits where the ladders do, under --above-ladder split.
+// With --above-ladder split, lowers the limits to the ladders' largest sizes.
 void split_if_asked(const config::Settings& settings, loader::LoadOptions& load);
-// A ladder as a flag gives it; a list ends at `max`, with a note, where it goes on above.
-// Errors: as named_or_list, naming `flag`.
+// Parses the ladder that a flag gives. Sizes of a list above `max` are replaced by `max`, which is
+// logged. Errors: as named_or_list, naming `flag`.
 runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t max);
 
 }  // namespace encore::setup

@@ -11,7 +11,8 @@ namespace encore::setup {
 namespace {
 
 constexpr int64_t kDefaultMaxNumTokens = 2048;
-// Leaves the rest of the memory to other programs on the machine.
+// The fraction of free host memory that the KV cache may use. The rest is left to other programs on
+// the machine.
 constexpr double kHostFraction = 0.25;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Loads a model, and sets up the engine's loop, for the verbs that serve, chat or generate: they do
-// not know their requests beforehand.
+// Returns options of the model and of the engine's loop for the commands that serve, chat or
+// generate. These commands do not know their requests in advance.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,33 @@
 
 namespace encore::setup {
 
-// The most sequences in a step, where no flag says otherwise.
+// The most sequences in a step unless an option sets another number.
 inline constexpr int64_t kServingMaxBatchSize = 256;
 
-// Limits and ladders for requests that are not known yet, with at most `max_batch_size` sequences
-// in a step unless --max-batch-size says otherwise. Errors: those of set_ladders(); kUsage when
-// --max-seq-len is more than the model takes.
+// Returns limits and ladders for requests that are not known in advance. A step has at most
+// `max_batch_size` sequences unless --max-batch-size gives another number. Errors: those of
+// set_ladders(); kUsage if --max-seq-len is more than the model supports.
 loader::LoadOptions serving_load_options(const config::Settings& settings,
                                          const model::ModelConfig& config,
                                          int64_t max_batch_size = kServingMaxBatchSize);
 
-// The most tokens that a prompt and its generated text have together.
+// Returns the most tokens that a prompt and its generated text may have together.
 int64_t longest_text(const config::Settings& settings, const model::ModelConfig& config);
-// The number of tokens to generate where a request does not say: these, or as many as there is room
-// for behind the prompt.
+// The number of tokens to generate if a request does not say. default_max_tokens() returns this
+// number, or less if the prompt leaves less room.
 inline constexpr int64_t kDefaultMaxTokens = 200;
 int64_t default_max_tokens(int64_t prompt_tokens, int64_t longest_text);
 
-// The template in `file`; the checkpoint's where that is empty. Errors: those of ChatTemplate::load().
+// Loads the chat template in `file`, or the checkpoint's template if `file` is empty. Errors: those
+// of ChatTemplate::load().
 text::ChatTemplate open_chat_template(const std::filesystem::path& checkpoint,
                                       const std::string& file);
 
-// `step_log` may be null.
+// Returns the options of a serving engine. `step_log` may be null.
 engine::ServingOptions serving_options(const config::Settings& settings,
                                        planning::StepLogWriter* step_log);
-// "steps of up to 256 sequences and 2048 tokens, ...", for the head of a report.
+// Returns a text such as "steps of up to 256 sequences and 2048 tokens, ...", for the head of a
+// report.
 std::string serving_text(const runtime::Limits& limits, int64_t kv_tokens,
                          const engine::EngineOptions& loop);
 

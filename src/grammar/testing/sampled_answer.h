@@ -1,4 +1,5 @@
-// Random samplers behind the mask, for tests: what they leave must be what the source says.
+// Samples random answers from a grammar's masks, for tests: each answer must fit the source of the
+// grammar.
 #pragma once
 
 #include <chrono>
@@ -22,7 +23,7 @@ struct Model {
         vocabulary(tokenizer, tokenizer.vocab_size() + 7, {&end, 1}) {}
 
   text::Tokenizer tokenizer;
-  int32_t end;  // an id behind the tokenizer's where it names none
+  int32_t end;  // the end token; beyond the tokenizer's ids if it names none
   Vocabulary vocabulary;
 };
 
@@ -53,8 +54,9 @@ struct Answer {
 
 using Clock = std::chrono::steady_clock;
 
-// Any token that may come is as likely as another, but for the end, which is taken half of the time.
-// `fill_times`: gets how long each mask took; may be null.
+// Returns an answer whose tokens are drawn uniformly from the allowed ones, except that where the
+// answer may end, it ends with probability 1/2. `fill_times` receives the time that each mask took;
+// it may be null.
 inline Answer sample(const Model& model, const Grammar& grammar, uint64_t seed, int64_t max_tokens,
                      std::vector<Clock::duration>* fill_times = nullptr) {
   std::mt19937_64 random(seed);
@@ -82,7 +84,7 @@ inline Answer sample(const Model& model, const Grammar& grammar, uint64_t seed, 
   return answer;
 }
 
-// A test of each of these tokenizers.
+// Runs a test with each tokenizer of tokenizers().
 class OfAModel : public ::testing::TestWithParam<const char*> {
  protected:
   Model model{GetParam()};

@@ -1,5 +1,4 @@
-// Checks, by other code than the grammar's, whether an answer is what its grammar demands: for
-// tests.
+// Checks answers against schemas with code that is independent of the grammars, for tests.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +18,7 @@ inline bool matches(const std::string& text, const std::string& pattern) {
   return found.size() == 1 && found[0].size() == text.size();
 }
 
-// Is `value` valid? Knows the keywords that schemas of tests have.
+// Returns whether `value` fits the schema. Supports only the keywords that the tests' schemas use.
 inline bool is_valid(const json::value& value, const json::value& schema) {
   const json::object& rules = schema.get_object();
   const auto number = [&](const char* key, double fallback) {

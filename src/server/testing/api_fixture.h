@@ -1,4 +1,5 @@
-// An API server with the bundled model's tokenizer and a generator that the test plays: for tests.
+// Provides tests with an API server that has the bundled model's tokenizer. The test itself decides
+// what the generator generates.
 #pragma once
 
 #include <condition_variable>
@@ -29,7 +30,7 @@ class ApiTest : public ::testing::Test {
     model.max_seq_len = 100;
     start(std::move(model), std::move(options));
   }
-  // Starts a server with the template of a model that reasons and calls tools.
+  // Starts a server with the chat template of a model that reasons and calls tools.
   void start_with_tools(const std::string& name = "qwen3", int64_t max_seq_len = 4096) {
     const auto dir =
         std::filesystem::path(ENCORE_SOURCE_DIR) / "src" / "text" / "testdata" / "chat_templates";
@@ -43,7 +44,8 @@ class ApiTest : public ::testing::Test {
     model.max_seq_len = max_seq_len;
     start(std::move(model), {});
   }
-  // Ends request `id` with this text, as the model does, a token at a time.
+  // Plays the model: gives this text to request `id`, one token at a time, and then ends the
+  // request.
   void answer(engine::RequestId id, std::string_view text) {
     for (const int32_t token : ids(text))
       generator_.give(id, {token});
@@ -77,17 +79,18 @@ class ApiTest : public ::testing::Test {
   std::shared_ptr<Exchange> complete(std::string body) {
     return send("POST", "/v1/completions", std::move(body));
   }
-  // Runs what was posted.
+  // Runs all functions that have been posted to the server's thread.
   void pump() {
     while (const auto call = take_posted(false))
       call();
   }
-  // Runs what will be posted next.
+  // Waits until a function is posted to the server's thread, then runs all posted functions.
   void wait_and_pump() {
     take_posted(true)();
     pump();
   }
-  // Moves the server's clock, which stands still otherwise, and runs what is due by then.
+  // Advances the server's clock, which otherwise stands still, and runs the timers that are due by
+  // then.
   void pass(std::chrono::milliseconds time) {
     now_ += time;
     while (!waiting_.empty() && waiting_.begin()->first <= now_)
@@ -95,7 +98,8 @@ class ApiTest : public ::testing::Test {
   }
   std::vector<int32_t> ids(std::string_view text) const { return tokenizer_.encode(text, false); }
 
-  // The body's JSON, or the events of a stream; the last must be [DONE], which is left out.
+  // parsed() returns the body's JSON. events() returns the events of a stream, whose last one must
+  // be [DONE]; that one is left out.
   static json::value parsed(const Exchange& exchange) { return json::parse(exchange.body, "body"); }
   static std::vector<json::value> events(const Exchange& exchange) {
     std::vector<json::value> events;
@@ -113,7 +117,8 @@ class ApiTest : public ::testing::Test {
     }
     return events;
   }
-  // The events of a stream whose events have types, which their data must name too.
+  // Returns the events of a stream in which each event has a type. The event's data must name the
+  // same type.
   static std::vector<json::value> typed_events(const Exchange& exchange) {
     std::vector<json::value> events;
     std::string_view rest = exchange.body;
@@ -158,7 +163,8 @@ class ApiTest : public ::testing::Test {
     }
     posts_.notify_one();
   }
-  // Takes the next posted call; null when there is none and it does not wait.
+  // Removes and returns the next posted function. Waits for one if `waits`; otherwise returns null
+  // if there is none.
   std::function<void()> take_posted(bool waits) {
     std::unique_lock lock(mutex_);
     if (waits) posts_.wait(lock, [&] { return !posted_.empty(); });

@@ -1,4 +1,4 @@
-// Plays both sides of a server without sockets and without a model, for tests.
+// Plays both the client and the model of a server in tests, without sockets.
 #pragma once
 
 #include <map>
@@ -12,16 +12,16 @@
 
 namespace encore::server::testing {
 
-// The part of its answer that the client of one request has got so far.
+// The part of an answer that the client of one request has received so far.
 struct Exchange {
   int status = 0;
   Headers headers;
   std::string body;
   bool has_ended = false;
-  bool is_closed = false;  // without an answer, or by leave()
+  bool is_closed = false;  // the connection was closed before an answer, or by leave()
   std::function<void()> closed_call;
 
-  // Acts as a client that leaves.
+  // Simulates that the client leaves.
   void leave() {
     is_closed = true;
     if (const auto call = std::exchange(closed_call, nullptr)) call();
@@ -36,7 +36,7 @@ struct Exchange {
 
 class FakeResponder final : public Responder {
  public:
-  // Shared with the test, which reads it after the responder has gone.
+  // `exchange` is shared with the test, which still reads it after the responder is destroyed.
   explicit FakeResponder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
   ~FakeResponder() override {
     if (!exchange_->has_ended) exchange_->is_closed = true;
@@ -62,7 +62,7 @@ class FakeResponder final : public Responder {
   std::shared_ptr<Exchange> exchange_;
 };
 
-// Gives the tokens and endings that a test names, when the test asks for it.
+// A generator that delivers the tokens and endings that a test names, when the test asks for it.
 class FakeGenerator final : public engine::Generator {
  public:
   std::variant<std::vector<engine::RequestId>, engine::Refusal> submit(
@@ -110,12 +110,13 @@ class FakeGenerator final : public engine::Generator {
 
   std::optional<engine::Refusal> refusal;
   std::optional<engine::Refusal> adapter_refusal;
-  std::vector<std::string> adapters;  // loaded and unloaded, in order
+  // Names of the adapters that were loaded and unloaded, in order.
+  std::vector<std::string> adapters;
   std::vector<engine::Request> requests;
   std::map<engine::RequestId, engine::Sink> live;
   std::vector<engine::RequestId> aborted;
   struct Asked {
-    std::optional<engine::SleepDepth> depth;  // nothing: to wake
+    std::optional<engine::SleepDepth> depth;  // absent in a request to wake
     engine::Done done;
   };
   std::vector<Asked> asked;
