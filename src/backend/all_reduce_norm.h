@@ -1,11 +1,12 @@
-// all_reduce_add_rms_norm as the ops it stands for.
+// Splits the fused op all_reduce_add_rms_norm into the ops that it stands for.
 #pragma once
 
 #include "backend/parts.h"
 
 namespace encore {
 
-// all_reduce, to the memory of the sum, and rms_norm with a residual.
+// Returns two parts: all_reduce, which writes to the memory of the sum, and rms_norm with a
+// residual.
 Parts all_reduce_norm_parts(const KernelArgs& args);
 
 }  // namespace encore

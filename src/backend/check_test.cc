@@ -15,7 +15,7 @@ using ir::Dim;
 using ir::Type;
 using ir::Types;
 
-// An op from outside the library: y = 2 x, with a shape function to choose.
+// An op from outside the library: y = 2 x. Each test chooses its shape function.
 using Infer = void (*)(const Types&, const ir::Attrs&, Types&);
 
 void same(const Types& in, const ir::Attrs&, Types& out) {
@@ -40,7 +40,8 @@ void never(const Types&, const ir::Attrs&, Types&) {
   fail(ErrorKind::kCompile, "needs the impossible");
 }
 
-// Rows [0, rows) and columns [0, columns) of the input, wherever the shape function put the rows.
+// Doubles the rows [0, rows) and the columns [0, columns) of the input, whatever the distance of
+// rows in the output is.
 template <typename T>
 void twice(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
@@ -63,7 +64,7 @@ constexpr Kernel kTwice = {"twice", "twice.test", nullptr, nullptr, bind<twice<f
 
 class CheckKernel : public testing::Test {
  protected:
-  // 6 rows of 5 columns, 1 to 30.
+  // The input has 6 rows of 5 columns, with the numbers 1 to 30.
   CheckKernel() : x_(device_->allocate(30 * int64_t{sizeof(float)})) {
     for (int i = 0; i < 30; ++i)
       reinterpret_cast<float*>(x_.data())[i] = static_cast<float>(i + 1);
@@ -82,7 +83,7 @@ class CheckKernel : public testing::Test {
     return check;
   }
 
-  // The message with which the check fails.
+  // Returns the message with which the check fails.
   std::string complaint(const KernelCheck& check) {
     std::string message =
         message_of(ErrorKind::kCompile, [&] { (void)check_kernel(*device_, check); });
@@ -129,7 +130,7 @@ TEST_F(CheckKernel, CatchesAShapeFunctionThatPromisesTooLittle) {
 
 TEST_F(CheckKernel, CatchesAShapeFunctionOfAnotherDtype) {
   constexpr Kernel kHalves = {"twice", "twice.test", nullptr, nullptr, bind<twice<BFloat16>>};
-  // Half as many bytes as promised.
+  // The kernel writes half as many bytes as the shape function promises.
   (void)complaint(check(wider_dtype, kHalves, DType::kBF16));
 }
 

@@ -12,8 +12,9 @@ void Communicator::exchange(int rank, const std::string& what, int64_t bytes,
                             const std::function<void(std::byte*)>& write,
                             const std::function<void(std::span<const Bytes>)>& read) {
   Seat& own = seats_[static_cast<size_t>(rank)];
-  // Only the rank itself changes its count. Ranks that read what it gave two meetings ago have come
-  // to the last one since, or this one would not begin.
+  // Only the rank itself changes its number of meetings. Its bytes of two meetings ago may be
+  // overwritten: the ranks that read them have since come to the last meeting, or this one would
+  // not begin.
   const uint64_t meeting = own.num_meetings + 1;
   const size_t place = meeting % 2;
   Given& given = own.given[place];
@@ -103,7 +104,7 @@ void Communicator::throw_failure() const {
 
 void Communicator::wait_for_all(std::unique_lock<std::mutex>& lock, uint64_t meeting,
                                 const std::string& what) {
-  constexpr int kLooks = 8;  // at the missing ranks' beats, until the timeout
+  constexpr int kLooks = 8;  // looks at the missing ranks' beats during one timeout
   using Clock = std::chrono::steady_clock;
   uint64_t beats = beats_of_missing(meeting);
   Clock::time_point silent_since = Clock::now();
@@ -119,7 +120,7 @@ void Communicator::wait_for_all(std::unique_lock<std::mutex>& lock, uint64_t mee
                 fmt::format("it has done nothing for {:g} s, and the others wait for it at {}",
                             std::chrono::duration<double>(timeout_).count(), what));
   }
-  // A meeting to which all have come is good, whatever has failed since.
+  // A meeting to which all ranks have come succeeds, even if a rank has failed since.
   if (missing(meeting) >= 0) {
     if (failure_->message.find(what) != std::string::npos) throw_failure();
     throw Error(failure_->kind, fmt::format("{}; the others were at {}", failure_->message, what));

@@ -1,5 +1,5 @@
-// The ranks of a model share a communicator: they wait for each other there, and one that fails ends
-// all through it.
+// A communicator is shared by the ranks of a model. They wait for each other there, and a rank that
+// fails ends all ranks through it.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@
 
 namespace encore {
 
-// Ranks meet in the same order on every rank. A wait ends when all have come; it ends with an error
-// once a rank has failed, or once a rank that is missing has done nothing for the whole timeout.
-// Threads: each rank calls from one thread at a time.
+// All ranks call its meetings in the same order. A meeting ends when all ranks have come. It ends
+// with an error once a rank has failed, or once a missing rank has done nothing for the whole
+// timeout. Threads: each rank calls from one thread at a time.
 class Communicator {
  public:
   using Bytes = std::span<const std::byte>;
@@ -32,31 +32,36 @@ class Communicator {
   [[nodiscard]] int size() const { return static_cast<int>(seats_.size()); }
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
 
-  // One meeting: `write` fills the rank's own bytes, and `read` sees those of all ranks, in rank
-  // order, once all have come. `what` names the meeting, and must be the same on all ranks.
-  // Errors: kDevice, or what a failed rank failed with, naming that rank and `what`.
+  // Holds one meeting: `write` fills this rank's bytes, and `read` gets the bytes of all ranks, in
+  // rank order, once all have come. `what` names the meeting, and must be the same on all ranks.
+  // Errors: kDevice where a rank is missing; where a rank has failed, its error, naming the rank
+  // and `what`.
   void exchange(int rank, const std::string& what, int64_t bytes,
                 const std::function<void(std::byte* to)>& write,
                 const std::function<void(std::span<const Bytes> all)>& read);
-  // A meeting in which each rank tells the others a text: those of all ranks, in rank order.
+  // Holds a meeting in which each rank gives a text. Returns the texts of all ranks, in rank order.
   std::vector<std::string> exchange(int rank, const std::string& what, std::string_view text);
 
-  // The rank has done something: whoever waits for it waits on.
+  // Notes that the rank has done something, so that ranks which wait for it go on waiting.
   void beat(int rank) {
     seats_[static_cast<size_t>(rank)].beats.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // The rank ends, and so does every meeting from now on. The first reason counts.
+  // Notes that the rank has failed. Every meeting ends with this error from now on. Only the first
+  // failure counts.
   void fail(int rank, ErrorKind kind, std::string_view why) noexcept;
-  // The rank has not come to `what` for so long that the others gave it up.
+  // Notes that the other ranks gave the rank up, after it had not come to the meeting `what` for
+  // the time `waited`.
   void give_up(int rank, const std::string& what, std::chrono::milliseconds waited) noexcept;
-  // Has a rank failed? Errors: as exchange().
+  // Throws if a rank has failed. Errors: as exchange().
   void check() const;
-  // The rank that has failed. Absent: none has.
+  // Returns the rank that has failed. Absent where none has.
   [[nodiscard]] std::optional<int> failed_rank() const;
 
-  // One model meets here at a time: two would take each other's meetings for their own. Rank 0 of a model holds
-  // its use as long as it lives. Errors: kUsage where another model has it; what a rank has failed with.
+  // The right of one model to use the communicator. Only one model may meet here at a time, since
+  // two would mistake each other's meetings for their own. Rank 0 of a model holds it as long as
+  // the model lives. Errors: kUsage where another model holds it; the error of a rank that has
+  // failed.
   class Use {
    public:
     explicit Use(Communicator& communicator);
@@ -69,13 +74,14 @@ class Communicator {
   };
 
  private:
-  // A rank writes the bytes of one meeting while slow ones still read those of the meeting before.
+  // The bytes that a rank gave to one meeting. A rank has two of them, since it may write the bytes
+  // of one meeting while slow ranks still read those of the meeting before.
   struct Given {
     std::string what;
     std::vector<std::byte> bytes;
   };
   struct Seat {
-    uint64_t num_meetings = 0;  // that it has come to
+    uint64_t num_meetings = 0;  // meetings that the rank has come to
     std::array<Given, 2> given;
     std::atomic<uint64_t> beats{0};
   };
@@ -85,9 +91,9 @@ class Communicator {
     std::string message;
   };
 
-  // Waits, with the mutex held, until all ranks have come to the meeting of that number.
+  // Waits until all ranks have come to the meeting with that number. REQUIRES: the mutex is held.
   void wait_for_all(std::unique_lock<std::mutex>& lock, uint64_t meeting, const std::string& what);
-  // The first rank that has not come to the meeting; -1: all have.
+  // Returns the first rank that has not come to the meeting, or -1 where all have.
   [[nodiscard]] int missing(uint64_t meeting) const;
   [[nodiscard]] uint64_t beats_of_missing(uint64_t meeting) const;
   void fail_locked(int rank, ErrorKind kind, std::string_view why);
@@ -96,7 +102,7 @@ class Communicator {
   std::chrono::milliseconds timeout_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Seat> seats_;  // by rank
+  std::vector<Seat> seats_;  // indexed by rank
   std::optional<Failure> failure_;
   std::atomic<bool> in_use_ = false;
 };

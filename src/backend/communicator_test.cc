@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Long enough that no machine is so slow; tests in which a rank is silent take a short one.
+// A timeout that no machine is slow enough to reach. Tests with a silent rank use a short timeout.
 constexpr milliseconds kNever{600000};
 
 // Runs the body on a thread for each rank, and returns the message that each threw, or "".
@@ -99,7 +99,7 @@ TEST(Communicator, NamesARankThatDoesNothing) {
 TEST(Communicator, WaitsLongerForARankThatIsAtWork) {
   Communicator communicator(2, milliseconds(1500));
   const auto errors = run_ranks(communicator, [&](int rank) {
-    // Longer than the timeout in all, with something done in between.
+    // The rank takes longer than the timeout in all, but beats in between.
     for (int i = 0; rank == 1 && i < 20; ++i) {
       std::this_thread::sleep_for(milliseconds(100));
       communicator.beat(rank);

@@ -1,4 +1,4 @@
-// Stands in for backend/cuda in builds without it.
+// Replaces backend/cuda in builds without CUDA.
 #include "backend/device.h"
 
 namespace encore {

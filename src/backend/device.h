@@ -1,9 +1,9 @@
-// A device: memory, streams, recordings, and the table of kernels that run on it.
+// Interface of a device: its memory, streams and recordings, and the table of its kernels.
 //
-// Recording rules, the same on every device: between Stream::begin_recording and end_recording the
-// recording thread may only launch and copy on that stream. Allocating memory or waiting for the
-// device is an error (kCompile) that names the op being launched, and so is a launch that adds
-// nothing to the recording: no replay would run it.
+// These rules for recording hold on every device. Between Stream::begin_recording and
+// end_recording, the recording thread may only launch and copy on that stream. Allocating memory or
+// waiting for the device is an error (kCompile) that names the op being launched. A launch that
+// adds nothing to the recording is the same error, because no replay would run it.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,8 @@ class Tuner;
 class Tracer;  // backend/tracer.h
 enum class TraceDetail : uint8_t;
 
-// Owns one piece of memory, of a kind that its maker knows. Movable only.
+// Owns one piece of memory, and frees it with the function `release` that its maker gave. Movable
+// only.
 class Memory {
  public:
   using Release = std::function<void(void* data)>;
@@ -53,8 +54,8 @@ class Memory {
   Release release_;
 };
 
-// A range of device addresses that exists before its memory does. Recordings may point into it
-// while it is unmapped; launches may not touch it. Units: bytes; sizes are rounded up to
+// A range of device addresses that is reserved before memory is mapped to it. Recordings may point
+// into unmapped parts, but launches may not touch them. Units: bytes; sizes are rounded up to
 // `granularity`.
 class AddressRange {
  public:
@@ -63,14 +64,14 @@ class AddressRange {
   [[nodiscard]] virtual int64_t bytes() const = 0;
   [[nodiscard]] virtual int64_t granularity() const = 0;
   [[nodiscard]] virtual int64_t mapped_bytes() const = 0;
-  // Puts memory behind the first `bytes` of the range; what was mapped keeps its content.
+  // Maps memory to the first `bytes` of the range. Memory that was mapped before keeps its content.
   // Errors: kMemory when the device has no more.
   virtual void map(int64_t bytes) = 0;
   // Gives all memory back; the addresses stay reserved.
   virtual void unmap() = 0;
 };
 
-// A point in a stream's work.
+// Marks a point in the work of a stream (Stream::record).
 class Event {
  public:
   virtual ~Event() = default;
@@ -81,12 +82,12 @@ class Event {
 
 // The way in which a node of a recording follows the nodes it depends on.
 enum class Edge : uint8_t {
-  kNone,          // nothing comes before it
-  kFull,          // starts once that has ended
-  kProgrammatic,  // may start before, and waits itself before it touches what that writes
+  kNone,          // the node depends on no other node
+  kFull,          // the node starts after the others have ended
+  kProgrammatic,  // the node may start earlier, and waits before it uses the others' results
 };
 
-// One node of a recording, for inspection.
+// Describes one node of a recording, for inspection.
 struct RecordedNode {
   std::string kind;    // "kernel", "copy", "fill"
   std::string op;      // label of the launch that made it
@@ -94,61 +95,63 @@ struct RecordedNode {
   Edge edge = Edge::kFull;
 };
 
-// Launches recorded once, replayed by Stream::replay. Immutable.
+// Launches that were recorded once and are run again by Stream::replay. Immutable.
 class Recording {
  public:
   virtual ~Recording() = default;
   [[nodiscard]] virtual int num_nodes() const = 0;
   [[nodiscard]] virtual std::vector<RecordedNode> nodes() const = 0;
-  // Is it launched with the executable of another recording that has the same nodes
-  // (Stream::end_recording)?
+  // Returns whether a replay uses the executable of another recording with the same nodes
+  // (Stream::end_recording).
   [[nodiscard]] virtual bool shares_executable() const { return false; }
 };
 
-// The relation of a launch to other launches.
+// Names a launch, and the launches that it depends on.
 struct LaunchAttributes {
   std::string_view label;  // op name, for errors, profilers and nodes()
   int id = -1;             // node index, unique within one step
-  // Ids this launch must wait for; absent: everything before it on the stream. CUDA launches in the
-  // order of the stream, which satisfies every such edge, so it does not read them. The memory plan
-  // relies on these edges alone, and the shuffled CPU device of the tests runs launches in any order
-  // that they allow: an edge that is missing fails there. Several streams would need them as well.
+  // The ids of the launches that this launch must wait for. Absent: it waits for everything before
+  // it on the stream. The CUDA device runs launches in the order of the stream, which satisfies
+  // every such edge, so it does not read this field. The memory plan relies on these edges alone.
+  // The shuffled CPU device of the tests runs launches in any order that the edges allow, so that a
+  // missing edge fails a test.
   std::optional<std::span<const int>> after;
 };
 
-// A queue of work. Threads: one at a time.
+// A queue of work on a device. Threads: one at a time.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Runs `bound`, whose enqueued work carries `attributes`.
+  // Enqueues a launch: calls `bound`, and marks the work that it enqueues with `attributes`.
   virtual void launch(const LaunchAttributes& attributes, const BoundLaunch& bound,
                       const StepLengths& lengths) = 0;
   virtual void copy_to_device(void* device, const void* host, int64_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, int64_t bytes) = 0;
-  // Fills with a repeated 32-bit pattern. Units: `bytes` is a multiple of 4.
+  // Fills memory with a repeated 32-bit pattern. Units: `bytes` is a multiple of 4.
   virtual void fill(void* device, uint32_t pattern, int64_t bytes) = 0;
 
   virtual void begin_recording() = 0;
-  // Begins to record a loop: a replay runs what is recorded once, and again for as long as *again,
-  // on the device, is not 0 after it.
+  // Begins to record a loop. A replay runs the recorded work once, and again as long as *again, a
+  // word in device memory, is not 0 after a run.
   virtual void begin_loop_recording(const int32_t* again) = 0;
-  // Ends the recording, instantiates and uploads it: the first replay costs what every replay
-  // costs. `like`: perhaps a recording of the same launches on other addresses, or null. Then a
-  // device may keep one executable for both, which saves most of a small recording's memory and
-  // costs the host some microseconds a replay, on this stream. Errors: kDevice or kCompile; the
-  // stream is usable again either way.
+  // Ends the recording, instantiates it and uploads it, so that the first replay costs no more than
+  // later ones. `like` is null, or a recording that may have the same launches on other addresses.
+  // In that case a device may keep one executable for both. This saves most of a small recording's
+  // memory, and costs the host some microseconds a replay. Errors: kDevice or kCompile; the stream
+  // is usable again either way.
   virtual std::unique_ptr<Recording> end_recording(const Recording* like) = 0;
-  // Leaves an unfinished recording, if any; never throws.
+  // Discards an unfinished recording, if there is one. Never throws.
   virtual void abandon_recording() noexcept = 0;
   virtual void replay(const Recording& recording) = 0;
 
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;
-  // Errors: kCompile when called while recording; kDevice when earlier work failed.
+  // Waits until all work on the stream has run. Errors: kCompile when called while recording;
+  // kDevice when earlier work failed.
   virtual void synchronize() = 0;
-  // Reports failures without waiting. Errors: those of synchronize(), as far as they are known by
-  // now.
+  // Throws if earlier work has failed, without waiting for work in flight. Errors: those of
+  // synchronize() that are known by now.
   virtual void check() = 0;
 };
 
@@ -160,7 +163,7 @@ struct DeviceInfo {
   std::string choice;  // "cuda:1 of 2, NVIDIA H200", of several; empty: it is the only one
 };
 
-// Where a part of a matrix begins.
+// The first row and the first column of a part of a matrix.
 struct MatrixPlace {
   int64_t row = 0;
   int64_t column = 0;
@@ -168,59 +171,63 @@ struct MatrixPlace {
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
-// Threads: memory calls from any thread; each stream from one thread at a time.
+// A device that runs kernels. Threads: memory functions may be called from any thread, and each
+// stream from one thread at a time.
 class Device {
  public:
   virtual ~Device() = default;
 
   [[nodiscard]] virtual DeviceKind kind() const = 0;
   [[nodiscard]] virtual DeviceInfo info() const = 0;
-  // The bytes of the device's memory that all processes use together, by its driver's count;
-  // nothing where that memory is the host's.
+  // Returns the bytes of the device's memory that all processes use together, by the driver's
+  // count. Absent where the device's memory is the host's.
   [[nodiscard]] virtual std::optional<int64_t> used_bytes() const { return std::nullopt; }
-  // Errors: kMemory with the figures when the device has no more; kCompile while recording.
+  // Allocates device memory. Errors: kMemory with the figures when the device has too little memory
+  // left; kCompile while recording.
   virtual Memory allocate(int64_t bytes) = 0;
-  // Host memory the device can copy from without staging.
+  // Allocates host memory from which the device can copy without staging.
   virtual Memory allocate_host(int64_t bytes) = 0;
   virtual std::unique_ptr<AddressRange> reserve(int64_t bytes) = 0;
   virtual std::unique_ptr<Stream> create_stream() = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
   [[nodiscard]] virtual KernelTable& kernels() = 0;
-  // May a kernel load code or take memory when it is first launched? Then each is launched once at
-  // start-up, before anything is recorded.
+  // Returns whether a kernel may load code or take memory when it is first launched. If so, each
+  // kernel is launched once at start-up, before anything is recorded.
   [[nodiscard]] virtual bool sets_up_late() const = 0;
-  // Fills a dense tensor with normal(0, stddev) numbers. It is the part of a matrix that begins at `at`,
-  // and element (row, column) of the matrix is a function of (seed, row, column) alone. A vector is one row.
+  // Fills a dense tensor with normal(0, stddev) numbers. The tensor is the part of a matrix that
+  // begins at `at`. An element of the matrix is a function of (seed, row, column) alone. A vector
+  // is a matrix of one row.
   virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
                            const MatrixPlace& at) = 0;
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) {
     fill_random(stream, tensor, seed, stddev, {});
   }
-  // Brings a weight that was copied to the device into the order in which its kernels read it, in
-  // place, once. By default that is the order in which it is stored.
+  // Rearranges, in place, a weight that was copied to the device into the order in which its
+  // kernels read it. Call it once for each weight. By default, kernels read a weight in the order
+  // in which it is stored, and this does nothing.
   virtual void arrange_weight(Stream& /*stream*/, const TensorView& /*weight*/) {}
-  // The best rate at which this device reads its memory, measured now by streaming a buffer several
-  // times the size of its caches; what benchmarks compare with. Units: bytes per second; 0: not
+  // Measures the best rate at which this device reads its memory, by streaming a buffer several
+  // times the size of its caches. Benchmarks compare with it. Units: bytes per second; 0: not
   // measured.
   virtual double read_bandwidth() { return 0; }
-  // Chooses between the ways in which a kernel can run a launch.
+  // Returns the tuner, which chooses between the ways in which a kernel can run a launch.
   [[nodiscard]] virtual Tuner& tuner() = 0;
-  // Errors: kDevice naming what is missing and how to get it.
+  // Makes a tracer. Errors: kDevice naming what is missing and how to get it.
   virtual std::unique_ptr<Tracer> create_tracer(TraceDetail detail) = 0;
 
-  // This device's place among those that compute one model together, and the communicator that they
-  // share, which is null where the device is alone.
+  // Return this device's rank among the devices that compute one model together, and the
+  // communicator that these devices share. The communicator is null where the device is alone.
   [[nodiscard]] virtual Rank rank() const { return {}; }
   [[nodiscard]] virtual std::shared_ptr<Communicator> communicator() const { return nullptr; }
-  // The devices of the other ranks, from rank 1 on; only rank 0 has them. They are shared with the
-  // threads that drive them: one that never returns keeps its device.
+  // Returns the devices of the other ranks, from rank 1 on. Empty on any rank but rank 0. The
+  // threads that drive the devices share them, so a thread that never returns keeps its device.
   [[nodiscard]] virtual std::span<const std::shared_ptr<Device>> peers() const { return {}; }
 };
 
-// A scope in which a stream records; leaving it without finish() abandons the recording.
+// A scope in which a stream records. Leaving it without finish() abandons the recording.
 class RecordingScope {
  public:
-  // Begins to record; a loop, when `again` is given.
+  // Begins to record. Where `again` is given, it records a loop.
   explicit RecordingScope(Stream& stream, const int32_t* again = nullptr) : stream_(stream) {
     if (again == nullptr) {
       stream_.begin_recording();
@@ -245,44 +252,45 @@ class RecordingScope {
   bool finished_ = false;
 };
 
-// The CPU as a device. `num_threads` 0: one per hardware thread.
+// Options of the CPU as a device. A `num_threads` of 0 means one for each hardware thread.
 struct CpuOptions {
   int num_threads = 0;
-  // Launches wait until someone looks at their results, then run in a random order that the given
-  // dependencies allow: a missing edge fails a test. Replays too.
+  // Present: launches and replays run late, when someone looks at their results, and in a random
+  // order that the given dependencies allow, so that a missing edge fails a test.
   std::optional<uint64_t> shuffle_seed;
-  bool sets_up_late = false;  // for kernels from outside that do: its own do not
-  // `num_ranks` devices compute one model together and share the threads; the one created is rank 0.
-  // `rank_timeout` is the timeout of their Communicator.
+  bool sets_up_late = false;  // true for kernels from outside that set up late
+  // The number of devices that compute one model together and share the threads, and the timeout of
+  // their Communicator. The created device is rank 0.
   int num_ranks = 1;
   std::chrono::milliseconds rank_timeout{30000};
 };
 std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 
-// The CUDA device with that ordinal among those that CUDA shows (CUDA_VISIBLE_DEVICES); absent: the
-// first that can run Encore's kernels. Errors: kDevice naming what is missing (no driver, no GPU, a
-// GPU that is not sm_90, a build without CUDA) and the remedy.
+// Creates the CUDA device with the given ordinal among the devices that CUDA shows
+// (CUDA_VISIBLE_DEVICES). Absent: the first device that can run Encore's kernels. Errors: kDevice
+// naming what is missing (no driver, no GPU, a GPU that is not sm_90, a build without CUDA) and the
+// remedy.
 std::unique_ptr<Device> create_cuda_device(std::optional<int> ordinal = std::nullopt);
 
-// GPUs that compute one model together, from the first one on; the one created is rank 0.
-// `rank_timeout` is the timeout of their Communicator, `wait_timeout` how long one GPU waits for another.
+// Options of `num_ranks` GPUs, from `first` on, that compute one model together. `rank_timeout` is
+// the timeout of their Communicator. `wait_timeout` is how long one GPU waits for another.
 struct CudaRanks {
   std::optional<int> first;
   int num_ranks = 1;
   std::chrono::milliseconds rank_timeout{30000};
   std::chrono::milliseconds wait_timeout{2000};
 };
-// Errors: as create_cuda_device(); kUnsupported where GPUs are missing, differ, or do not reach each
-// other.
+// Creates the devices of several ranks, and returns rank 0. Errors: as create_cuda_device();
+// kUnsupported where GPUs are missing, differ, or cannot access each other's memory.
 std::unique_ptr<Device> create_cuda_ranks(const CudaRanks& ranks);
 
-// The library's kernels for the CPU and for CUDA devices, whether or not there is one here; nothing
-// in a build without CUDA.
+// Return the library's kernels for the CPU and for CUDA devices, whether or not this machine has
+// one. cuda_kernels() is absent in a build without CUDA.
 KernelTable cpu_kernels();
 std::optional<KernelTable> cuda_kernels();
 
-// A fact about a device that Encore could run on, for `encore doctor`: one line, and what to do
-// about it.
+// A fact about a device that Encore could run on, and what to do about it. `encore doctor` prints
+// one line for each.
 struct Finding {
   std::string what;
   std::string found;

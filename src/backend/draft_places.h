@@ -1,4 +1,5 @@
-// The places of a sequence's drafts among the tokens of a step, by the rule of `lookup_drafts` (ops.cc).
+// Finds the rows of a sequence's drafts among the tokens of a step. The op `lookup_drafts` (ops.cc)
+// uses the same rule.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +8,14 @@
 
 namespace encore {
 
-// The row of a sequence's last token that is known, and the number of drafts in the rows behind it.
+// The row of a sequence's last known token, and the number of drafts in the rows after it.
 struct DraftPlaces {
   int32_t known_row = 0;
   int32_t num_drafts = 0;
 };
 
-// The places in a mixed step: drafts are as many ids of -1 as end at the sequence's last row, at most `most`.
+// Returns the draft places of a sequence in a mixed step. Its drafts are the rows, at most `most`,
+// with the id -1 that end at its last row.
 ENCORE_HOST_DEVICE inline DraftPlaces mixed_draft_places(const int32_t* ids, int32_t last_row,
                                                          int32_t most) {
   int32_t count = 0;
@@ -22,7 +24,7 @@ ENCORE_HOST_DEVICE inline DraftPlaces mixed_draft_places(const int32_t* ids, int
   return {last_row - count, count};
 }
 
-// The places in a uniform step of `q` tokens a sequence, of sequence `b`.
+// Returns the draft places of sequence `b` in a uniform step of `q` tokens for each sequence.
 ENCORE_HOST_DEVICE inline DraftPlaces uniform_draft_places(int32_t b, int32_t q) {
   return {b * q, q - 1};
 }

@@ -13,9 +13,9 @@ namespace {
 struct FusedOp {
   std::string_view name;
   Parts (*parts)(const KernelArgs& args, const Takes& takes);
-  std::string_view with = {};  // stands for others only where it has this operand; empty: always
+  std::string_view with = {};  // is fused only with this operand; empty: always
 };
-// Parts that are those of any device.
+// Adapts a function that splits an op the same way on all devices, and so ignores `takes`.
 template <Parts (*parts)(const KernelArgs& args)>
 Parts anywhere(const KernelArgs& args, const Takes& /*takes*/) {
   return parts(args);

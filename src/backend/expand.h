@@ -1,5 +1,5 @@
-// Expands an op into the launches that a device makes for it: one, or those of the ops that it
-// stands for.
+// Expands an op into the launches that a device makes for it. A fused op without a kernel of its
+// own becomes the launches of the ops that it stands for.
 #pragma once
 
 #include <span>
@@ -10,9 +10,9 @@
 
 namespace encore {
 
-// One launch, not bound yet. Lifetime: refers to the kernel table.
+// One launch of an op, not bound yet. Lifetime: refers to the kernel table.
 struct OpLaunch {
-  std::string_view op;  // whose kernel it is
+  std::string_view op;  // the op of the kernel
   const Kernel* kernel = nullptr;
   KernelArgs args;
   // Bytes at the start of the op's scratch that its launches use to pass results on. This launch's
@@ -27,17 +27,18 @@ struct OpLaunch {
   }
 };
 
-// The launches of an op, in the order in which they run: one of the first kernel that accepts it,
-// or, for a fused op that no kernel accepts, those of its parts. Results that one part passes to
-// the next lie in the op's scratch. Scratch may be absent if only kernels and sizes are of
-// interest. Errors: as KernelTable::choose(), of the op or of the part that has no kernel.
+// Returns the launches of an op, in the order in which they run: one launch of the first kernel
+// that accepts the op or, for a fused op that no kernel accepts, the launches of its parts. Results
+// that one part passes to the next lie in the op's scratch. The scratch memory in `args` may be
+// null where the caller only needs the kernels and sizes. Errors: as KernelTable::choose(), naming
+// the op or the part that no kernel takes.
 std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
                              const KernelArgs& args);
 
-// The workspace that the launches of an op need together.
+// Returns the workspace that all launches of an op need together.
 Workspace total_workspace(std::span<const OpLaunch> launches);
 
-// Binds all of them as one launch. Errors: as Kernel::bind.
+// Binds the launches of an op as one launch, which enqueues them in order. Errors: as Kernel::bind.
 BoundLaunch bind_all(Device& device, std::span<const OpLaunch> launches);
 
 }  // namespace encore

@@ -17,7 +17,7 @@ BoundLaunch bind_nothing(Device&, const KernelArgs&) {
   return {};
 }
 
-// A norm, a product of 2 * kColumns outputs, and silu_mul.
+// Expands a fused_linear with a norm, a product of 2 * kColumns outputs, and silu_mul.
 class ExpandTest : public ::testing::Test {
  protected:
   KernelArgs args(std::byte* scratch = nullptr) {
@@ -81,7 +81,7 @@ TEST_F(ExpandTest, KeepsWhatLiesBetweenPartsApartFromTheScratchOfEach) {
             scratch.data() + whole.scratch_bytes);
 }
 
-// A product with adapters, on a device whose kernels are known by name.
+// Expands a product with adapters. Each test adds the kernels that the device has for it.
 class AdaptersExpandTest : public ExpandTest {
  protected:
   KernelArgs adapted(bool has_norm = true) {
@@ -135,8 +135,8 @@ TEST_F(AdaptersExpandTest, AreAddedByAKernelThatKnowsThem) {
   }
 }
 
-// A kernel that takes the whole fused op without adapters also takes its product with them; silu_mul is then a
-// launch of its own.
+// A kernel that takes the whole fused op without adapters is also used for the product of the op
+// with adapters. lora_expand then applies silu_mul.
 TEST_F(AdaptersExpandTest, StandAroundAKernelThatDoesNotKnowThem) {
   device_->kernels().add_first(
       {"fused_linear", "whole.test", nullptr, nullptr, bind_nothing, {"norm"}});
@@ -152,7 +152,8 @@ TEST_F(AdaptersExpandTest, ReadWhatTheNormGivesWhereThatIsALaunchOfItsOwn) {
   EXPECT_EQ(launches[3].args.outputs["y"].row_elements(), kColumns);
 }
 
-// Kernels, and tiles by the tuner's key, do not depend on whether there is room for adapters.
+// Whether a program has room for adapters changes neither the kernel nor the key by which the tuner
+// chooses its tiles.
 TEST_F(AdaptersExpandTest, AProductBesideThemIsChosenAsTheOneWithSiluMulFusedToIt) {
   device_->kernels().add_first(
       {"fused_linear", "whole.test", nullptr, nullptr, bind_nothing, {"norm"}});
@@ -170,14 +171,14 @@ TEST_F(AdaptersExpandTest, AProductBesideThemIsChosenAsTheOneWithSiluMulFusedToI
     EXPECT_EQ(chosen.eps, expected.eps);
     EXPECT_EQ(chosen.fp8_activations, expected.fp8_activations);
     EXPECT_EQ(decides.attrs.find(kChosenWithSiluMul), nullptr);
-    // Where a norm is split off, what is left is chosen so, too.
+    // Where a norm is split off, the kernel of the remaining op is chosen in the same way.
     if (!has_norm) continue;
     const Parts rest = linear_parts(base.args);
     EXPECT_NE(rest.parts.back().args.attrs.find(kChosenWithSiluMul), nullptr);
   }
 }
 
-// An operand that no part is known to read goes where a kernel has to know it.
+// An operand that no part is known to read goes to the main part, whose kernel has to know it.
 TEST_F(ExpandTest, DropsNoOperandThatItDoesNotKnow) {
   KernelArgs scaled = args();
   scaled.inputs.add("weight_scale", scaled.inputs["norm"], true);

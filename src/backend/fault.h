@@ -1,4 +1,4 @@
-// Faults on demand: tests make any call to a device fail, or do something bad while it runs.
+// Injects faults: tests make any call to a device fail, or run code of their own at it.
 //
 //   fault::Injection injection([&](std::string_view call) {
 //     if (++calls == 17) fail(ErrorKind::kMemory, "injected at {}", call);
@@ -10,11 +10,12 @@
 
 namespace encore::fault {
 
-// Every device calls this before each thing that may fail: "allocate", "launch", "end_recording".
-// Costs a load when no test listens. Errors: what the test throws.
+// Every device calls this before each operation that may fail, with its name: "allocate", "launch",
+// "end_recording". It costs one load when no test listens. Errors: the errors that the test throws.
 void checkpoint(std::string_view call);
 
-// Listens to the checkpoints of all threads while it lives. One at a time.
+// Calls `at` at the checkpoints of all threads while this object lives. At most one object may
+// exist at a time.
 class Injection {
  public:
   using At = std::function<void(std::string_view call)>;

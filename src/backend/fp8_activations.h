@@ -1,9 +1,10 @@
-// Activations in FP8: the one form in which kernels of every device take them.
+// Defines how activations are quantized to FP8. The kernels of all devices use this one form.
 //
 // The columns of a row are quantized in groups of kScaleBlock, the last of which may be shorter. A
 // group has one scale in f32, and an element is the e4m3 number nearest to x * (1 / scale),
 // saturated; both products are rounded to f32. Nothing depends on another row, so padding and
-// neighbours never enter a scale. A product may have a static scale instead, which all groups take.
+// neighbours never enter a scale. A matrix product may have a static scale instead, which is then
+// the scale of all groups.
 #pragma once
 
 #include "backend/host_device.h"
@@ -11,9 +12,9 @@
 
 namespace encore {
 
-// The scale of a group whose largest magnitude is `largest`, NaNs left out. It is 1 where the
-// quotient is no normal number: for zeros, for numbers as good as zero, and for infinity. A static scale
-// that is not 0 is the answer for every group.
+// Returns the scale of a group whose largest magnitude, NaNs left out, is `largest`. The scale is 1
+// where the quotient is not a normal number: for zero, for values near zero, and for infinity.
+// Where `static_scale` is not 0, returns it.
 ENCORE_HOST_DEVICE inline float activation_scale(float largest, float static_scale = 0) {
   constexpr float kLargestFp8 = 448.0F;
   constexpr float kLeastNormal = 0x1p-126F;

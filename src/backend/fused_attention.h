@@ -1,11 +1,12 @@
-// fused_attention by name: the ops it stands for. Shared by all devices.
+// Splits the fused op fused_attention into the ops that it stands for. All devices share this code.
 #pragma once
 
 #include "backend/parts.h"
 
 namespace encore {
 
-// rope_kv_write, whose queries lie where the output will, then attention over them in place.
+// Returns two parts: rope_kv_write, which writes the queries to the memory of the output, and
+// attention, which reads them there and overwrites them with the output.
 Parts attention_parts(const KernelArgs& args);
 
 }  // namespace encore

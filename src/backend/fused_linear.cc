@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kPartAlignment = 256;
 
-// Cuts the scratch into tensors. Addresses count from zero where there is no scratch yet.
+// Cuts the scratch memory into tensors. Where the scratch memory is null, addresses start at zero.
 class Scratch {
  public:
   explicit Scratch(void* data) : start_(reinterpret_cast<uintptr_t>(data)) {}
@@ -48,7 +48,7 @@ KernelArgs without_adapters(const KernelArgs& args) {
   return base;
 }
 
-// Appends the norm. Returns what it gives.
+// Appends the norm to the parts, and returns its result.
 TensorView add_norm(const KernelArgs& args, const LinearOperands& o, Scratch& scratch,
                     Parts& result) {
   const TensorView normed = scratch.take(o.x->dtype, o.x->num_rows(), o.x->row_elements());
@@ -65,7 +65,7 @@ void end(const Scratch& scratch, Parts& result) {
   result.between_bytes = scratch.bytes();
 }
 
-// The norm, then the product with its adapters.
+// Splits the op into the norm and the product with its adapters.
 Parts norm_parts(const KernelArgs& args, const LinearOperands& o) {
   Scratch scratch(args.scratch);
   Parts result;

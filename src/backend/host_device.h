@@ -1,4 +1,4 @@
-// Words with which code is declared that the host and kernels share.
+// Macros that declare functions shared by the host and kernels.
 //
 //   ENCORE_HOST_DEVICE     a function of either
 //   ENCORE_DEVICE_OR_TWIN  a function of kernels, which tests compile for threads that stand for a device's
@@ -10,7 +10,8 @@
 #define ENCORE_DEVICE_OR_TWIN __device__ __forceinline__
 #define ENCORE_UNROLL _Pragma("unroll")
 #else
-// Always inlined, so that no copy compiled for one instruction set is shared with code for another.
+// Host functions are always inlined, so that code for one instruction set never calls a copy that
+// was compiled for another.
 #define ENCORE_HOST_DEVICE [[gnu::always_inline]]
 #define ENCORE_DEVICE_OR_TWIN inline
 #define ENCORE_UNROLL _Pragma("GCC unroll 8")

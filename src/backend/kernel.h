@@ -1,5 +1,5 @@
-// Kernels: how a device runs an op. One table per device; fusion, dispatch and choice by shape
-// happen before, in passes and in lowering, so a bound launch contains no decision.
+// A kernel says how a device runs an op. Each device has one table of kernels. Passes and lowering
+// decide about fusion and choose kernels by shape beforehand, so a bound launch makes no decisions.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ namespace encore {
 class Device;
 class Stream;
 
-// Memory a launch may scribble on. Lifetime: until the launch has run; launches with a workspace
-// are ordered one after the other.
+// Temporary memory that a launch may overwrite. Lifetime: until the launch has run. All launches
+// share it, so launches with a workspace run one after the other.
 struct Workspace {
   int64_t scratch_bytes = 0;
   int64_t num_counters = 0;  // u32, zero before the launch; the kernel leaves them zero
@@ -29,60 +29,66 @@ struct Workspace {
 
 using Views = ir::Operands<TensorView>;
 
-// Everything that is fixed when a launch is lowered: addresses, shapes, attributes.
+// The arguments of a launch that are fixed when it is lowered: addresses, shapes, attributes.
 struct KernelArgs {
   Views inputs;
   Views outputs;  // in-place outputs have their input's address
   ir::Attrs attrs;
   StepKey step;  // as launched
-  // A row's bits must depend on neither the number of rows nor their order: a kernel that cannot
-  // promise it does not accept.
+  // Requires that the bits of a row depend neither on the number of rows nor on their order. A
+  // kernel that cannot promise this does not accept the launch.
   bool batch_invariant = false;
-  // The exchange buffer that a collective uses (backend/push.h): those that run one after the other have
-  // different ones.
+  // The exchange buffer that a collective uses (backend/push.h). Consecutive collectives have
+  // different buffers.
   int exchange_buffer = 0;
   void* scratch = nullptr;
   uint32_t* counters = nullptr;
 };
 
-// Names the launch of a collective for messages: "op 'all_reduce' of model.layers.8.o_proj (bf16[4,4096])".
+// Names the launch of a collective in messages: "op 'all_reduce' of model.layers.8.o_proj
+// (bf16[4,4096])".
 std::string meeting_text(std::string_view op, const KernelArgs& args);
 
 // Enqueues the launch on a stream. Only a kernel whose `reads_lengths` holds may look at `lengths`.
-// Capture: yes, but for those.
+// Capture: yes, except for kernels whose `reads_lengths` holds.
 using BoundLaunch = std::function<void(Stream& stream, const StepLengths& lengths)>;
 
-// One row of a device's kernel table. The first row of an op that takes the launch is chosen.
+// One row of a device's kernel table. Of the rows for an op, the first one that takes the launch is
+// chosen.
 struct Kernel {
   std::string_view op;    // "rms_norm"
   std::string_view name;  // "rms_norm.row_per_warp", as shown by inspect and profilers
   bool (*accepts)(const KernelArgs& args) = nullptr;  // null: everything the shape function allows
   Workspace (*workspace)(const KernelArgs& args) = nullptr;  // null: none
-  // Choice of algorithm and everything else worth doing once; may be slow, never inside a
-  // recording. Errors: kCompile naming the kernel, when the outputs are not what this kernel
-  // computes.
+  // Makes a bound launch: chooses the algorithm and does everything else that is done once. It may
+  // be slow, and is never called inside a recording. Errors: kCompile naming the kernel, when the
+  // outputs are not what this kernel computes.
   BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
-  // The optional operands that it knows. A launch that has others goes to another kernel.
+  // The optional operands that the kernel knows. A launch that has other operands goes to another
+  // kernel.
   std::array<std::string_view, 8> optional = {};
-  // Says for people why a decode step that has to take this kernel is slow; empty if it is not.
+  // The reason, in words for users, why a decode step that has to use this kernel is slow. Empty if
+  // it is not slow.
   std::string_view slow = {};
-  // Does its launch follow StepLengths, which no recording knows? null: no.
+  // Returns whether the launch reads StepLengths, which a recording cannot depend on. Null: it does
+  // not.
   bool (*reads_lengths)(const KernelArgs& args) = nullptr;
-  // How many nodes of a recording a launch of it becomes. null: one.
+  // Returns how many nodes of a recording a launch becomes. Null: one node.
   int (*num_nodes)(const KernelArgs& args) = nullptr;
-  // May it run a launch of `op`?
+  // Returns whether the kernel can run a launch of `op`.
   [[nodiscard]] bool takes(std::string_view op, const KernelArgs& args) const;
 };
 
-// The kernels of a device, in order of preference per op. Rows from outside the library can be added
-// in front, before tables are made: for its ops, and for others.
+// The kernels of a device; those of one op are in order of preference. Kernels from outside the
+// library, for its ops or for other ones, can be added in front before launches are lowered.
 class KernelTable {
  public:
   KernelTable() = default;
   explicit KernelTable(std::span<const Kernel> rows) : rows_(rows.begin(), rows.end()) {}
 
   void add_first(const Kernel& kernel) { rows_.insert(rows_.begin(), kernel); }
-  // Errors: kUnsupported naming the op and its operands when no row takes the launch.
+  // Returns the first kernel that takes the launch. Errors: kUnsupported naming the op and its
+  // operands when no kernel takes it.
   [[nodiscard]] const Kernel& choose(std::string_view op, const KernelArgs& args) const;
   [[nodiscard]] std::span<const Kernel> rows() const { return rows_; }
 

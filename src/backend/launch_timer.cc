@@ -1,4 +1,4 @@
-// Times launches with a device's own events, over operands that caches do not hold.
+// Times launches with the events of a device, on operands that are not in caches.
 #include <algorithm>
 #include <optional>
 
@@ -9,13 +9,13 @@
 namespace encore {
 namespace {
 
-// The bytes of inputs in rotation, as a multiple of the cache.
+// The total size of all copies of the inputs, as a multiple of the size of the cache.
 constexpr int64_t kRotation = 4;
 constexpr int64_t kMostSets = 32;
-// Operands keep their addresses' remainder by this, and so their alignment.
+// Copies of operands keep the remainder of their address by this number, and so their alignment.
 constexpr int64_t kCopyAlignment = 256;
 
-// The bytes from a view's first element to the end of its last.
+// Returns the bytes from the first element of a view to the end of its last element.
 int64_t extent(const TensorView& view) {
   const int64_t rows = view.num_rows();
   if (rows == 0) return 0;
@@ -26,7 +26,7 @@ int64_t remainder(const TensorView& view) {
   return static_cast<int64_t>(reinterpret_cast<uintptr_t>(view.data) % kCopyAlignment);
 }
 
-// Bytes from one copy of an operand to the next.
+// Returns the bytes from one copy of an operand to the next.
 int64_t pitch(const TensorView& view) {
   return round_up(extent(view) + kCopyAlignment, kCopyAlignment);
 }
@@ -38,7 +38,7 @@ class DeviceTimer final : public LaunchTimer {
   std::vector<KernelArgs> operands(const KernelArgs& args, const Workspace& workspace) override {
     if (!stream_) stream_ = device_.create_stream();
     stream_->synchronize();  // no launch uses the memory any more; an error while recording
-    if (args.inputs.empty()) return {args};  // nothing that caches could hold
+    if (args.inputs.empty()) return {args};  // no inputs, so caches hold none of them
     const auto largest =
         std::max_element(args.inputs.begin(), args.inputs.end(),
                          [](const auto& a, const auto& b) { return extent(a) < extent(b); });
@@ -50,7 +50,8 @@ class DeviceTimer final : public LaunchTimer {
     outputs_.resize(std::max(outputs_.size(), args.outputs.size()));
     for (size_t i = 0; i < args.inputs.size(); ++i) {
       const TensorView& view = args.inputs.values()[i];
-      // The weights differ from set to set; what the launch before computed is in caches anyway.
+      // Only the largest input, the weights, differs from set to set. In a step, the result of the
+      // launch before is in caches anyway.
       const int64_t copies = &view == &*largest ? num_sets : 1;
       fill(inputs_[i], pitch(view) * copies, view.dtype);
       for (int64_t set = 0; set < num_sets; ++set)
@@ -77,8 +78,8 @@ class DeviceTimer final : public LaunchTimer {
     const auto start = device_.create_event();
     const auto end = device_.create_event();
     for (bool again = false;; again = true) {
-      // Clear the caches, and keep the device busy until all launches are enqueued: one that waits
-      // for the host times the host.
+      // Fill memory, which clears the caches and keeps the device busy until all launches are
+      // enqueued. A device that waits for the host would time the host.
       const size_t num_fills = cache_bytes_ > 0 ? 1 + launches.size() / launches_per_fill_ : 0;
       if (num_fills > 0) grow(flush_, cache_bytes_);
       for (size_t i = 0; i < num_fills; ++i)
@@ -90,8 +91,8 @@ class DeviceTimer final : public LaunchTimer {
       const bool was_busy = !start->done();
       stream_->synchronize();
       if (was_busy || num_fills == 0 || launches_per_fill_ == 1) break;
-      // The first time, the host may have loaded the kernel; if it is slow again, it really is
-      // slow.
+      // The host may have been slow the first time because it loaded a kernel. If it is slow again,
+      // give it more time.
       if (again) launches_per_fill_ /= 2;
     }
     return end->milliseconds_since(*start) * 1000 / static_cast<double>(launches.size());
@@ -112,7 +113,7 @@ class DeviceTimer final : public LaunchTimer {
     std::optional<DType> filled_as;
   };
 
-  // Makes the memory large enough. Returns false when it was already.
+  // Makes the memory large enough. Returns false when it was large enough already.
   bool grow(Memory& memory, int64_t bytes) {
     if (memory.bytes() >= bytes) return false;
     memory = Memory();  // first, so that both need not fit
@@ -120,7 +121,8 @@ class DeviceTimer final : public LaunchTimer {
     return true;
   }
 
-  // Products of zeros run faster than those of real numbers.
+  // Fills an input with random numbers, since products of zeros run faster than products of other
+  // numbers.
   void fill(Input& input, int64_t bytes, DType dtype) {
     if (!grow(input.memory, bytes) && input.filled_as == dtype) return;
     const int64_t elements = input.memory.bytes() / size_of(dtype);
@@ -130,8 +132,8 @@ class DeviceTimer final : public LaunchTimer {
 
   Device& device_;
   int64_t cache_bytes_;
-  // The number of launches that a host enqueues while the device clears its caches, which takes an
-  // H200 15 us.
+  // The number of launches that the host is assumed to enqueue while the device clears its caches
+  // once, which takes an H200 15 us.
   size_t launches_per_fill_ = 4;
   std::unique_ptr<Stream> stream_;
   std::vector<Input> inputs_;

@@ -10,13 +10,13 @@
 namespace encore {
 namespace {
 
-// Units: microseconds. The host takes `enqueue` for everything that it hands to the device, which
-// does one thing after the other.
+// Simulates the times of a host and a device. The host takes `enqueue` for each piece of work that
+// it hands to the device, and the device runs one piece after the other. Units: microseconds.
 struct Clock {
   double enqueue = 0;
   double fill = 15;
   double kernel = 2;
-  double load = 0;  // on the host, once, by the next launch
+  double load = 0;  // time that the next launch takes on the host, once
   double host = 0;
   double device = 0;
   int num_fills = 0;
@@ -88,7 +88,7 @@ class ClockDevice final : public cpu::CpuDevice {
 
 class LaunchTimerTest : public testing::Test {
  protected:
-  // Returns the mean time of so many launches, counted afresh.
+  // Returns the mean time of `num_launches` launches, measured with new counters.
   double time(int num_launches) {
     const std::vector<BoundLaunch> launches(num_launches, [](Stream&, const StepLengths&) {});
     clock_.num_fills = 0;

@@ -15,8 +15,8 @@ constexpr std::string_view kPatterns = "Release and Acquire Patterns";
 constexpr std::string_view kCausality = "Causality order";
 constexpr std::string_view kCoherence = "Coherence";
 
-// A form in all its scopes. In `ptx`, S stands for the scope's name and N for that of a narrower
-// one that the hardware tells from it.
+// A form, for all scopes that have it. In `ptx`, S stands for the name of the scope, and N for the
+// name of a narrower scope that the hardware distinguishes from it.
 struct Pattern {
   std::string_view name;
   std::string_view ptx;
@@ -200,7 +200,7 @@ std::string_view ptx_name(Scope scope) {
   return kNames[static_cast<size_t>(scope)];
 }
 
-// On sm_90 cluster and gpu scope are the same instructions.
+// Returns a narrower scope. On sm_90, cluster and gpu scope compile to the same instructions.
 Scope narrower(Scope scope) {
   return scope == Scope::kSystem ? Scope::kDevice : Scope::kBlock;
 }

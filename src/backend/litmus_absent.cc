@@ -1,4 +1,4 @@
-// Stands in for backend/cuda/litmus in builds without CUDA.
+// Replaces backend/cuda/litmus in builds without CUDA.
 #include "backend/litmus.h"
 #include "base/error.h"
 

@@ -1,5 +1,5 @@
-// The outputs of each part of a product that was merged: the attribute `lora_blocks` of lora_expand.
-// Shared by all devices.
+// Reads the attribute `lora_blocks` of lora_expand, which says how many output columns each of
+// several merged products has. All devices share this code.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace encore {
 
-// Where each block of columns ends, in order; one block of all columns where the attribute is absent.
+// Returns the column at which each block ends, in order. Where the attribute is absent, there is
+// one block of all columns.
 inline std::vector<int64_t> lora_block_ends(const ir::Attrs& attrs, int64_t num_columns) {
   if (attrs.find("lora_blocks") == nullptr) return {num_columns};
   std::vector<int64_t> ends;

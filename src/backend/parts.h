@@ -1,4 +1,4 @@
-// A fused op as the ops it stands for; expand.h launches them where no kernel takes the fused op.
+// The ops that a fused op stands for. expand.h launches them where no kernel takes the fused op.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace encore {
 
-// Gives a part those of these attributes that the fused op has.
+// Copies those of the attributes `names` that the fused op has to a part.
 inline void pass_on(const ir::Attrs& from, std::initializer_list<std::string_view> names,
                     ir::Attrs& to) {
   for (const std::string_view name : names) {
@@ -20,12 +20,13 @@ inline void pass_on(const ir::Attrs& from, std::initializer_list<std::string_vie
   }
 }
 
-// Tells whether a kernel of the device takes a launch of an op.
+// A function that returns whether a kernel of the device takes a launch of an op.
 using Takes = std::function<bool(std::string_view op, const KernelArgs& args)>;
 
-// Ops to run one after the other. Optional operands that belong to no part in particular go to the
-// main one, so that a kernel must know them there. What lies between them lies at the start of the fused op's
-// scratch, and behind it the scratch that is left to each of them.
+// The parts of a fused op, which run one after the other. Optional operands that belong to no part
+// in particular go to the main part, whose kernel must know them. The results that one part passes
+// to another lie in the first `between_bytes` of the fused op's scratch. The scratch of each part
+// begins after them.
 struct Parts {
   struct Part {
     std::string_view op;

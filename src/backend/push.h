@@ -1,27 +1,30 @@
-// How GPUs exchange data without a flag, a counter or a barrier: each rank stores its vectors into
-// buffers of its peers, and who waits for a vector polls the vector itself until no word of it is
-// `kEmpty`. The one who took it makes the place empty again. Host and device share this header: kernels
-// run it on GPUs, and a test runs it on threads.
+// GPUs exchange data here without a flag, a counter or a barrier. Each rank stores its vectors into
+// buffers of its peers. A thread that waits for a vector polls the vector itself until no word of
+// it is `kEmpty`, and then makes the place empty again. Host and device share this header: kernels
+// run it on GPUs, and a test runs it on host threads.
 //
 //   rank 0                              rank 1
 //   store(1, place, x)                  store(0, place, x)
 //   y = x + take(place)                 y = take(place) + x      (sums in the order of the ranks)
 //
-// **Numbers.** `kEmpty` has the bits of -0 in f32, and of +0 and -0 side by side in 16 bits. So -0 is
-// sent as +0, and nothing that is sent has those bits. NaN is sent as it is.
+// **Numbers.** `kEmpty` has the bits of -0 in f32, which are also those of +0 and -0 side by side
+// in 16-bit floats. Ranks send -0 as +0, so no word that is sent has these bits. NaN is sent
+// unchanged.
 //
-// **When a place is empty.** A call takes all that its peers store for it, so its buffer is empty when it
-// ends. A rank that has taken a peer's vector of call i + 1 knows that the peer's call i has ended, as
-// launches of a stream follow each other, and so that the peer's places of call i are empty. So it may
-// store there again in call i + 2: two buffers in turns are enough, and neighbours need different ones.
-// A program's collectives always run all, in one order. They are numbered when they are lowered, and
-// their buffers are fixed then (buffer_of); the first and the last differ too, as do those of any other
-// program that runs next.
+// **When a place is empty.** A call takes everything that its peers store for it, so its buffer is
+// empty when it ends. A rank that has taken a peer's vector of call i + 1 knows that the peer's
+// call i has ended, because launches of a stream follow each other. So the peer's places of call i
+// are empty, and the rank may store there again in call i + 2. Two buffers that are used in turns
+// are therefore enough, and consecutive calls need different buffers. All ranks run all collectives
+// of a program in the same order. Lowering numbers the collectives and fixes their buffers
+// (buffer_of). The first and the last collective of any program also have different buffers, since
+// programs run one after the other.
 //
-// **Progress.** Thread t of a rank waits for what thread t of the other ranks stores, and stores all
-// that it can before it waits. Launches have equal shapes on all ranks, and the blocks of a grid start in
-// order, so the first block that has not ended runs or starts on every rank, and its peers serve it.
-// Source: the design of TensorRT-LLM's one-shot all-reduce, with places emptied by who took them.
+// **Progress.** Thread t of a rank waits only for vectors that thread t of the other ranks stores,
+// and it stores all that it can before it waits. Launches have the same shape on all ranks, and the
+// blocks of a grid start in order. So the first block that has not ended is running, or about to
+// start, on every rank, and its peers serve it. Source: the design of TensorRT-LLM's one-shot
+// all-reduce, except that the receiver empties the places.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +37,7 @@ namespace encore::push {
 inline constexpr uint32_t kEmpty = 0x80000000U;
 inline constexpr int kMostRanks = 8;
 
-// The 16 bytes that one access moves.
+// The 16 bytes that one memory access moves.
 struct alignas(16) Vector {
   uint32_t word[4];
 };
@@ -44,13 +47,13 @@ ENCORE_DEVICE_OR_TWIN Vector empty_vector() {
   return {{kEmpty, kEmpty, kEmpty, kEmpty}};
 }
 
-// Has all of the vector arrived? Its words may arrive one by one.
+// Returns whether all words of the vector have arrived. They may arrive one by one.
 ENCORE_DEVICE_OR_TWIN bool is_full(const Vector& vector) {
   return vector.word[0] != kEmpty && vector.word[1] != kEmpty && vector.word[2] != kEmpty &&
          vector.word[3] != kEmpty;
 }
 
-// The word with +0 in the place of each -0, of elements of 2 or 4 bytes.
+// Returns the word with each -0 replaced by +0, where elements have 2 or 4 bytes.
 template <int kElementBytes>
 ENCORE_DEVICE_OR_TWIN uint32_t sendable(uint32_t word) {
   static_assert(kElementBytes == 2 || kElementBytes == 4);
@@ -66,8 +69,8 @@ ENCORE_DEVICE_OR_TWIN Vector sendable(const Vector& vector) {
            sendable<kElementBytes>(vector.word[2]), sendable<kElementBytes>(vector.word[3])}};
 }
 
-// A word as a vector that is never empty, whatever the word is: a byte in each half of a word, which
-// sendable() leaves as it is.
+// vector_of() encodes any word as a vector that sendable() leaves unchanged: each byte of the word
+// goes to a 16-bit half of its own. word_of() decodes it.
 ENCORE_DEVICE_OR_TWIN Vector vector_of(uint32_t word) {
   return {{(word & 0xffU) | (word << 8U & 0xff0000U),
            (word >> 16U & 0xffU) | (word >> 8U & 0xff0000U), 0, 0}};
@@ -77,8 +80,8 @@ ENCORE_DEVICE_OR_TWIN uint32_t word_of(const Vector& vector) {
          (vector.word[1] & 0xffU) << 16U | (vector.word[1] << 8U & 0xff000000U);
 }
 
-// Each rank's exchange memory: buffers of two halves each. A call that is too long for a half runs in
-// parts, in the two halves in turns.
+// The layout of the exchange memory of a rank: kNumBuffers buffers of two halves each. A call that
+// is too long for a half runs in parts, which use the two halves in turns.
 inline constexpr int kNumBuffers = 3;
 struct Memory {
   int64_t half_vectors = 1 << 20;  // 16 MiB
@@ -86,35 +89,39 @@ struct Memory {
   [[nodiscard]] constexpr int64_t vectors() const { return kNumBuffers * 2 * half_vectors; }
 };
 
-// The buffer of a program's collective `index` of `count`: neighbours differ, and so do the last and the
-// first. REQUIRES: count > 1.
+// Returns the buffer of the collective number `index` of the `count` collectives of a program.
+// Consecutive collectives have different buffers, and so do the last and the first. REQUIRES: count
+// > 1.
 constexpr int buffer_of(int64_t index, int64_t count) {
   if (index + 1 == count && count % 2 == 1) return 2;
   return static_cast<int>(index % 2);
 }
 
-// In one shot, each rank sends its whole input to all others. In two shots, each adds up one of as many
-// chunks as there are ranks, and sends the sum: less to send, but one more time on the way.
+// Says how an all-reduce runs. In one shot, each rank sends its whole input to all others. In two
+// shots, the input is cut into one chunk for each rank; each rank adds up its chunk and sends the
+// sum to all others. Two shots send less data, but take the latency of a transfer twice.
 enum class Shots : uint8_t { kOne, kTwo };
 
-// The longest input that is summed in one shot. Units: bytes. Source: measured on H200s with NVLink.
+// Returns the longest input that is summed in one shot. Units: bytes. Source: measured on H200s
+// with NVLink.
 constexpr int64_t longest_one_shot(int num_ranks) {
   if (num_ranks <= 2) return 512 * 1024;
   return num_ranks <= 4 ? 256 * 1024 : 64 * 1024;
 }
 
-// One part of a call, as all its threads see it. Units: vectors.
+// One part of a call. All threads of a rank share it. Units: vectors.
 struct Part {
-  int self = 0;  // the rank
+  int self = 0;  // this rank
   int num_ranks = 1;
-  int64_t places = 0;  // the first, in the exchange memory
-  int64_t sums = 0;    // likewise, of the second shot
-  int64_t stride = 0;  // from one rank's place to the next one's
-  int64_t first = 0;   // of the input
+  int64_t places = 0;  // first place, in the exchange memory
+  int64_t sums = 0;    // first place of the second shot
+  int64_t stride = 0;  // from one rank's first place to the next rank's
+  int64_t first = 0;   // first vector of the input
   int64_t count = 0;
 };
 
-// The plan of one call of a collective: one shot or two, and parts that each fit a half of the buffer.
+// The plan of one call of a collective. It has one shot or two, and consists of parts that each fit
+// a half of the buffer.
 struct Plan {
   Memory memory;
   int self = 0;
@@ -122,7 +129,8 @@ struct Plan {
   Shots shots = Shots::kOne;
   int64_t num_vectors = 0;
 
-  // From one rank's place to the next one's: in one shot a place holds a whole part, in two a chunk.
+  // Returns the distance from the places of one rank to those of the next. In one shot a rank's
+  // places hold a whole part, in two shots a chunk.
   [[nodiscard]] constexpr int64_t stride() const {
     return memory.half_vectors / (shots == Shots::kOne ? 1 : 2) / num_ranks;
   }
@@ -145,13 +153,14 @@ struct Plan {
   }
 };
 
-// Either vector. A choice of values keeps arrays of vectors in registers, where a choice of places does not.
+// Returns `a` or `b`. Choosing between values, and not between addresses, keeps arrays of vectors
+// in registers.
 ENCORE_DEVICE_OR_TWIN Vector choose(bool first, const Vector& a, const Vector& b) {
   return {{first ? a.word[0] : b.word[0], first ? a.word[1] : b.word[1],
            first ? a.word[2] : b.word[2], first ? a.word[3] : b.word[3]}};
 }
 
-// The own input's vector at the own rank's index.
+// Sets the entry of `vectors` that belongs to this rank to its own vector.
 template <int kMost>
 ENCORE_DEVICE_OR_TWIN void put_own(const Part& part, const Vector& own, Vector (&vectors)[kMost]) {
   ENCORE_UNROLL
@@ -159,8 +168,9 @@ ENCORE_DEVICE_OR_TWIN void put_own(const Part& part, const Vector& own, Vector (
     vectors[rank] = choose(rank == part.self, own, vectors[rank]);
 }
 
-// Takes the vectors that the ranks of the bit mask `from` store at `place`, `place` + stride and so on.
-// Those that do not come in time are zero. A Port is what a thread reaches of the ranks' memory:
+// Takes the vectors that the ranks of the bit mask `from` store: rank r stores at `place` + r *
+// stride. Vectors that do not come in time are zero. The Port gives a thread access to the memory
+// of the ranks:
 //
 //   Vector load(int64_t place)                        of its own rank's
 //   void store(int rank, int64_t place, Vector)       of another rank's
@@ -190,12 +200,12 @@ ENCORE_DEVICE_OR_TWIN void take(Port& port, const Part& part, int64_t place, uin
   }
 }
 
-// The bit mask of all ranks but the own.
+// Returns the bit mask of all ranks except this one.
 ENCORE_DEVICE_OR_TWIN uint32_t others(const Part& part) {
   return ((1U << part.num_ranks) - 1U) & ~(1U << part.self);
 }
 
-// Sends a vector of the own rank's to all others.
+// Sends a vector of this rank to all other ranks.
 template <int kMost, typename Port>
 ENCORE_DEVICE_OR_TWIN void send(Port& port, const Part& part, int64_t place, const Vector& vector) {
   ENCORE_UNROLL
@@ -204,7 +214,8 @@ ENCORE_DEVICE_OR_TWIN void send(Port& port, const Part& part, int64_t place, con
   }
 }
 
-// The sum over the ranks, in their order, rounded once, as it is sent. Numbers says what elements are:
+// Returns the sum over the ranks, added in rank order and rounded once, with -0 replaced by +0.
+// Numbers defines the type of the elements:
 //
 //   kElementBytes; Sum; Sum widen(Vector); void add(Sum&, Vector); Vector round(Sum)
 template <typename Numbers, int kMost>
@@ -217,13 +228,14 @@ ENCORE_DEVICE_OR_TWIN Vector sum_of(const Part& part, const Vector (&vectors)[kM
   return sendable<Numbers::kElementBytes>(Numbers::round(sum));
 }
 
-// Below, thread `thread` of `num_threads` does its share of a part. The Port has besides:
+// In the functions below, thread `thread` of `num_threads` does its share of a part. The Port also
+// has these functions:
 //
 //   Vector input(int64_t vector)                      of the whole call, padded with 0
 //   void output(int rank, int64_t vector, Vector)     of that rank's columns; all_reduce writes rank 0's
 //   void has_sent()                                   the thread sends nothing any more, but waits
 //
-// The output may lie where the input does.
+// The output may overwrite the input.
 template <typename Numbers, int kMost, typename Port>
 ENCORE_DEVICE_OR_TWIN void all_reduce_in_one_shot(Port& port, const Part& part, int64_t thread,
                                                   int64_t num_threads) {
@@ -241,7 +253,8 @@ ENCORE_DEVICE_OR_TWIN void all_reduce_in_one_shot(Port& port, const Part& part, 
   }
 }
 
-// Chunk c of the part is rank c's: its vectors go there, to `places`, and its sum to all others, to `sums`.
+// Rank c adds up chunk c of the part. The other ranks send it their vectors of the chunk, to
+// `places`, and it sends the sum to all of them, to `sums`.
 template <typename Numbers, int kMost, typename Port>
 ENCORE_DEVICE_OR_TWIN void all_reduce_in_two_shots(Port& port, const Part& part, int64_t thread,
                                                    int64_t num_threads) {
@@ -284,9 +297,10 @@ ENCORE_DEVICE_OR_TWIN void all_reduce_in_two_shots(Port& port, const Part& part,
   }
 }
 
-// Vectors that the Port does not want stay on their rank, which has its own in its output; all ranks must want
-// the same. The first of a part is sent in any case, as one that takes nothing would not know that its peers
-// have ended the call before.
+// Gathers the vectors of all ranks. A vector that the Port does not want is not sent; only its own
+// rank writes it to its output. All ranks must want the same vectors. The first vector of a part is
+// always sent, because a rank that takes nothing would not know that its peers have ended the call
+// before.
 //
 //   bool wants(int64_t vector)                        of the whole call; all_gather asks
 template <int kElementBytes, int kMost, typename Port>
@@ -311,9 +325,9 @@ ENCORE_DEVICE_OR_TWIN void all_gather(Port& port, const Part& part, int64_t thre
   }
 }
 
-// A failed wait in one word, as the device leaves it for the host: the number of the call, and the first
-// rank that had not come. 0: none has failed.
-inline constexpr uint32_t kStopped = ~uint32_t{0};  // by the host, for another reason
+// Encodes a failed wait in one word, which the device leaves for the host: the number of the call,
+// and the first rank that had not sent its vector. The word 0 means that no wait has failed.
+inline constexpr uint32_t kStopped = ~uint32_t{0};  // the host stops waits for another reason
 ENCORE_DEVICE_OR_TWIN uint32_t failure_word(uint32_t call, uint32_t missing) {
   uint32_t rank = 0;
   while ((missing >> rank & 1U) == 0)

@@ -1,4 +1,4 @@
-// The exchange between GPUs (push.h), run by threads that stand for them.
+// Tests the exchange between GPUs (push.h) with host threads in the place of GPUs.
 #include "backend/push.h"
 
 #include <array>
@@ -17,7 +17,7 @@
 namespace encore::push {
 namespace {
 
-// Small, so that short inputs have several parts.
+// A small exchange memory, so that short inputs have several parts.
 constexpr Memory kMemory{.half_vectors = 48};
 constexpr int kThreadsOfRank = 2;
 
@@ -33,7 +33,7 @@ struct Floats {
   static Vector round(const Sum& sum) { return std::bit_cast<Vector>(sum); }
 };
 
-// bf16, rounded to nearest even.
+// The Numbers of bf16 elements, rounded to nearest even.
 struct Halves {
   static constexpr int kElementBytes = 2;
   using Sum = std::array<float, 8>;
@@ -62,7 +62,8 @@ struct Halves {
   }
 };
 
-// Some calls want all vectors to go round, others none or some.
+// Returns whether a call wants vector `v` to be sent. Some calls want all vectors, others none or
+// some.
 bool is_wanted(uint32_t call, int64_t v) {
   std::minstd_rand random(call / 2 + 1);
   random.discard(2);
@@ -72,7 +73,8 @@ bool is_wanted(uint32_t call, int64_t v) {
 
 using ExchangeMemory = std::vector<std::atomic<uint32_t>>;
 
-// All ranks' memories. A thread that waits too long gives up and says whom it has missed.
+// The exchange memories of all ranks. A thread that waits too long gives up and notes which rank
+// was missing.
 struct World {
   explicit World(int num_ranks) {
     for (int rank = 0; rank < num_ranks; ++rank) {
@@ -93,7 +95,7 @@ struct TwinPort {
       vector.word[i] = (*world.memories[self])[4 * place + i].load(std::memory_order_acquire);
     return vector;
   }
-  // In any order, and a word now and a word then.
+  // Stores the words of the vector one by one, from a random one on, with pauses in between.
   void store(int rank, int64_t place, const Vector& vector) {
     EXPECT_TRUE(rank == self || !sends_no_more);
     const size_t first = random() % 4;
@@ -105,7 +107,7 @@ struct TwinPort {
   }
   void clear(int64_t place) { store(self, place, empty_vector()); }
   void has_sent() { sends_no_more = true; }
-  // A peer may be a call ahead by now.
+  // A peer may already be one call ahead.
   void starts_waiting() {
     if (random() % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
     since = std::chrono::steady_clock::now();
@@ -134,7 +136,7 @@ struct TwinPort {
 
 enum class Form { kOneShot, kTwoShots, kGather };
 
-// One collective call of a test. All ranks know all inputs, to check the sums.
+// Describes one collective call of a test. All ranks know all inputs, to check the sums.
 struct Call {
   Form form = Form::kOneShot;
   bool halves = false;
@@ -184,14 +186,15 @@ std::vector<Vector> expected_sums(uint32_t number, int num_ranks) {
   return sums;
 }
 
-// Returns what rank `self` ends with.
+// Returns the output that rank `self` must have after the call.
 std::vector<Vector> expected(uint32_t number, int num_ranks, int self) {
   const Call call = call_of(number);
   if (call.form != Form::kGather) {
     return call.halves ? expected_sums<Halves>(number, num_ranks)
                        : expected_sums<Floats>(number, num_ranks);
   }
-  // Vectors that are not wanted are left as they are, but for the rank's own and the first of a part.
+  // Vectors that are not wanted stay unchanged in the output, except for the rank's own vectors and
+  // the first of each part.
   const int64_t part = Plan{.memory = kMemory, .num_ranks = num_ranks}.longest_part();
   std::vector<Vector> all;
   for (int rank = 0; rank < num_ranks; ++rank) {
@@ -224,8 +227,9 @@ void run_part(TwinPort& port, const Part& part, Form form, int thread) {
   }
 }
 
-// Runs programs of `num_collectives` calls one after the other, as a stream runs launches: its threads meet
-// behind each part. The rank `dead` ends behind `num_alive` calls. Returns how many calls went wrong.
+// Runs programs of `num_collectives` calls one after the other. The threads of the rank meet after
+// each part, as a stream runs launches in order. The rank `dead` ends after `num_alive` calls.
+// Returns how many calls went wrong.
 int64_t run_rank(World& world, int self, int num_ranks, uint32_t num_calls,
                  uint32_t num_collectives, int dead = -1, uint32_t num_alive = 0) {
   std::atomic<int64_t> num_wrong = 0;
@@ -277,7 +281,8 @@ int64_t run_rank(World& world, int self, int num_ranks, uint32_t num_calls,
 }
 
 TEST(Push, HasBuffersThatDifferFromTheirNeighbours) {
-  // The programs of a model follow each other in any order, and each other's ends are neighbours.
+  // The programs of a model follow each other in any order, so the last call of one and the first
+  // call of another are neighbours.
   for (int64_t count = 2; count < 200; ++count) {
     for (int64_t i = 1; i < count; ++i)
       EXPECT_NE(buffer_of(i - 1, count), buffer_of(i, count)) << i << " of " << count;
@@ -358,7 +363,7 @@ TEST_P(PushRounds, GivesEqualBitsOverThousandsOfCalls) {
   World world(num_ranks);
   std::vector<std::thread> ranks;
   std::atomic<int64_t> num_wrong = 0;
-  // An odd number of collectives, so that all three buffers are used.
+  // The programs have an odd number of collectives, so that all three buffers are used.
   for (int rank = 0; rank < num_ranks; ++rank) {
     ranks.emplace_back([&, rank] {
       num_wrong += run_rank(world, rank, num_ranks, num_calls, 2 + 3 * (num_ranks % 2));
@@ -368,7 +373,7 @@ TEST_P(PushRounds, GivesEqualBitsOverThousandsOfCalls) {
     rank.join();
   EXPECT_EQ(world.failure, 0U);
   EXPECT_EQ(num_wrong, 0);
-  // Nothing that was sent is left.
+  // All exchange memories are empty again.
   for (const auto& memory : world.memories) {
     EXPECT_TRUE(std::ranges::all_of(*memory, [](const auto& word) { return word == kEmpty; }));
   }
@@ -393,7 +398,8 @@ TEST(Push, NamesTheRankThatDoesNotCome) {
     EXPECT_NE(world.failure, 0U);
     EXPECT_EQ(failed_call(world.failure), num_alive);
     EXPECT_EQ(num_wrong, 0);
-    // In two shots others wait for who waits for the dead one, and may say so first.
+    // In two shots, other ranks wait for a rank that waits for the dead one, and may report that
+    // rank first.
     if (call_of(num_alive).form != Form::kTwoShots) {
       EXPECT_EQ(missing_rank(world.failure), 1);
     }

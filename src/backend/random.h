@@ -1,9 +1,10 @@
-// Random numbers as pure functions of (seed, counter), the same bits on every device.
+// Random numbers that are pure functions of (seed, counter). They have the same bits on every
+// device.
 //
-// Everything a CPU and a GPU could round differently is spelled out: products that feed a sum are
-// an explicit fma, logarithm and sine are short series, division and square root are correctly
-// rounded on both (never compile users of this header with fast-math flags). So a synthetic
-// checkpoint has the same weights, and a sampled token the same noise, wherever it is computed.
+// The code avoids every operation that a CPU and a GPU could round differently. Products that feed
+// a sum are an explicit fma, logarithm and sine are short series, and division and square root are
+// correctly rounded on both. (Never compile users of this header with fast-math flags.) So a
+// synthetic checkpoint has the same weights on every device, and a sampled token the same noise.
 //
 //   fill_random(seed, stddev)   element (r, c), with
 //                               w = philox(seed, {c / 4, r, 0, 0}):
@@ -24,7 +25,7 @@
 
 namespace encore::random {
 
-// Four 32-bit words: a counter, or the random words it stands for.
+// Four 32-bit words: a counter, or the random words that philox() makes of it.
 struct Words {
   uint32_t word[4];
 };
@@ -38,7 +39,7 @@ ENCORE_HOST_DEVICE inline uint32_t high(uint64_t value) {
   return static_cast<uint32_t>(value >> 32U);
 }
 
-// log(1 + f) for f in [-0.3, 0.4142], by 2 atanh(f / (2 + f)); relative error about 2e-7.
+// Returns log(1 + f) for f in [-0.3, 0.4142], by 2 atanh(f / (2 + f)); relative error about 2e-7.
 ENCORE_HOST_DEVICE inline float log1p_series(float f) {
   const float s = f / (2.0F + f);
   const float z = s * s;
@@ -51,7 +52,7 @@ ENCORE_HOST_DEVICE inline float log1p_series(float f) {
   return fmaf(twice * z, tail, twice);
 }
 
-// sin(t) and cos(t) for |t| <= pi/4.
+// Return sin(t) and cos(t) for |t| <= pi/4.
 ENCORE_HOST_DEVICE inline float sin_series(float t) {
   const float z = t * t;
   float tail = 1.0F / 362880.0F;
@@ -72,7 +73,7 @@ ENCORE_HOST_DEVICE inline float cos_series(float t) {
 
 }  // namespace detail
 
-// Philox4x32 with 10 rounds; the key's low word is the first key word.
+// Computes Philox4x32 with 10 rounds. The low word of the key is the first key word.
 ENCORE_HOST_DEVICE inline Words philox(uint64_t key, Words counter) {
   uint32_t k0 = detail::low(key);
   uint32_t k1 = detail::high(key);
@@ -93,51 +94,52 @@ ENCORE_HOST_DEVICE inline Words philox(uint64_t key, Words counter) {
   return {{c0, c1, c2, c3}};
 }
 
-// A number in (0, 1), fine-grained near 0 (2^-33 at least) and at most 1 - 2^-24.
+// Returns a number in (0, 1): at least 2^-33, fine-grained near 0, and at most 1 - 2^-24.
 ENCORE_HOST_DEVICE inline float uniform01(uint32_t bits) {
   const float number = (static_cast<float>(bits) + 0.5F) * 0x1p-32F;
   return number < 1.0F ? number : 0x1.fffffep-1F;
 }
 
-// Natural logarithm of a positive, normal, finite number.
+// Returns the natural logarithm of a positive, normal, finite number.
 ENCORE_HOST_DEVICE inline float log_positive(float x) {
   const auto bits = std::bit_cast<int32_t>(x);
-  // Offset so that the remaining mantissa lies in [sqrt(1/2), sqrt(2)).
+  // The exponent is chosen so that the remaining mantissa lies in [sqrt(1/2), sqrt(2)).
   const int32_t exponent = (bits - 0x3f3504f3) >> 23;
   const float mantissa = std::bit_cast<float>(bits - exponent * (1 << 23));
   return fmaf(static_cast<float>(exponent), 0.693147180559945F,
               detail::log1p_series(mantissa - 1.0F));
 }
 
-// Gumbel noise, -log(-log(1 - u)) with u = uniform01(bits): the upper tail, which decides who wins,
-// is the fine-grained end of u. Finite for every input.
+// Returns Gumbel noise, -log(-log(1 - u)) with u = uniform01(bits). The upper tail, which decides
+// which token wins, comes from the fine-grained end of u. The result is finite for every input.
 ENCORE_HOST_DEVICE inline float gumbel(uint32_t bits) {
   const float u = uniform01(bits);
   const float exponential = u < 0.25F ? -detail::log1p_series(-u) : -log_positive(1.0F - u);
   return -log_positive(exponential);
 }
 
-// The uses of random numbers that belong to one place of a text: each has numbers of its own, as a draft
-// that shares noise with what decides on it would be accepted too often or too seldom.
+// The uses of random numbers for one position of a sequence. Each use has numbers of its own: if a
+// draft shared its noise with the decision about it, it would be accepted too often or too seldom.
 enum class Purpose : uint32_t {
-  kSample = 1,    // the token there, by the model's own distribution
-  kDraft = 2,     // a draft, where drafts are accepted by rejection sampling
-  kAccept = 3,    // whether that draft stands
-  kResample = 4,  // the token in its place
+  kSample = 1,    // samples the token from the model's own distribution
+  kDraft = 2,     // samples a draft, where rejection sampling accepts drafts
+  kAccept = 3,    // decides whether the draft is accepted
+  kResample = 4,  // samples the token that replaces a rejected draft
 };
 
-// The four words behind the noise of tokens 4 * block to 4 * block + 3.
+// Returns the four random words from which the noise of the tokens 4 * block to 4 * block + 3 is
+// made.
 ENCORE_HOST_DEVICE inline Words sample_words(int64_t seed, int32_t kv_len, uint32_t block,
                                              Purpose purpose = Purpose::kSample) {
   return philox(static_cast<uint64_t>(seed),
                 {{block, static_cast<uint32_t>(kv_len), 0U, static_cast<uint32_t>(purpose)}});
 }
-// Noise of one token of a row with this seed and length.
+// Returns the Gumbel noise of one token, for a row with the seed `seed` and the length `kv_len`.
 ENCORE_HOST_DEVICE inline float sample_noise(int64_t seed, int32_t kv_len, uint32_t token,
                                              Purpose purpose = Purpose::kSample) {
   return gumbel(sample_words(seed, kv_len, token / 4U, purpose).word[token % 4U]);
 }
-// A number in (0, 1) that a draft's chance to stand is compared with.
+// Returns a number in (0, 1) that is compared with the probability that a draft is accepted.
 ENCORE_HOST_DEVICE inline float acceptance_noise(int64_t seed, int32_t kv_len) {
   return uniform01(sample_words(seed, kv_len, 0, Purpose::kAccept).word[0]);
 }
@@ -148,7 +150,8 @@ struct NormalPair {
   float second;
 };
 
-// Box-Muller: sqrt(-2 log u1) times (cos, sin) of u2 turns.
+// Returns two normal numbers by the Box-Muller method: sqrt(-2 log u1) times (cos, sin) of u2
+// turns.
 ENCORE_HOST_DEVICE inline NormalPair normal_pair(uint32_t bits1, uint32_t bits2) {
   const float radius = sqrtf(-2.0F * log_positive(uniform01(bits1)));
   const float turns = uniform01(bits2);
@@ -164,15 +167,16 @@ ENCORE_HOST_DEVICE inline NormalPair normal_pair(uint32_t bits1, uint32_t bits2)
   return {radius * cosine, radius * sine};
 }
 
-// The number of the block of columns 4 * block to 4 * block + 3 of a row.
+// Returns the number of the block that holds the columns 4 * block to 4 * block + 3 of a row.
 ENCORE_HOST_DEVICE inline uint64_t matrix_block(int64_t row, int64_t block) {
   return (static_cast<uint64_t>(row) << 32U) + static_cast<uint64_t>(block);
 }
-// The four words behind fill_random's elements of a block.
+// Returns the four random words from which fill_random makes the elements of a block.
 ENCORE_HOST_DEVICE inline Words fill_words(uint64_t seed, uint64_t block) {
   return philox(seed, {{detail::low(block), detail::high(block), 0U, 0U}});
 }
-// Four neighbouring elements of fill_random before scaling, normal(0, 1).
+// Four neighbouring elements of fill_random before they are scaled by stddev, distributed as
+// normal(0, 1).
 struct NormalBlock {
   float number[4];
 };

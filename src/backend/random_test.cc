@@ -13,7 +13,7 @@ std::vector<uint32_t> words_of(const Words& words) {
   return {words.word, words.word + 4};
 }
 
-// The known answers that the authors of Philox publish for philox4x32, 10 rounds.
+// Tests the known answers that the authors of Philox publish for philox4x32 with 10 rounds.
 TEST(Philox, GivesTheKnownAnswers) {
   EXPECT_EQ(words_of(philox(0, {{0, 0, 0, 0}})),
             (std::vector<uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -5,8 +5,8 @@
 
 namespace encore {
 
-// The median of `runs` replays, by the device's events, after one replay that warms up. Waits for
-// them. Units: microseconds.
+// Returns the median time of `runs` replays, measured by the device's events after one replay that
+// warms up. Waits for all replays. Units: microseconds.
 double median_replay_us(Device& device, Stream& stream, const Recording& recording, int runs);
 
 }  // namespace encore

@@ -1,5 +1,4 @@
-// The rule of a `route` or `fused_route`: what its operands and attributes say, read once for all
-// devices.
+// Reads the operands and attributes of `route` and `fused_route` into one struct, for all devices.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@ namespace encore {
 
 // Says how a row's experts are chosen and weighed; see `route` in ops/ops.cc.
 struct RoutingRule {
-  const float* bias = nullptr;  // null: none
+  const float* bias = nullptr;  // null: there is no bias
   int num_experts = 0;
   int top_k = 0;
   int least = 0;
@@ -21,15 +20,16 @@ struct RoutingRule {
   float factor = 1;
   bool is_sigmoid = false;
   bool renormalizes = false;
-  bool by_logit = false;                // the order of scores is that of logits
-  const int32_t* step_clock = nullptr;  // null: experts are not drawn
-  int drawn = 0;                        // which numbers they are drawn by
-  const float* shares = nullptr;        // of the draws, up to each expert; null: all alike
+  bool by_logit = false;                // scores are in the same order as logits
+  const int32_t* step_clock = nullptr;  // null: experts are chosen by score, not drawn
+  int drawn = 0;                        // key of the random numbers that draw experts
+  const float* shares = nullptr;        // cumulative shares of the experts; null: equal
 };
 
-// Returns the expert that a row draws as its k-th in that step. It is drawn again, by the next
-// `attempt`, where the row has it already. `shares`: null, or num_experts numbers that rise to 1; as
-// well as null where the last is 0.
+// Returns the expert that a row draws as its k-th in step `step`. Where the row already has that
+// expert, the caller draws again with the next `attempt`. `shares` is null, or holds num_experts
+// cumulative shares that rise to 1. Shares whose last entry is 0 mean the same as null: all experts
+// are equally likely.
 ENCORE_HOST_DEVICE inline int drawn_expert(int drawn, int32_t step, int64_t row, int k, int attempt,
                                            int num_experts, const float* shares) {
   const random::Words words = random::philox(
@@ -54,13 +54,14 @@ ENCORE_HOST_DEVICE inline int drawn_expert(int drawn, int32_t step, int64_t row,
   return first;
 }
 
-// Returns what count_experts has when `more` come: the largest number where there is no larger one.
+// Returns `count` + `more`, as the op count_experts counts. The sum saturates at the largest
+// number.
 ENCORE_HOST_DEVICE inline int32_t count_after(int32_t count, int32_t more) {
   constexpr int32_t kMost = 0x7fffffff;
   return count > kMost - more ? kMost : count + more;
 }
 
-// This is added to the sum by which weights are divided.
+// A small number that is added to the sum by which weights are divided.
 inline constexpr float kLeastWeightSum = 1e-20F;
 
 inline RoutingRule routing_rule(const KernelArgs& args) {

@@ -10,16 +10,16 @@
 namespace encore {
 namespace {
 
-// The device needs a fraction of a millisecond for it: long enough to hide what a copy costs beside
-// its bytes, short enough that pinning two of them is quick. Pinning takes half a millisecond a
-// megabyte, so whoever copies little has one small buffer.
+// The size of a buffer. The device copies a buffer in a fraction of a millisecond. That is long
+// enough to hide the fixed cost of a copy. Pinning takes half a millisecond a megabyte, so two
+// buffers of this size are pinned quickly, and small copies use one smaller buffer.
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
 constexpr int64_t kFirstBufferBytes = int64_t{1} << 20;
 constexpr int64_t kStagedAlignment = 64;
 static_assert(kBufferBytes % kStagedAlignment == 0 && kFirstBufferBytes % kStagedAlignment == 0);
 
-// One thread copies 10 GB a second out of the page cache, a device takes five times as much. What a
-// thread takes at once is long enough to be worth waking it.
+// The bytes that a thread copies at a time, which are enough to be worth waking the thread. One
+// thread copies 10 GB a second out of the page cache, and a device can take five times as much.
 constexpr int64_t kGrain = int64_t{256} << 10;
 static_assert(kGrain % kStagedAlignment == 0);
 

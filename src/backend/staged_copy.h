@@ -12,38 +12,39 @@
 
 namespace encore {
 
-// Ordinary host memory, for more than one wants to pin. Errors: kMemory with the figures, also when
-// the machine would plainly not have the memory once it is touched.
+// Allocates ordinary host memory, for sizes that should not be pinned. Errors: kMemory with the
+// figures, also when the machine clearly has too little free memory to back it.
 Memory allocate_pageable(int64_t bytes);
 
-// Copies through two pinned buffers: the host fills or empties one, with several threads, while the
-// device copies the other. Small copies share a buffer. Buffers are pinned when they are needed, the
-// first a small one, or by pin(). Threads: one calls. Capture: no. Errors: kMemory where one cannot be
-// pinned.
+// Copies through two pinned buffers: the host fills or empties one buffer, with several threads,
+// while the device copies the other. Small copies share a buffer. Buffers are pinned at first use,
+// at first only a small one, or by pin(). Threads: one calls it. Capture: no. Errors: kMemory where
+// a buffer cannot be pinned.
 class StagedCopy {
  public:
-  // Writes bytes [first, first + bytes) of what is to be copied; `first` is a multiple of 64.
-  // Called by several threads at once, for different bytes; does not throw.
+  // A function that writes bytes [first, first + bytes) of the data to be copied to `to`. `first`
+  // is a multiple of 64. Several threads call it at once, for different bytes. It does not throw.
   using Write = std::function<void(std::byte* to, int64_t first, int64_t bytes)>;
 
-  // `most_threads`: that fill or empty a buffer.
+  // At most `most_threads` threads fill or empty a buffer.
   explicit StagedCopy(Device& device, int most_threads = 8);
 
-  // Pins both buffers now. The driver takes half a millisecond a megabyte for it, during which a GPU's launches
-  // wait, so whoever copies beside steps pins first.
+  // Pins both buffers now. Pinning takes the driver half a millisecond a megabyte, during which
+  // launches on a GPU wait. So code that copies while steps run calls this first.
   void pin();
-  // `write` is called before this returns, the device has the bytes after finish().
+  // Copies bytes that `write` makes, or that lie at `host`, to the device. `write` is called before
+  // this returns. The device has the bytes after finish().
   void to_device(void* device, int64_t bytes, const Write& write);
   void to_device(void* device, const void* host, int64_t bytes);
-  // `host` has the bytes after finish().
+  // Copies bytes from the device to `host`, which has them after finish().
   void to_host(void* host, const void* device, int64_t bytes);
-  // Waits for all copies, and for what else was enqueued on the stream.
+  // Waits for all copies, and for all other work on the stream.
   void finish();
 
   [[nodiscard]] Stream& stream() { return *stream_; }
 
  private:
-  struct Arrival {  // what lies in a buffer and belongs elsewhere on the host
+  struct Arrival {  // bytes in a buffer that are to be copied elsewhere on the host
     void* host;
     const std::byte* staged;
     int64_t bytes;
@@ -55,7 +56,8 @@ class StagedCopy {
     std::unique_ptr<Event> copied;
   };
 
-  // Room in a buffer that the device is done with, `bytes` of it or what there is.
+  // Returns room in a buffer that the device no longer uses: `bytes`, or less where the buffer has
+  // less room.
   std::span<std::byte> take(int64_t bytes);
   void empty(Buffer& buffer);
 

@@ -31,7 +31,8 @@ class StagedCopyTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<Device> device_;
 };
 
-// More than both buffers hold, in pieces of odd sizes, some smaller and one larger than a buffer.
+// The sizes of copies, in elements. Together they are more than both buffers hold; some are smaller
+// than a buffer, and one is larger.
 constexpr int64_t kCounts[] = {1, 7, 1000, 3'000'001, 5, 2'500'000, 64, 999'999};
 
 TEST_P(StagedCopyTest, BringsPiecesOfAnySizeThereAndBack) {
@@ -47,7 +48,7 @@ TEST_P(StagedCopyTest, BringsPiecesOfAnySizeThereAndBack) {
     first += count;
   }
   first = 0;
-  for (const int64_t count : kCounts) {  // beside each other, on the stream they are in order
+  for (const int64_t count : kCounts) {  // the copies run in order on one stream
     copy.to_host(&back[first], memory.data() + first * 4, count * 4);
     first += count;
   }
@@ -60,7 +61,7 @@ TEST_P(StagedCopyTest, AsksForTheBytesOfEachPieceOnce) {
   const Memory memory = device_->allocate(kBytes);
   StagedCopy copy(*device_);
   std::mutex mutex;
-  std::map<int64_t, int64_t> pieces;  // by their first byte
+  std::map<int64_t, int64_t> pieces;  // sizes of pieces, by their first byte
   copy.to_device(memory.data(), kBytes, [&](std::byte* to, int64_t first, int64_t bytes) {
     std::memset(to, static_cast<int>(first / 1'000'000), static_cast<size_t>(bytes));
     const std::lock_guard lock(mutex);

@@ -1,5 +1,5 @@
-// The inputs that the host writes for a step, a row of a table each: the graph is built from them and
-// the host writes them by them, so a name is spelt once.
+// A table of the inputs that the host writes for a step. The graph is built from this table, and
+// the host finds its inputs by it, so each name is written only once.
 #pragma once
 
 #include <string>
@@ -12,16 +12,17 @@
 
 namespace encore {
 
-// Stop tokens of a sequence that a step can tell by itself.
+// The most stop tokens of a sequence that fit into the step input `stop_tokens`.
 inline constexpr int64_t kMaxStopTokens = 8;
 
 struct StepInput {
   std::string_view name;
-  // An entry for each of the step's tokens or sequences; kNone: `entries` alone.
+  // Says whether the input has an entry for each token or for each sequence. kNone: it has only
+  // `entries` entries.
   ir::Symbol rows = ir::Symbol::kNone;
-  int64_t entries = 0;           // besides those
-  int64_t words = 0;             // of an entry; 0: one, without a dim of its own
-  ir::Pad pad = ir::Pad::kZero;  // what padding rows hold
+  int64_t entries = 0;           // entries besides those of `rows`
+  int64_t words = 0;             // words of an entry; 0: one word, without a dim
+  ir::Pad pad = ir::Pad::kZero;  // the content of padding rows
   std::string_view about;
   DType dtype = DType::kI32;
 
@@ -35,7 +36,7 @@ struct StepInput {
   }
 };
 
-// The inputs of a model's step (model/graph.h), of T tokens and B sequences.
+// The inputs of a step of a model (model/graph.h), with T tokens and B sequences.
 namespace step_input {
 using enum ir::Symbol;
 inline constexpr StepInput kIds{
@@ -50,7 +51,7 @@ inline constexpr StepInput kSlots{
     .rows = kTokens,
     .pad = ir::Pad::kMinusOne,
     .about = "where its K and V go: page * page_size + place; -1: nowhere"};
-// It is there where layers with a window have pages of their own.
+// This input exists where layers with a window have pages of their own.
 inline constexpr StepInput kWindowSlots{.name = "window_slots",
                                         .rows = kTokens,
                                         .pad = ir::Pad::kMinusOne,
@@ -66,7 +67,7 @@ inline constexpr StepInput kFill{.name = "fill",
                                  .entries = 1,
                                  .about = "what the embedding of a padding row holds",
                                  .dtype = DType::kF32};
-// The inputs below are there where the step samples.
+// The inputs from here to `sampling` exist only where the step samples.
 inline constexpr StepInput kLastRows{
     .name = "last_rows", .rows = kSequences, .about = "the row whose logits count"};
 inline constexpr StepInput kStopTokens{.name = "stop_tokens",
@@ -76,14 +77,15 @@ inline constexpr StepInput kStopTokens{.name = "stop_tokens",
                                        .about = "each ends the sequence; -1: none"};
 inline constexpr StepInput kMaxLens{
     .name = "max_lens", .rows = kSequences, .about = "tokens at which the sequence ends"};
-// In padding rows every word is -1: they are not adjusted, and ask for no log probabilities.
+// In `sampling`, every word of a padding row is -1, so its logits are not adjusted and no log
+// probabilities are computed.
 inline constexpr StepInput kSampling{
     .name = "sampling",
     .rows = kSequences,
     .words = kSamplingWords,
     .pad = ir::Pad::kMinusOne,
     .about = "how the next token is chosen: a SamplingRow (backend/sampling.h)"};
-// The inputs below are there where the program has room for adapters.
+// The inputs from here to the end exist only where the program has room for adapters.
 inline constexpr StepInput kTokenAdapters{.name = "token_adapters",
                                           .rows = kTokens,
                                           .pad = ir::Pad::kMinusOne,
@@ -104,7 +106,7 @@ inline constexpr StepInput kStepInputs[] = {
     step_input::kMaxLens,     step_input::kSampling,  step_input::kTokenAdapters,
     step_input::kAdapters};
 
-// The inputs of a run that scores tokens of prompts, a row a token.
+// The inputs of a run that scores tokens of prompts. It has a row for each token to score.
 namespace score_input {
 inline constexpr StepInput kRows{.name = "rows",
                                  .rows = ir::Symbol::kSequences,

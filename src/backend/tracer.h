@@ -1,4 +1,4 @@
-// Records when a device did what, as the spans of a trace:
+// Records what a device does and when, as the spans of a trace:
 //
 //   auto tracer = device.create_tracer(TraceDetail::kLaunches);
 //   tracer->start();
@@ -14,22 +14,22 @@
 namespace encore {
 
 enum class TraceDetail : uint8_t {
-  kLaunches,  // every kernel, copy and fill, those inside of recordings too
+  kLaunches,  // a span for each kernel, copy and fill, also in recordings
   kReplays,   // a replay is one span, and launches outside of recordings may be missing: this
               // disturbs the work far less
 };
 
 enum class TraceKind : uint8_t {
-  // These run on the device.
+  // The kinds below run on the device.
   kKernel,
   kCopy,
   kFill,
   kReplay,
-  // The host's calls.
-  kLaunchCall,  // of a kernel or of a whole recording
+  // The kinds below are calls that the host makes.
+  kLaunchCall,  // launches a kernel or a whole recording
   kCopyCall,
   kAllocateCall,  // allocates or frees
-  kWaitCall,      // for the device
+  kWaitCall,      // waits for the device
   kOtherCall,
 };
 
@@ -37,11 +37,11 @@ std::string_view name(TraceKind kind);
 
 struct TraceSpan {
   TraceKind kind = TraceKind::kKernel;
-  int step = 0;      // which next_step() the work was enqueued after, from 0; -1: before the first
-  int launch = -1;   // numbers the launches of the trace, a replay's too; -1: not known
-  std::string op;    // label of the launch; empty for a call, and where it is not known
-  std::string name;  // device function, or the call
-  // The times, by one clock for host and device. Units: nanoseconds.
+  int step = 0;      // number of the next_step() before the work, from 0; -1: none yet
+  int launch = -1;   // number of the launch in the trace; -1: not known
+  std::string op;    // label of the launch; empty for a call, or not known
+  std::string name;  // name of the device function or of the call
+  // The start and the end of the span, by one clock for host and device. Units: nanoseconds.
   int64_t start_ns = 0;
   int64_t end_ns = 0;
 
@@ -49,12 +49,13 @@ struct TraceSpan {
 };
 
 struct Trace {
-  std::vector<TraceSpan> spans;         // by start
-  std::vector<int64_t> step_starts_ns;  // when next_step() was called; one more for stop()
+  std::vector<TraceSpan> spans;         // ordered by start
+  std::vector<int64_t> step_starts_ns;  // times of the calls of next_step(), then of stop()
 };
 
-// Records what a device does. At most one of a device runs at a time. Threads: one, that which
-// launches. Lifetime: the device must outlive it, and recordings replayed meanwhile stop().
+// Traces a device. At most one tracer of a device may run at a time. Threads: the one that
+// launches. Lifetime: the device must outlive the tracer; recordings that are replayed meanwhile
+// must live until stop().
 class Tracer {
  public:
   virtual ~Tracer() = default;

@@ -10,9 +10,10 @@ namespace {
 
 constexpr int kMostCandidates = 16;
 constexpr int kMostSamples = 7;
-// A sample so much longer than the best one ends a candidate, ...
+// A candidate is given up when one sample takes longer than the best one by this factor.
 constexpr double kHopeless = 1.3;
-// ... later, when samples are several, a median so much longer.
+// A candidate with several samples is given up when its median is longer than the best one by this
+// factor.
 constexpr double kBehind = 1.03;
 constexpr double kEqual = 1.02;
 
@@ -23,8 +24,8 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The median; for an even number of values the larger of the two in the middle, so two samples
-// count as the slower one.
+// Returns the median. For an even number of values, returns the larger of the two in the middle, so
+// of two samples the slower one counts.
 double upper_median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -233,7 +234,7 @@ std::optional<TunedChoice> Tuner::measure(const Tunable& tunable) {
       (void)timer_->time(contender.launches);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kDevice) throw;
-      continue;  // refused after all
+      continue;  // the launch failed, so the candidate is left out
     }
     contenders.push_back(std::move(contender));
   }

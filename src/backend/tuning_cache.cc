@@ -31,11 +31,11 @@ struct Content {
   std::map<std::string, TunedChoice> choices;
 };
 
-// FNV-1a over the key's names and values.
+// Returns the FNV-1a hash of the key's names and values, as text.
 std::string hash_text(const TuningKey& key) {
   uint64_t hash = 0xcbf29ce484222325U;
   const auto add = [&](const std::string& text) {
-    for (size_t i = 0; i <= text.size(); ++i)  // the terminator parts them
+    for (size_t i = 0; i <= text.size(); ++i)  // includes the terminator, which separates the texts
       hash = (hash ^ static_cast<unsigned char>(text.c_str()[i])) * 0x100000001b3U;
   };
   for (const auto& [name, value] : key) {
@@ -45,7 +45,8 @@ std::string hash_text(const TuningKey& key) {
   return fmt::format("{:016x}", hash);
 }
 
-// Errors: kModel, naming the path, when it cannot be read or is not what write_content() writes.
+// Reads the content of a cache file. Errors: kModel, naming the path, when the file cannot be read
+// or is malformed.
 Content read_content(const fs::path& path) {
   const json::value value = json::parse_file(path);
   const json::Object file(value, path.string());
@@ -64,7 +65,7 @@ Content read_content(const fs::path& path) {
   return content;
 }
 
-// The choices that the file holds for a key, and, when it cannot be used, why.
+// The choices that the file holds for a key or, when the file cannot be used, the reason.
 struct Reading {
   std::map<std::string, TunedChoice> choices;
   std::string problem;
@@ -85,7 +86,7 @@ std::string quoted(const std::string& text) {
   return boost::json::serialize(boost::json::string(text));
 }
 
-// One choice a line, for people and diff.
+// Returns the content as JSON with one choice on each line, which people and diff can read.
 std::string to_text(const Content& content) {
   std::string text = fmt::format("{{\n\"format\": {},\n\"key\": {{", kFormat);
   const char* separator = "\n  ";
@@ -111,7 +112,7 @@ std::string to_text(const Content& content) {
 // An open file or directory.
 class Descriptor {
  public:
-  // Takes the result of opening the path. Errors: kUsage, naming the path, when that failed.
+  // Takes the result of opening the path. Errors: kUsage, naming the path, when opening it failed.
   Descriptor(int value, const fs::path& path) : value_(value) {
     if (value_ < 0) fail_write(path, errno);
   }
@@ -124,9 +125,10 @@ class Descriptor {
   int value_;
 };
 
-// Errors: kUsage, naming the path; nothing is left behind then.
+// Replaces the file as a whole. Errors: kUsage, naming the path; no temporary file is left then.
 void replace_file(const fs::path& path, const std::string& text) {
-  // A process id is not a name of one's own: containers that share a directory have equal ones.
+  // A process id would not make the temporary name unique: processes in containers that share a
+  // directory may have equal ids.
   std::string temporary = path.string() + ".XXXXXX";
   const Descriptor file(mkostemp(temporary.data(), O_CLOEXEC), temporary);
   try {

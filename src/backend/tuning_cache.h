@@ -10,34 +10,36 @@
 
 namespace encore {
 
-// Everything that a measured choice depends on besides the launch itself: {"device", "NVIDIA
-// H200"}, ...
+// The facts that a measured choice depends on besides the launch itself, by name, such as
+// {"device", "NVIDIA H200"}.
 using TuningKey = std::map<std::string, std::string>;
 
-// The variables that the environment has, with their values, as part of a key: "A=1 B=".
+// Returns the given environment variables that are set, with their values, as a part of a key: "A=1
+// B=".
 std::string environment_text(std::span<const char* const> variables);
 
-// A configuration that won, and by how much. Units: microseconds of one launch.
+// The fastest configuration of a launch, with its time and the time of the first guess. Units:
+// microseconds of one launch.
 struct TunedChoice {
   std::string config;
   double microseconds = 0;
-  double first_guess_microseconds = 0;  // of the configuration that would run untuned
+  double first_guess_microseconds = 0;  // time of the first guess, which runs untuned
 };
 
-// The choices of one key, in DIRECTORY/tuning-HASH.json. A file or directory that cannot be used is
-// no error: it costs a warning, and tuning again. Threads: one; other processes may use the file at
-// the same time.
+// Keeps the choices of one key in the file DIRECTORY/tuning-HASH.json. A file or directory that
+// cannot be used is not an error: it leads to a warning, and launches are tuned again. Threads:
+// one. Other processes may use the file at the same time.
 class TuningCache {
  public:
   // Reads the file, if there is one. A file that is malformed or has another key counts as none.
   TuningCache(std::filesystem::path directory, TuningKey key);
 
-  // The choice for a launch; null when there is none. Lifetime: until the next add().
+  // Returns the choice for a launch, or null when there is none. Lifetime: until the next add().
   [[nodiscard]] const TunedChoice* find(const std::string& launch) const;
   void add(const std::string& launch, TunedChoice choice);
-  // Writes what was added into the file, beside what others have written since it was read. The
-  // file is replaced whole: readers see the old one or the new one. False when it cannot be
-  // written.
+  // Writes the added choices into the file, and keeps the choices that other processes have written
+  // since it was read. The file is replaced as a whole, so readers see the old file or the new one.
+  // Returns false when it cannot be written.
   bool save();
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
@@ -49,22 +51,23 @@ class TuningCache {
   std::filesystem::path directory_;
   TuningKey key_;
   std::filesystem::path path_;
-  std::map<std::string, TunedChoice> choices_;  // as read and added
-  std::map<std::string, TunedChoice> added_;    // since the last save
+  std::map<std::string, TunedChoice> choices_;  // choices that were read or added
+  std::map<std::string, TunedChoice> added_;    // choices added since the last save
 };
 
-// A file of choices, for any key.
+// Describes a file of choices, of any key.
 struct TuningFile {
   std::filesystem::path path;
   TuningKey key;
   size_t num_choices = 0;
-  std::string problem;  // why it cannot be read; empty: it can
+  std::string problem;  // why the file cannot be read; empty: it can
 };
-// The files of choices in a directory, by name; none when there is no such directory.
+// Returns the files of choices in a directory, ordered by name. Empty when the directory does not
+// exist.
 std::vector<TuningFile> tuning_files(const std::filesystem::path& directory);
 
-// Says why choices cannot be written to a directory; nothing where they can. Tries it, and leaves
-// the directory.
+// Tries to write to a directory, and returns why choices cannot be written there. Absent where they
+// can. The directory is left in place.
 std::optional<std::string> write_problem(const std::filesystem::path& directory);
 
 }  // namespace encore

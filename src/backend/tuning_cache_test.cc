@@ -27,8 +27,8 @@ class TuningCacheTest : public testing::Test {
     cache.add(kLaunch, {"a", 12.5, 14});
     ASSERT_TRUE(cache.save());
   }
-  // Returns the warning of a reader that finds `text` in the file, and expects it to see so many
-  // choices.
+  // Returns the warning of a reader that finds `text` in the file. Expects that the reader sees
+  // `expected_choices` choices.
   std::string warning_of(const std::string& text, size_t expected_choices = 0) {
     fs::create_directories(directory_);
     std::ofstream(path_) << text;
@@ -39,7 +39,7 @@ class TuningCacheTest : public testing::Test {
 
   TempDir dir_;
   fs::path directory_ = dir_.path() / "tuning";
-  fs::path path_ = open().path();  // of kKey's file
+  fs::path path_ = open().path();  // path of the file for kKey
 };
 
 std::string content(const fs::path& path) {
@@ -62,7 +62,7 @@ TEST_F(TuningCacheTest, ReadsBackWhatItSaved) {
   EXPECT_EQ(cache.find(kLaunch)->microseconds, 12.5);
   EXPECT_EQ(cache.find(kLaunch)->first_guess_microseconds, 14);
   EXPECT_EQ(cache.choices().size(), 2U);
-  // Nothing but the file itself is left behind.
+  // The directory holds no other file.
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1);
 }
 
@@ -175,7 +175,7 @@ TEST_F(TuningCacheTest, ConcurrentProcessesLoseNothingAndReadersSeeWholeFiles) {
   EXPECT_EQ(open().choices().size(), static_cast<size_t>(kProcesses * kSaves));
 }
 
-// Where file systems have no locks, another container's process may be writing at the same time.
+// Where a file system has no locks, a process of another container may write at the same time.
 TEST_F(TuningCacheTest, WritesBesideAnotherProcessOfTheSameNumber) {
   save_one();
   fs::create_directory(fmt::format("{}.{}", path_.string(), getpid()));

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Says what was asked of it; a launch takes as long as its configuration says.
+// A fake timer that notes its calls. A launch takes the time that its configuration says.
 struct FakeTimer final : LaunchTimer {
   std::vector<KernelArgs> operands(const KernelArgs& args, const Workspace&) override {
     if (!has_memory) fail(ErrorKind::kMemory, "none left");
@@ -47,14 +47,15 @@ class TunerTest : public testing::Test {
     restart({Tune::kOn, directory_});
   }
 
-  // Starts with an empty memory, as a new process would.
+  // Makes a new tuner, which remembers no answers, as a new process would.
   void restart(TuningOptions options) {
     auto timer = std::make_unique<FakeTimer>();
     timer_ = timer.get();
     tuner_ = std::make_unique<Tuner>(TuningKey{{"device", "fake"}}, std::move(timer));
     tuner_->configure(std::move(options));
   }
-  // Configurations are their own time in microseconds; "bad" cannot be bound, "refused" launched.
+  // Chooses among configurations. The text of a configuration is its time in microseconds; "bad"
+  // cannot be bound, and "refused" cannot be launched.
   std::optional<std::string> choose(const std::string& launch,
                                     const std::vector<std::string>& configs) {
     return tuner_->choose({launch,
@@ -93,7 +94,7 @@ class TunerTest : public testing::Test {
 constexpr auto kNonePreferred = [](int) { return false; };
 
 TEST(FindFastest, TakesTheSmallestMedianOfNoisySamples) {
-  // The second is faster but for outliers, the third once only.
+  // The second candidate is faster except for outliers, the third is faster only once.
   const std::vector<std::vector<double>> samples = {
       {10, 10, 10, 10, 10, 10, 10}, {9, 9, 30, 9, 9, 30, 9}, {8, 11, 11, 11, 11, 11, 11}};
   std::vector<size_t> next(3);
@@ -114,10 +115,10 @@ TEST(FindFastest, SamplesLosersNoFurther) {
         return times[i];
       },
       kNonePreferred);
-  EXPECT_EQ(count[1], 1);         // hopeless
-  EXPECT_LT(count[3], count[2]);  // behind
-  EXPECT_EQ(count[0], count[2]);  // in the race to the end
-  EXPECT_EQ(fastest.index, 0);    // equal, and first
+  EXPECT_EQ(count[1], 1);         // given up after a slow sample
+  EXPECT_LT(count[3], count[2]);  // given up after a slow median
+  EXPECT_EQ(count[0], count[2]);  // sampled until the end
+  EXPECT_EQ(fastest.index, 0);    // equally fast, so the first wins
 }
 
 TEST(FindFastest, StopsWhenOneIsLeft) {
@@ -137,7 +138,7 @@ TEST(FindFastest, OfEquallyFastThingsAPreferredOneWins) {
         .index;
   };
   EXPECT_EQ(index(2), 2);
-  EXPECT_EQ(index(3), 0);  // not as fast
+  EXPECT_EQ(index(3), 0);  // index 3 is not as fast
   EXPECT_EQ(index(-1), 0);
 }
 
@@ -175,7 +176,7 @@ TEST_F(TunerTest, OutsideOfAPhaseTheFirstGuessIsTakenAndKept) {
   EXPECT_EQ(choose("a", {"20", "10"}), "20");
   EXPECT_EQ(tuner_->stats().untuned, 1);
   EXPECT_EQ(timer_->num_samples, 0);
-  // Another answer later would make modes differ.
+  // A later call must get the same answer for the launch, or modes would differ.
   EXPECT_EQ(tune("a", {"20", "10"}), "20");
   restart({Tune::kOn, directory_});
   EXPECT_EQ(tune("a", {"20", "10"}), "10");
@@ -274,7 +275,7 @@ TEST(TuningText, NamesWhatALaunchDependsOn) {
   EXPECT_EQ(tuning_text("linear.x", args), "linear.x bf16[3,64]/128, f16[5,64] -> f32[3,5]@8");
 }
 
-// A toy kernel on the CPU: adds one, row by row or all at once.
+// Tunes a toy kernel on the CPU, which adds one, either row by row or to all rows at once.
 class CpuTuning : public testing::Test {
  protected:
   CpuTuning() : memory_(device_->allocate(4096)) {
@@ -333,12 +334,12 @@ TEST_F(CpuTuning, MeasuringWhileRecordingIsAnErrorThatNamesTheOp) {
                    [&](Stream&, const StepLengths&) { (void)choose(); }, {});
   });
   EXPECT_NE(message.find("late_op"), std::string::npos) << message;
-  // Nothing was answered, so that it can still be tuned.
+  // No answer was stored, so the launch can still be tuned.
   EXPECT_TRUE(choose().has_value());
   EXPECT_EQ(device_->tuner().stats().measured, 1);
 }
 
-// The ranks of a model run the same kernels, whichever is the fastest on each.
+// The ranks of a model run the same configurations, whichever is the fastest on each rank.
 TEST_F(TunerTest, TakesTheAnswersOfTheTunerThatItFollows) {
   const std::shared_ptr<Tuner> first = std::move(tuner_);  // shared with the tuner that follows it
   restart({Tune::kOff, std::nullopt});

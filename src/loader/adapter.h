@@ -1,4 +1,4 @@
-// An adapter (LoRA) that requests may have.
+// Names an adapter (LoRA) that requests may use.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,13 @@
 
 namespace encore::loader {
 
-// Immutable. Shared by those that name it and the requests that have it: they keep it also when its name
-// is taken away or given to another.
+// A loaded adapter. Immutable. It is shared by the table of names and by the requests that use it:
+// a request keeps its adapter also when the name is removed or given to another adapter.
 struct Adapter {
   std::string name;
   std::filesystem::path path;
-  // No other that was loaded has it, so adapters of different generations share no K and V.
+  // A number that no other loaded adapter has, so that adapters of different generations share no K
+  // and V.
   int64_t generation = 0;
 };
 

@@ -52,8 +52,8 @@ int64_t AdapterImages::num_reads() const {
   return num_reads_;
 }
 
-// The headers are checked before the numbers are read, so a file of any size takes no memory unless it is
-// the adapter's.
+// Checks the headers of the files before it reads their tensors, so a large file takes no memory
+// unless it belongs to the adapter.
 std::string AdapterImages::read(const Adapter& adapter, std::byte* image) const {
   slots_.front()->check(model::LoraAdapter(adapter.path, max_rank_));
   const model::LoraAdapter files(adapter.path, max_rank_, model::FileAccess::kCopied);
@@ -68,7 +68,8 @@ std::shared_ptr<Memory> AdapterImages::take_buffer() {
                                  [](const Kept& kept) { return kept.image.use_count() == 1; });
   if (idle == kept_.rend()) return nullptr;
   std::shared_ptr<Memory> buffer = idle->image;
-  // Letting go of one of two orders what others have read, who let go before, in front of what is written.
+  // Releasing one of two references here orders the reads of former users, who have released their
+  // references, before the next write to the image.
   kept_.erase(std::next(idle).base());
   return buffer;
 }

@@ -1,4 +1,5 @@
-// Copies of adapters in host memory, from where they come to the slots of all ranks without a file being read.
+// Keeps copies of adapters in host memory, so that they can be copied to the slots of all ranks
+// without reading a file.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +16,31 @@
 
 namespace encore::loader {
 
-// Keeps those that were used last, in memory that is not pinned: pinning 84 MB takes 42 ms, in which no step can
-// be launched (AdapterShare copies through memory that was pinned at the start). Threads: any. Lifetime: refers
-// to the slots.
+// A cache of the images of the most recently used adapters. Its memory is not pinned: pinning 84 MB
+// takes 42 ms, during which no step can be launched. (AdapterShare copies through memory that was
+// pinned at the start.) Threads: any. Lifetime: refers to the slots.
 class AdapterImages {
  public:
-  // As model::LoraSlots::pack() writes it, that of each rank behind those of the ranks before.
+  // An adapter's content as model::LoraSlots::pack() writes it, for one rank after the other, in
+  // rank order.
   using Image = std::shared_ptr<const Memory>;
 
-  // `slots`: by rank. `max_images`: 1 or more. More are there only while somebody has them.
+  // `slots` is indexed by rank. `max_images` is 1 or more. More images than that exist only while
+  // callers hold them.
   AdapterImages(std::vector<const model::LoraSlots*> slots, int64_t max_images, int64_t max_rank);
 
-  // The adapter's image, read from its files where no copy is kept. Several threads may read at a time.
-  // Errors: those of LoraAdapter and LoraSlots::pack; kModel when its files are not those that were read
-  // the first time; kMemory.
+  // Returns the adapter's image, and reads it from the adapter's files where no copy is kept.
+  // Several threads may read at a time. Errors: those of LoraAdapter and LoraSlots::pack; kModel
+  // when the files have changed since they were first read; kMemory.
   Image get(const Adapter& adapter);
-  // The rank's part of an image.
+  // Returns the part of an image that belongs to a rank.
   [[nodiscard]] const std::byte* part(const Image& image, size_t rank) const {
     return image->data() + offsets_[rank];
   }
-  // The digest of the files that the adapter was read from; empty: they have not been read yet.
+  // Returns the digest of the files that the adapter was first read from. Empty where they have not
+  // been read yet.
   [[nodiscard]] std::string digest(const Adapter& adapter) const;
-  // Times that files were read.
+  // Returns how often the files of an adapter were read.
   [[nodiscard]] int64_t num_reads() const;
 
  private:
@@ -45,19 +49,19 @@ class AdapterImages {
     std::shared_ptr<Memory> image;
   };
 
-  // Reads the files into `image`; returns their digest.
+  // Reads the adapter's files into `image`, and returns their digest.
   std::string read(const Adapter& adapter, std::byte* image) const;
-  // Memory for one more image: that of the one whose use is the longest ago, where enough are kept and
-  // nobody has it. With the mutex held.
+  // Returns memory for one more image. Where max_images are kept, reuses the memory of the least
+  // recently used image that no caller holds. REQUIRES: the mutex is held.
   std::shared_ptr<Memory> take_buffer();
 
   std::vector<const model::LoraSlots*> slots_;  // by rank
-  std::vector<int64_t> offsets_;                // of their parts, and of the end. Units: bytes
+  std::vector<int64_t> offsets_;                // of each rank's part, then the size. Units: bytes
   int64_t max_images_;
   int64_t max_rank_;
   mutable std::mutex mutex_;
   std::list<Kept> kept_;                    // last used first
-  std::map<int64_t, std::string> digests_;  // by generation, as they were first read
+  std::map<int64_t, std::string> digests_;  // by generation, from the first read
   int64_t num_reads_ = 0;
 };
 

@@ -6,7 +6,8 @@ namespace encore::loader {
 namespace {
 
 constexpr float kRandomStddev = 0.02F;
-// One thread copies an adapter of 84 MB in 8 ms, and leaves the other processors to the steps.
+// The number of threads that copy an adapter. One thread copies an adapter of 84 MB in 8 ms, and
+// leaves the other processors to the steps.
 constexpr int kCopyThreads = 1;
 
 }  // namespace

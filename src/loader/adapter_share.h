@@ -1,4 +1,4 @@
-// The slots of adapters that one rank has, which rank 0 fills on all of them.
+// Owns the adapter slots of one rank. Rank 0 fills the slots of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,33 @@
 
 namespace encore::loader {
 
-// It is shared by the rank's model and by rank 0's adapters. A model that one device computes has one. All that
-// filling a slot takes of the device is there from the start: while the driver makes a stream or pins memory, it
-// lets no step be launched.
+// The adapter slots of one rank. The rank's model and rank 0's Adapters share this object; a model
+// on a single device has one such object. The stream and the pinned memory that filling a slot
+// needs are made at the start, because no step can be launched while the driver makes them.
 // Threads: any.
 class AdapterShare {
  public:
-  // `weights` by ValueId::index of the rank's graph; `sizes`: of the whole model. Lifetime: refers to graph,
-  // weights and device until close().
+  // `weights` is indexed by ValueId::index of the rank's graph. `sizes` are those of the whole
+  // model, not of the rank's share. Lifetime: refers to graph, weights and device until close().
   AdapterShare(const ir::Graph& graph, const std::vector<TensorView>& weights,
                model::LoraSizes sizes, Device& device);
 
-  // Lifetime: as the object.
+  // Returns the layout of the slots. Lifetime: that of this object.
   [[nodiscard]] const model::LoraSlots& layout() const { return layout_; }
-  // Device memory of all slots. Units: bytes.
+  // Returns the device memory of all slots. Units: bytes.
   [[nodiscard]] int64_t bytes() const { return bytes_; }
-  // Copies what layout().pack() has written to a slot, in parts of a few megabytes; the device has it when it
-  // returns. One slot is written at a time, and others wait. Errors: kDevice, also once it is closed.
+  // Copies an image, written by layout().pack(), to a slot in parts of a few megabytes. The device
+  // has the whole image when this returns. Only one slot is written at a time; other calls wait.
+  // Errors: kDevice, also after close().
   void write(const std::byte* image, int64_t slot);
-  // Fills a slot with random numbers, which depend on its place among the weights with slots alone.
+  // Fills a slot with random numbers. They depend only on the slot and on the order of the weights
+  // that have slots.
   void write_random(int64_t slot);
-  // The rank ends. Waits for who writes, and nobody writes any more.
+  // Called when the rank ends. Waits for a write in progress; later writes fail with an error.
   void close();
 
  private:
-  // Has the work enqueued beside the device's steps, and waits for it.
+  // Enqueues `work` on the stream of copies, beside the steps, and waits for it.
   template <typename Work>
   void enqueue(const Work& work);
 
@@ -45,7 +47,7 @@ class AdapterShare {
   std::vector<TensorView> slotted_;
   int64_t bytes_ = 0;
   std::mutex mutex_;
-  std::unique_ptr<StagedCopy> copy_;  // null once it is closed
+  std::unique_ptr<StagedCopy> copy_;  // null after close()
 };
 
 }  // namespace encore::loader

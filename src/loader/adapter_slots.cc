@@ -8,10 +8,11 @@
 namespace encore::loader {
 namespace {
 
-// Several, so that files on a slow disk do not keep those from coming that are in memory.
+// The number of threads that load adapters. With several, an adapter on a slow disk does not delay
+// adapters that are in memory.
 constexpr int kLoaders = 4;
-// While a request waits for a slot, one slot in so many takes no new users, so that it becomes free. The others
-// keep adapters that are in demand.
+// While a request waits for a slot, one slot in kClosingShare accepts no new users, so that it
+// becomes free. The other slots keep adapters that are in demand.
 constexpr int64_t kClosingShare = 4;
 
 }  // namespace
@@ -78,7 +79,7 @@ void AdapterSlots::assign() {
   while (!awaited_.empty()) {
     const auto first = awaited_.begin();
     const auto resident = first->second.lock();
-    if (!resident) {  // nobody waits any more
+    if (!resident) {  // nobody waits for this adapter any more
       awaited_.erase(first);
       continue;
     }
@@ -181,7 +182,7 @@ void AdapterSlots::resume() {
   const std::lock_guard lock(mutex_);
   for (int32_t i = 0; i < std::ssize(slots_); ++i) {
     Slot& slot = slots_[static_cast<size_t>(i)];
-    if (slot.is_loading || !slot.adapter) continue;  // what is not loaded yet is so later
+    if (slot.is_loading || !slot.adapter) continue;  // a slot not loaded yet is loaded later
     const auto resident = slot.users.lock();
     if (!resident) {
       empty(slot);

@@ -1,5 +1,5 @@
-// The slots on the device that hold adapters: they are handed out, filled in the background, and taken back from
-// the adapters whose use is the longest ago.
+// Manages the slots on the device that hold adapters: assigns slots to adapters, fills them in the
+// background, and evicts the least recently used adapters.
 #pragma once
 
 #include <atomic>
@@ -22,9 +22,9 @@
 
 namespace encore::loader {
 
-// An adapter in a slot, or on its way to one. No other adapter gets the slot while somebody has this: a
-// sequence from when it asks for it until it ends or loses its pages, and each step in flight.
-// Threads: any.
+// An adapter in a slot, or on its way to one. No other adapter gets the slot while this object is
+// held. A sequence holds it from the time it asks for the adapter until it ends or loses its pages;
+// each step in flight holds it too. Threads: any.
 class ResidentAdapter {
  public:
   enum class State : uint8_t { kAwaited, kThere, kFailed };
@@ -33,9 +33,9 @@ class ResidentAdapter {
 
   [[nodiscard]] State state() const { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] const std::shared_ptr<const Adapter>& adapter() const { return adapter_; }
-  // REQUIRES: the state is kThere, or was.
+  // Returns the slot of the adapter. REQUIRES: the state is or was kThere.
   [[nodiscard]] int32_t slot() const { return slot_; }
-  // Says why the load failed. REQUIRES: kFailed.
+  // Returns why the load failed. REQUIRES: the state is kFailed.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
  private:
@@ -52,19 +52,21 @@ class ResidentAdapter {
 struct AdapterSlotStats {
   int64_t num_resident = 0;   // adapters in slots
   int64_t num_awaited = 0;    // adapters that somebody waits for
-  int64_t num_loads = 0;      // of adapters to slots
-  int64_t num_failures = 0;   // of those
-  int64_t num_evictions = 0;  // of adapters from slots
+  int64_t num_loads = 0;      // loads of adapters to slots
+  int64_t num_failures = 0;   // loads that failed
+  int64_t num_evictions = 0;  // adapters that were evicted from slots
   int64_t num_waits = 0;      // times that somebody had to wait for an adapter
 };
 
-// Threads: take() and those below it are the engine's; the rest is for any.
+// Assigns slots to adapters, and loads adapters to them. Threads: take() and the functions declared
+// after it are called by the engine's thread alone; any thread may call the others.
 class AdapterSlots {
  public:
-  // Writes an adapter to a slot; the device has it when it returns. Errors: any; they end those who wait.
-  // Threads: several at a time.
+  // A function that writes an adapter to a slot. The device has the adapter when it returns. Its
+  // errors, of any kind, are given to the sequences that wait for the adapter. Threads: several at
+  // a time call it.
   using Load = std::function<void(const Adapter& adapter, int32_t slot)>;
-  // The order of those who wait: the least comes first.
+  // The place of a waiting request in the queue. The smallest comes first.
   using Order = std::pair<int64_t, int64_t>;
 
   AdapterSlots(int64_t num_slots, Load load);
@@ -73,25 +75,28 @@ class AdapterSlots {
   AdapterSlots(const AdapterSlots&) = delete;
   AdapterSlots& operator=(const AdapterSlots&) = delete;
 
-  // Gives whoever asks the adapter, which is there or comes to a slot in the background. A slot that nobody
-  // uses goes to the first who waits. Where all are in use, a few of them, whose last user came the longest
-  // ago, take no more users, so that everybody's turn comes. Null: the adapter is in one of those; ask
-  // again later.
+  // Returns the adapter, which is in a slot already or is loaded to one in the background. A slot
+  // that nobody uses goes to the first waiting adapter. While adapters wait and all slots are in
+  // use, those few slots whose last user came the longest ago accept no new users, so that each
+  // waiting adapter gets a slot in the end. Returns null where the adapter is in one of these
+  // slots: ask again later.
   std::shared_ptr<const ResidentAdapter> take(const std::shared_ptr<const Adapter>& adapter,
                                               const Order& order);
-  // Gives slots that nobody uses any more to those who wait.
+  // Assigns slots that nobody uses any more to waiting adapters.
   void hand_out();
-  // Waits until a load has ended since the last call, or so long.
+  // Waits until a load has ended since the last call, or until the time `most` has passed.
   void wait(std::chrono::milliseconds most);
-  // Changes when adapters failed.
+  // Returns how many loads have failed.
   [[nodiscard]] int64_t num_failures() const { return num_failures_; }
 
-  // The memory of the slots is about to be given back. Waits for the end of loads.
+  // Stops loading, because the memory of the slots is about to be given back. Waits for the loads
+  // in progress.
   void pause();
-  // It is there again, and holds anything: loads adapters that somebody has again, and forgets the others.
+  // Called when the memory of the slots is mapped again, with undefined content. Loads the adapters
+  // that are in use again, and forgets the others.
   void resume();
 
-  // An adapter that is loaded at once. Errors: those of loading it.
+  // Loads an adapter to a slot before it returns. Errors: those of loading it.
   void put(std::shared_ptr<const Adapter> adapter, int32_t slot);
 
   [[nodiscard]] int64_t num_slots() const { return std::ssize(slots_); }
@@ -99,8 +104,8 @@ class AdapterSlots {
 
  private:
   struct Slot {
-    std::shared_ptr<const Adapter> adapter;  // null: none
-    std::weak_ptr<ResidentAdapter> users;    // what they share
+    std::shared_ptr<const Adapter> adapter;  // null: the slot is empty
+    std::weak_ptr<ResidentAdapter> users;    // held by all users of the slot
     bool is_loading = false;
     uint64_t last_taken = 0;
 
@@ -111,11 +116,11 @@ class AdapterSlots {
     int32_t slot = 0;
   };
 
-  // With the mutex held:
-  // Gives slots that nobody uses to those who wait.
+  // The functions below require that the mutex is held. Assigns slots that nobody uses to waiting
+  // adapters.
   void assign();
   [[nodiscard]] std::optional<int32_t> unused_slot() const;
-  // Does the slot take no more users?
+  // Returns whether the slot accepts no new users, so that it becomes free.
   [[nodiscard]] bool is_closing(const Slot& slot) const;
   void empty(Slot& slot);
   std::shared_ptr<ResidentAdapter> give(int32_t slot);
@@ -132,8 +137,8 @@ class AdapterSlots {
   std::map<Order, std::weak_ptr<ResidentAdapter>> awaited_;
   std::deque<Job> jobs_;
   int64_t num_loading_ = 0;
-  int64_t num_ended_ = 0;  // loads
-  int64_t num_seen_ = 0;   // of those, when wait() returned
+  int64_t num_ended_ = 0;  // loads that have ended
+  int64_t num_seen_ = 0;   // num_ended_ when wait() last returned
   uint64_t clock_ = 0;
   bool is_paused_ = true;
   bool is_stopping_ = false;

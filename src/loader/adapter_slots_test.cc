@@ -13,7 +13,8 @@ namespace {
 using State = ResidentAdapter::State;
 using Resident = std::shared_ptr<const ResidentAdapter>;
 
-// Loads write down what they do, wait for adapters that are held back, and fail for those that are broken.
+// Each load notes its adapter and slot. The load of an adapter that is held back waits, and the
+// load of a broken adapter fails.
 class AdapterSlotsTest : public ::testing::Test {
  protected:
   void make(int64_t num_slots) {
@@ -34,7 +35,7 @@ class AdapterSlotsTest : public ::testing::Test {
     return adapter;
   }
   Resident take(const std::string& name) { return slots_->take(adapter(name), {0, next_order_++}); }
-  // Waits until it is there, or failed.
+  // Waits until the adapter is in a slot or its load has failed.
   Resident ready(const Resident& resident) {
     while (resident->state() == State::kAwaited) {
       slots_->wait(std::chrono::milliseconds(10));
@@ -63,7 +64,7 @@ class AdapterSlotsTest : public ::testing::Test {
   std::set<std::string> held_back_;
   std::set<std::string> broken_;
   std::vector<std::pair<std::string, int32_t>> loads_;
-  std::unique_ptr<AdapterSlots> slots_;  // last: its threads use the others
+  std::unique_ptr<AdapterSlots> slots_;  // last, since its threads use the members above
 };
 
 TEST_F(AdapterSlotsTest, ShareTheSlotOfAnAdapter) {
@@ -81,7 +82,7 @@ TEST_F(AdapterSlotsTest, KeepAdaptersThatNobodyHasUntilTheirSlotIsNeeded) {
   make(2);
   (void)ready(take("a"));
   (void)ready(take("b"));
-  const int32_t slot_of_a = take("a")->slot();  // b was used the longest ago
+  const int32_t slot_of_a = take("a")->slot();  // now b is the least recently used
   EXPECT_EQ(take("a")->state(), State::kThere);
   const Resident c = ready(take("c"));
   EXPECT_NE(c->slot(), slot_of_a);
@@ -112,11 +113,11 @@ TEST_F(AdapterSlotsTest, TakeNoMoreUsersWhereOthersWait) {
   Resident a = ready(take("a"));
   const Resident b = ready(take("b"));
   Resident c = take("c");
-  EXPECT_EQ(take("a"), nullptr);  // its last user came before b's
+  EXPECT_EQ(take("a"), nullptr);  // a was last taken before b
   EXPECT_EQ(take("b"), b);
   a.reset();
   (void)ready(c);
-  EXPECT_EQ(take("b"), b);  // nobody waits
+  EXPECT_EQ(take("b"), b);  // nobody waits any more
   c.reset();
   EXPECT_EQ(ready(take("a"))->state(), State::kThere);
 }
@@ -168,7 +169,7 @@ TEST_F(AdapterSlotsTest, TellThoseWhoWaitWhyALoadFailed) {
     const std::lock_guard lock(mutex_);
     broken_.clear();
   }
-  EXPECT_EQ(ready(take("a"))->state(), State::kThere);  // tried again
+  EXPECT_EQ(ready(take("a"))->state(), State::kThere);  // a new request tries the load again
 }
 
 TEST_F(AdapterSlotsTest, LoadAgainWhatSomebodyHasWhenTheMemoryIsBack) {

@@ -8,10 +8,10 @@
 namespace encore::loader {
 namespace {
 
-// A load that waits for a slot looks so often whether one has become free.
+// The pause between two checks whether a slot has become free, while somebody waits for one.
 constexpr std::chrono::milliseconds kBetweenLooks(10);
 
-// The projections that adapters to come may change, where nothing else is said of them.
+// The projections that adapters loaded later may change, unless the options name others.
 constexpr std::string_view kAllProjections[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                                 "gate_proj", "up_proj", "down_proj"};
 
@@ -67,7 +67,7 @@ Adapters::Adapters(std::vector<std::shared_ptr<AdapterShare>> shares, AdapterOpt
 }
 
 void Adapters::write(const Adapter& adapter, int32_t slot) {
-  if (adapter.path.empty()) {  // one of those that fill the slots
+  if (adapter.path.empty()) {  // an adapter of random numbers (AdapterOptions::fills_slots)
     for (const auto& share : shares_)
       share->write_random(slot);
     return;

@@ -1,5 +1,5 @@
-// The features that go together and those that do not. `encore graphs --compatibility` prints how steps with a
-// feature are recorded, and the test that shows it.
+// Lists features with how their steps are recorded and which test shows it. `encore graphs
+// --compatibility` prints the list.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace encore::loader {
 
-// A feature whose steps are recorded.
+// A feature, how its steps are recorded, and the test that shows it.
 struct Compatibility {
   std::string_view feature;
   std::string_view recorded;  // "whole": a step is one recording

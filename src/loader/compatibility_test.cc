@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "Suite.Name" for each test that the source tree has.
+// Returns "Suite.Name" for each test in the source tree.
 std::set<std::string> all_tests() {
   const std::regex head(R"(\nTEST(?:_F|_P)?\((\w+),\s*(\w+)\))");
   std::set<std::string> tests;

@@ -1,4 +1,4 @@
-// Options that have a model looked at as it runs; diagnose/debug.h loads it so.
+// Options for debugging a model as it runs. diagnose/debug.h loads a model with them.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +8,12 @@
 namespace encore::loader {
 
 struct DebugOptions {
-  // Every recording is compared with the eager step before it serves, every replay checks its
-  // addresses, and memory that no step wrote holds NaN.
+  // Compares every recording with the eager step before it is used, checks the addresses at every
+  // replay, and fills memory that no step wrote with NaN.
   bool check_recordings = false;
   std::filesystem::path save_programs;  // a directory for diagnose::save_program(); empty: none
-  // Names of values and ops, or parts of them, whose values each step logs (diagnose/value_trace.h).
-  // The values of a traced model share no memory.
+  // Names, or parts of names, of values and ops. Each step logs those values
+  // (diagnose/value_trace.h). The values of a traced model share no memory.
   std::vector<std::string> trace;
 
   [[nodiscard]] bool asks() const {

@@ -1,9 +1,10 @@
-// Each architecture's graph as src/model traces it and the program it is compiled to, against text
-// on file: an empty diff says that a refactor changed nothing. After a wanted change
+// Compares each architecture's graph, as src/model traces it, and the program that it is compiled
+// to with text files. An empty diff shows that a refactor changed nothing. After an intended
+// change, this command
 //
 //   loader_test --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_WriteTheFiles*'
 //
-// writes the files anew, for the diff to be read.
+// writes the files again, so that their diff can be read.
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -20,31 +21,34 @@ namespace {
 
 constexpr int64_t kNumPages = 8;
 
-// "LlamaDrafts" is Llama, with steps that have drafts.
+// The suffix of a model whose steps have drafts: "LlamaDrafts" is Llama with drafts.
 constexpr std::string_view kDrafts = "Drafts";
 bool has_drafts(std::string_view name) {
   return name.ends_with(kDrafts);
 }
-// "LlamaDraftModel" is Llama with a draft model of one layer.
+// The suffix of a model with a draft model: "LlamaDraftModel" is Llama with a draft model of one
+// layer.
 constexpr std::string_view kDraftModel = "DraftModel";
 bool has_draft_model(std::string_view name) {
   return name.ends_with(kDraftModel);
 }
 
-// "Gemma3WindowPages" has pages of their own in layers with a window.
+// The suffix of a model whose layers with a window have pages of their own, as in
+// "Gemma3WindowPages".
 constexpr std::string_view kWindowPages = "WindowPages";
 
-// "LlamaRanks" is rank 0 of two.
+// The suffix of a model on two ranks: "LlamaRanks" is the program of rank 0 of two.
 constexpr std::string_view kRanks = "Ranks";
 bool has_ranks(std::string_view name) {
   return name.ends_with(kRanks);
 }
 
-// "LlamaFp8" has weights in FP8 with a scale for each row, "LlamaFp8Blocks" with one for each block.
+// The suffixes of models with weights in FP8: "LlamaFp8" has a scale for each row of a weight, and
+// "LlamaFp8Blocks" a scale for each block.
 constexpr std::string_view kFp8 = "Fp8";
 constexpr std::string_view kFp8Blocks = "Fp8Blocks";
 
-// Two layers, so that the border between them shows.
+// Returns a configuration with two layers, so that the text shows the border between layers.
 model::ModelConfig config_of(std::string architecture) {
   std::optional<model::ScaleLayout> fp8;
   if (architecture.ends_with(kFp8)) fp8 = model::ScaleLayout::kRow;
@@ -86,7 +90,7 @@ model::ModelConfig config_of(std::string architecture) {
   return config;
 }
 
-// The optional passes.
+// Returns the names of the passes that may be left out.
 std::vector<std::string> optional_passes() {
   std::vector<std::string> names;
   for (const passes::Pass& pass : passes::all()) {
@@ -148,9 +152,10 @@ TEST_P(Golden, GraphsReadBackAsTheyWerePrintedAndVerifyAfterEachPass) {
 }
 
 // Everything from one attention to the next is one segment, across the border between two layers.
-// Behind the last attention the segments count sequences, up to the logits and from there, and tokens
-// again: `advance`, which as attention depends on the tokens of a sequence. So does what looks drafts
-// up, in front of all, and, with drafts, `adjust_logits`, which counts them.
+// After the last attention come two segments whose rows are sequences, one up to the logits and one
+// from there on. The last segment is `advance`, whose rows are tokens. Like attention, it depends
+// on the tokens of a sequence and is in no piece. The same holds for two more segments of a program
+// with drafts: the first, which looks drafts up, and `adjust_logits`, which counts them.
 TEST_P(Golden, HasTwoSegmentsALayerAndThreeForTheRest) {
   if (has_draft_model(GetParam()))
     GTEST_SKIP() << "launches of a draft model are segments of their own";

@@ -47,7 +47,7 @@ void check_limits(const model::ModelConfig& config, const LoadOptions& options) 
   }
 }
 
-// Can the draft model of the options guess tokens of the model?
+// Throws where the draft model of the options cannot guess tokens of the model.
 void check_draft(const model::ModelConfig& config, const LoadOptions& options) {
   const model::ModelConfig& draft = options.draft->config;
   if (options.limits.num_drafts == 0) {
@@ -71,7 +71,8 @@ void check_draft(const model::ModelConfig& config, const LoadOptions& options) {
   }
 }
 
-// Some rotations depend on the longest sequence, and shorter ones are turned by them too.
+// Logs where the RoPE table depends on the longest sequence and is then used for shorter sequences
+// too.
 void log_ropes(const model::ModelConfig& config, int64_t max_seq_len) {
   for (const model::Rope& rope : config.ropes) {
     if (rope.scaling != model::RopeScaling::kLongrope &&
@@ -138,7 +139,7 @@ std::optional<ir::ValueId> find_weight(const ir::Graph& graph, const ir::Value& 
 model::LoraSizes lora_sizes(const model::ModelSource& source, const LoadOptions& options) {
   LoadOptions whole = options;
   whole.rank = {};
-  whole.kv_dtype = {};  // K and V have no part in them
+  whole.kv_dtype = {};  // the dtype of K and V does not affect adapters
   const GraphInputs inputs(source, whole);
   return model::lora_sizes(model::build_graph(source.config, inputs.graph));
 }
@@ -186,7 +187,7 @@ passes::Program compile_model(const model::ModelSource& source, const LoadOption
   if (options.draft) {
     check_draft(source.config, options);
     LoadOptions own = options;
-    own.formats = {};  // it is in FP8 where its checkpoint is
+    own.formats = {};  // the draft model is in FP8 only where its checkpoint is
     draft.emplace(*options.draft, own);
     inputs.graph.draft = model::DraftModel{options.draft->config, &draft->formats};
   }
@@ -228,7 +229,7 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const
 
 LoadedModel::~LoadedModel() {
   if (followers_) followers_->unwatch();
-  if (adapter_share_ && !adapters_) adapter_share_->close();  // rank 0 fills its slots
+  if (adapter_share_ && !adapters_) adapter_share_->close();  // rank 0 fills the slots of this rank
 }
 
 void LoadedModel::load_adapters(const AdapterOptions& options) {
@@ -307,7 +308,8 @@ void LoadedModel::load(Device& device, const model::ModelSource& source,
 void LoadedModel::create_prompt_scorer(Device& device, const model::ModelSource& source,
                                        const LoadOptions& options) {
   const int64_t before = device.used_bytes().value_or(0);
-  // The passes that merge the model's weights merge them here, so recipes are the same.
+  // Compile with the passes that merge the weights of the model, so that the recipes of the weights
+  // are the same.
   passes::CompileOptions compile = options.compile;
   compile.max_sizes = {model::kScoredRows, model::kScoredRows};
   compile.split_ops = {};
@@ -385,7 +387,7 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
 }
 
 void LoadedModel::sleep(SleepDepth depth, std::vector<std::vector<int32_t>> pages_in_use) {
-  // Loads to slots end before any rank gives their memory back.
+  // Loads to slots must end before any rank gives the memory of the slots back.
   const bool with_adapters = adapters_ && depth == SleepDepth::kKvAndWeights;
   if (with_adapters) adapters_->release();
   if (followers_) {

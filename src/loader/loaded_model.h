@@ -1,4 +1,4 @@
-// Turns a model's name into something that steps: graph, program, weights, executor.
+// Loads a model: builds its graph, compiles its program, loads its weights, and makes its executor.
 #pragma once
 
 #include <memory>
@@ -21,85 +21,95 @@ namespace encore::loader {
 
 // The limit that decides how many tokens the KV pool holds.
 enum class KvBound : uint8_t {
-  kWanted,        // it holds what was asked for, or the longest sequences of the largest step
-  kMemory,        // what is free, less the reserve
+  kWanted,        // the wanted tokens, or the longest sequences of the largest step
+  kMemory,        // the free memory, less the reserve
   kFraction,      // LoadOptions::free_memory_fraction
   kHostFraction,  // LoadOptions::host_fraction
 };
 
 // The options of an executor, and of everything that is loaded before and after it.
 struct LoadOptions : runtime::ExecutorOptions {
-  // Capacity of the KV pool; absent: max_batch_size sequences of max_seq_len, or what fits.
+  // The capacity of the KV pool. Absent: max_batch_size sequences of max_seq_len tokens, or as many
+  // tokens as fit. Units: tokens.
   std::optional<int64_t> kv_tokens;
-  // The share of the memory that is free once weights, arena and recordings lie in it, less the
-  // reserve, that the KV pool may fill. Absent: all, or, for a host's memory, `host_fraction`,
-  // unless `kv_tokens` asks for more.
+  // The share of the free memory that the KV pool may fill. Free memory is what weights, arena,
+  // recordings and the reserve leave. Absent: all of it, or, where the device's memory is the
+  // host's, `host_fraction`, unless `kv_tokens` asks for more.
   std::optional<double> free_memory_fraction;
   double host_fraction = 1;
   MemoryAmount memory_reserve;
   int64_t page_size = 32;  // 16, 32 or 64
-  // Layers with a window have pages of their own, which hold a window of each sequence, not all its tokens.
-  // Whoever runs steps gives them those pages then (engine::Engine does).
+  // Gives layers with a sliding window pages of their own, which hold only the window of each
+  // sequence. The caller that runs steps, such as engine::Engine, then has to assign those pages.
   bool window_pages = false;
   std::optional<DType> dtype;     // absent: the checkpoint's
-  std::optional<DType> kv_dtype;  // of K and V as they are kept; absent: dtype
-  model::FormatOptions formats;   // of weights
+  std::optional<DType> kv_dtype;  // the dtype of stored K and V; absent: dtype
+  model::FormatOptions formats;   // formats of weights
   AdapterOptions adapters;        // LoRA
   model::LogitsRows logits = model::LogitsRows::kLast;
-  // Tokens by which drafts are looked up at most; Limits::num_drafts says how many drafts there are.
+  // Drafts are looked up where earlier tokens of a sequence equal its last ones. At most this many
+  // tokens are compared. Limits::num_drafts says how many drafts there are.
   int64_t max_match = model::kMaxMatch;
-  // The model that guesses the drafts; absent: they are looked up. It is compiled into the same program, in
-  // the model's dtypes, and shares its pages.
+  // The draft model, which guesses the drafts. Absent: drafts are looked up in the sequence. The
+  // draft model is compiled into the same program, with the dtypes of the model, and uses the same
+  // pages.
   std::optional<model::ModelSource> draft = {};
-  model::Acceptance acceptance = model::Acceptance::kCoupled;  // of drafts
-  // Requests may ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
+  model::Acceptance acceptance = model::Acceptance::kCoupled;  // how drafts are accepted
+  // Lets requests ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
   bool scores_prompts = false;
-  // Requests may have grammars. Unless the halves of steps that token masks need are recorded at start
-  // (`halves`), they are when they are first needed, so what recordings take is kept free once more.
+  // Lets requests have grammars, whose token masks need the halves of steps. Unless `halves` has
+  // them recorded at start-up, halves are recorded when they are first needed, so as much memory as
+  // all recordings take is kept free for them.
   bool masks_tokens = false;
-  // Passes left out or from outside the library, where the program is split; its sizes are those of
-  // `limits`.
+  // Options of the compiler, such as passes to leave out or to add, and where the program is split.
+  // The sizes in it are set from `limits`.
   passes::CompileOptions compile;
-  const ir::OpSet* ops = nullptr;  // with ops from outside that passes write; null: the library's
-  // The rank whose share a program without a device is; a model on a device takes the device's rank.
+  const ir::OpSet* ops = nullptr;  // also has ops from outside; null: the library's ops
+  // The rank for which compile_model() compiles a program without a device. A model on a device has
+  // the rank of the device.
   Rank rank = {};
-  // As GraphOptions. A model on a device goes by the device: GPUs gather all logits.
+  // Has the meaning of GraphOptions::merges_candidates. A model on a device ignores it: on GPUs,
+  // ranks gather all logits.
   bool merges_candidates = true;
-  // Called, by another rank's thread, where rank 0 has been given up by the others and has not noticed for as
-  // long again: its own thread, which would end the requests, has stopped. Null: nobody is told.
+  // Called by the thread of another rank where the other ranks have given rank 0 up, and rank 0 has
+  // not noticed it within another timeout. The thread of rank 0, which would end the requests, has
+  // then stopped. Null: nothing is called.
   std::function<void(const Error& error)> on_stopped_rank0;
 };
 
-// The memory that a sleeping model gives back.
+// Says which memory a sleeping model gives back.
 enum class SleepDepth : uint8_t { kKv, kKvAndWeights };
 
 class RankThreads;
 
-// A model ready to step. Immovable: its parts refer to each other.
+// A loaded model that is ready to run steps. Immovable, since its parts refer to each other.
 //
-// On a device that has peers, it is rank 0's share: the peers load theirs at the same time, each on a
-// thread, and run what this one's executor and prompt scorer run.
+// On a device that has peers, this object is rank 0's share of the model. Each peer loads its share
+// at the same time on a thread of its own, and runs the same steps as the executor and the prompt
+// scorer of this object.
 class LoadedModel {
  public:
-  // Errors: those of every part, on any rank; kUsage when limits and model do not fit (page size,
-  // sliding window), and where the ranks of the device compute another model.
+  // Loads the model. Errors: those of every part, on any rank; kUsage when the limits do not fit
+  // the model (page size, sliding window), and where the ranks of the device already compute
+  // another model.
   LoadedModel(Device& device, const model::ModelSource& source, const LoadOptions& options);
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
-  // Waits for the steps in flight.
+  // Waits until the device has run all steps in flight.
   ~LoadedModel();
 
-  // The configuration of the whole model, on every rank.
+  // Returns the configuration of the whole model, not of a rank's share.
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
-  // The dtype of weights and activations, and that of K and V as they are kept.
+  // Return the dtype of weights and activations, and the dtype in which K and V are stored.
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
   [[nodiscard]] const passes::Program& program() const { return *program_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
-  // Null: it has no room for any, or is not rank 0.
+  // Return the adapters of the model. Null where the model has no room for adapters, or is not rank
+  // 0.
   [[nodiscard]] const Adapters* adapters() const { return adapters_ ? &*adapters_ : nullptr; }
   [[nodiscard]] Adapters* adapters() { return adapters_ ? &*adapters_ : nullptr; }
-  // The rank's slots; null: it has none.
+  // Returns the rank's slots for adapters. Null where it has none.
   [[nodiscard]] const std::shared_ptr<AdapterShare>& adapter_share() const {
     return adapter_share_;
   }
@@ -110,53 +120,61 @@ class LoadedModel {
     return executor_->loaded().recordings.stats();
   }
   [[nodiscard]] const runtime::Limits& limits() const { return limits_; }
-  // Pages of layers that keep all tokens, and of those that keep a window, where they have their own.
+  // Return the number of pages of layers that keep all tokens, and of layers that keep a window and
+  // have pages of their own.
   [[nodiscard]] int64_t num_pages() const { return num_rows_.front(); }
   [[nodiscard]] int64_t num_window_pages() const { return num_rows_.size() > 1 ? num_rows_[1] : 0; }
-  // The rule by which those are handed out; none: all layers have the same pages.
+  // Returns the rule by which layers with a window keep pages. Absent where all layers have the
+  // same pages.
   [[nodiscard]] const std::optional<kv::WindowRule>& window_rule() const { return window_rule_; }
-  // All pages, by group.
+  // Returns the number of pages of each group.
   [[nodiscard]] const runtime::GroupRows& num_rows() const { return num_rows_; }
   [[nodiscard]] KvBound kv_bound() const { return kv_bound_; }
   [[nodiscard]] int64_t page_size() const { return page_size_; }
-  // Bytes in use on the device before anything was loaded, and bytes taken to score prompts.
+  // Return the bytes that were in use on the device before anything was loaded, and the bytes that
+  // scoring prompts takes.
   [[nodiscard]] int64_t context_bytes() const { return context_bytes_; }
   [[nodiscard]] int64_t prompt_score_bytes() const { return prompt_score_bytes_; }
-  // Bytes kept free for the halves of steps that token masks need.
+  // Returns the bytes that are kept free for recording the halves of steps, which token masks need.
   [[nodiscard]] int64_t half_bytes() const { return half_bytes_; }
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
   [[nodiscard]] Rank rank() const { return executor_->loaded().device.rank(); }
 
-  // Gives device memory back between steps until wake(); addresses stay, so recordings do. The
-  // pages in use, by group, are kept on the host. A model that is asleep already goes deeper where asked to,
-  // else does nothing. Errors: kMemory when the host has not the memory for the pages; nothing was
-  // released.
+  // Gives device memory back until wake(). Call it between steps. Addresses stay reserved, so
+  // recordings stay valid. The content of `pages_in_use`, by group, is kept in host memory. A model
+  // that is already asleep also gives its weights back where `depth` asks for it, and otherwise
+  // stays as it is. Errors: kMemory when the host has too little memory for the pages; nothing was
+  // released then.
   void sleep(SleepDepth depth, std::vector<std::vector<int32_t>> pages_in_use);
-  // Takes the same memory again and fills it: pages from the host, weights from their source.
-  // Errors: kMemory when somebody else took it, with figures; kModel when the checkpoint changed on
-  // disk. It stays asleep then, and waking can be tried again. Of several ranks, all sleep and wake
-  // together.
+  // Takes the same memory again and fills it with the pages from host memory and with the weights
+  // from their source. Several ranks sleep and wake together. Errors: kMemory, with figures, when
+  // others use the memory now; kModel when the checkpoint changed on disk. After an error the model
+  // stays asleep, and wake() can be called again.
   void wake();
   [[nodiscard]] bool asleep() const { return saved_.has_value(); }
-  // Host memory that holds pages while asleep. Units: bytes.
+  // Returns the host memory that holds pages while the model is asleep. Units: bytes.
   [[nodiscard]] int64_t saved_bytes() const { return saved_ ? saved_->content.bytes() : 0; }
 
  private:
   void load(Device& device, const model::ModelSource& source, const LoadOptions& options);
-  // Brings the first adapters to the slots of all ranks. REQUIRES: rank 0, and that all ranks load.
+  // Loads the first adapters to the slots of all ranks. REQUIRES: this is rank 0, and all ranks are
+  // loading.
   void load_adapters(const AdapterOptions& options);
   void take_memory_back();
-  // Does it on all ranks or on none; returns the first rank's error.
+  // Does `work` on all ranks or, where it fails on one, on none: the others call `undo`. Returns
+  // the first error.
   std::optional<Error> on_all_ranks(const std::string& what, const std::function<void()>& work,
                                     const std::function<void()>& undo);
   void create_prompt_scorer(Device& device, const model::ModelSource& source,
                             const LoadOptions& options);
-  // The pages of each group beside so many of those that keep all tokens, of which `wanted` are wanted.
+  // Returns the number of pages of each group, where the layers that keep all tokens have
+  // `num_pages` of the `wanted` pages.
   [[nodiscard]] runtime::GroupRows rows_beside(int64_t num_pages, int64_t wanted) const;
-  // The most pages, up to `wanted`, whose memory the options leave.
+  // Returns the most pages, up to `wanted`, that fit into the memory that the options leave for KV.
   int64_t pages_that_fit(const Device& device, const LoadOptions& options, int64_t wanted);
 
-  // Held by rank 0 of several; the first member to come and the last to go.
+  // The use of the communicator, which rank 0 of several ranks holds. The first member, so that it
+  // is released last.
   std::optional<Communicator::Use> use_;
   model::ModelConfig config_;
   DType dtype_;
@@ -170,9 +188,10 @@ class LoadedModel {
   std::optional<model::Weights> weights_;
   std::shared_ptr<AdapterShare>
       adapter_share_;                 // shared with rank 0's adapters; null: no room for any
-  std::optional<Adapters> adapters_;  // of rank 0
-  std::unique_ptr<Stream> stream_;    // of all programs: their steps run in order
-  // The threads of the other ranks, in rank 0 of several. They outlive the programs, whose last steps all take part in.
+  std::optional<Adapters> adapters_;  // only on rank 0
+  std::unique_ptr<Stream> stream_;    // all programs use it, so their steps run in order
+  // The threads of the other ranks, which rank 0 owns. They outlive the programs, because all ranks
+  // take part in the last steps.
   std::unique_ptr<RankThreads> followers_;
   std::unique_ptr<runtime::Executor> executor_;
   std::optional<passes::Program> score_program_;
@@ -181,19 +200,22 @@ class LoadedModel {
   int64_t half_bytes_ = 0;
   int64_t context_bytes_ = 0;
   double load_seconds_ = 0;
-  std::optional<runtime::SavedRows> saved_;  // asleep
+  std::optional<runtime::SavedRows> saved_;  // present while the model is asleep
 };
 
-// The rule by which layers with a window keep pages, where they have pages of their own.
+// Returns the rule by which layers with a window keep pages. Absent where they have no pages of
+// their own.
 std::optional<kv::WindowRule> window_rule(const model::ModelConfig& config,
                                           const LoadOptions& options);
 
-// Bytes of the pages that so many sequences of the longest length need, on a rank of the options.
+// Returns the bytes of the pages that `num_sequences` sequences of the greatest length need on the
+// rank that `options` names.
 int64_t kv_bytes(const model::ModelConfig& config, const LoadOptions& options,
                  int64_t num_sequences);
 
-// The program alone, without weights or memory: what `inspect` shows. Of a checkpoint's files it
-// reads what shapes the program: which tensors are in FP8, and the scales of K and V.
+// Compiles the program alone, without weights or memory, as `inspect` shows it. Reads from the
+// files of a checkpoint only what affects the program: which tensors are in FP8, and the scales of
+// K and V.
 passes::Program compile_model(const model::ModelSource& source, const LoadOptions& options,
                               int64_t num_pages);
 

@@ -10,8 +10,8 @@
 namespace encore::loader {
 namespace {
 
-// The attributes in which the nodes of ranks differ: where a rank's part of the vocabulary begins, as rows of
-// the embedding and as columns of logits.
+// The attributes that may differ between the nodes of ranks: the first row of the embedding and the
+// first column of the logits of a rank's part of the vocabulary.
 constexpr std::string_view kOwnAttributes[] = {"first_row", "first_column"};
 
 std::string value_text(const ir::Attrs::Value& value) {
@@ -34,7 +34,8 @@ void describe(const ir::Graph& graph, std::string& text) {
   }
 }
 
-// The first line in which two texts differ, of each.
+// Returns the first line in which two texts differ, as each text has it. Absent where the texts are
+// equal.
 std::optional<std::pair<std::string_view, std::string_view>> first_difference(std::string_view a,
                                                                               std::string_view b) {
   while (a != b) {
@@ -140,7 +141,8 @@ std::optional<Error> do_on_all(Communicator& communicator, int rank, const std::
   } catch (const Error& error) {
     own = error;
   }
-  // A letter for the kind, and the message; nothing where all went well.
+  // Each rank gives a letter for the kind of its error and the message. Its text is empty where
+  // `work` succeeded.
   const auto all = communicator.exchange(
       rank, what,
       own ? static_cast<char>('A' + static_cast<int>(own->kind())) + std::string(own->what()) : "");

@@ -1,4 +1,4 @@
-// Before the ranks of a model record anything, they compare what they are about to run.
+// Compares the programs of the ranks of a model before anything is recorded.
 #pragma once
 
 #include <functional>
@@ -10,29 +10,32 @@
 
 namespace encore::loader {
 
-// Lists what must be the same on all ranks, a line each: options, sizes in the order in which they are
-// recorded, nodes in their order with dependencies, weights and the arena's layout. The rows and columns
-// that a rank cuts out of the weights are not listed.
+// Lists everything that must be the same on all ranks, one item a line: options, sizes in the order
+// in which they are recorded, nodes in order with their dependencies, weights, and the layout of
+// the arena. The rows and columns that a rank cuts out of the weights are not listed.
 std::string lockstep_text(const passes::Program& program, const LoadOptions& options,
                           const runtime::Coverage& coverage);
 
-// Errors: kCompile naming the first line in which a rank's text differs from rank 0's; on all ranks.
+// Compares the lockstep_text() of all ranks. Errors: kCompile, on all ranks, naming the first line
+// in which the text of a rank differs from that of rank 0.
 void require_lockstep(Communicator& communicator, int rank, const std::string& text);
 
-// Lists which rows and columns of which tensors the rank's weights are made of, a line each.
+// Lists which rows and columns of which tensors the rank's weights are made of, one item a line.
 std::string slices_text(const passes::Program& program);
-// Errors: kCompile naming the first line in which a rank's slices are not those of its share, which
-// `expected` lists; on all ranks, sooner or later.
+// Rank 0 compares the slices_text() of each rank with the text that `expected` returns for that
+// rank. Errors: kCompile naming the first line that differs. Rank 0 throws it, and all other ranks
+// end with it at a later meeting.
 void require_slices(Communicator& communicator, int rank, const std::string& text,
                     const std::function<std::string(int rank)>& expected);
 
-// Does something on every rank or on none: where it fails on one, the others undo it. Returns the first
-// error. Errors: those of a meeting.
+// Does `work` on every rank or on none: where it fails on one rank, the others call `undo`. Returns
+// the first error. Errors: those of Communicator::exchange().
 std::optional<Error> do_on_all(Communicator& communicator, int rank, const std::string& what,
                                const std::function<void()>& work,
                                const std::function<void()>& undo);
 
-// The fewest pages that a rank has room for, given this one's: all ranks keep the same tokens.
+// Returns the smallest number of pages over all ranks, where this rank has room for `num_pages`.
+// All ranks keep the KV of the same tokens.
 int64_t fewest_pages(Communicator& communicator, int rank, int64_t num_pages);
 
 }  // namespace encore::loader

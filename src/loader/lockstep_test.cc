@@ -22,7 +22,8 @@ std::string text_of(int rank, LoadOptions options,
   return lockstep_text(program, options, runtime::wanted_coverage(options));
 }
 
-// Returns the message with which two ranks with these texts end; both end with the same.
+// Returns the message with which two ranks with these texts end. Expects that both end with the
+// same message.
 std::string difference(const std::string& first, const std::string& second) {
   Communicator communicator(2, std::chrono::minutes(10));
   std::array<std::string, 2> errors;
@@ -116,7 +117,8 @@ TEST(Lockstep, NamesASliceThatIsNotTheRanks) {
     return message;
   };
   EXPECT_EQ(compare(slices_of(0), slices_of(1)), "");
-  // The slice of another rank, which is as large and would load without an error.
+  // Both ranks have the slices of rank 0, which are as large as those of rank 1 and would load
+  // without an error.
   const std::string message = compare(slices_of(0), slices_of(0));
   EXPECT_NE(message.find("rank 1 has \"weight model."), std::string::npos) << message;
   EXPECT_NE(message.find("where its share is \"weight model."), std::string::npos) << message;

@@ -1,4 +1,4 @@
-// Device memory by use: what is planned is what is used, and stays so.
+// Reports the device memory of a loaded model by its use.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace encore::loader {
 
-// Units: bytes. Weights, arena, step inputs, scratch and kv are what was allocated; the others
-// are what the driver's figure grew by, and zero on a device whose memory is the host's.
+// The device memory of a model by its use. Units: bytes. Weights, arena, step inputs, scratch and
+// kv are the bytes that were allocated. The other fields are the growth of the driver's count of
+// used memory, and zero on a device whose memory is the host's.
 struct MemoryPlan {
   int64_t context = 0;  // in use before the model was loaded: CUDA's context, other processes
   int64_t weights = 0;
@@ -18,8 +19,8 @@ struct MemoryPlan {
   int64_t scratch = 0;    // shared by the kernels that need some
   int64_t libraries = 0;  // kernels' code and cuBLASLt
   int64_t recordings = 0;
-  // For log probabilities of prompts: what the scorer allocated or, where the driver counts, all
-  // that its figure grew by.
+  // The memory of the prompt scorer: what it allocated or, where the driver counts used memory, the
+  // growth of that count.
   int64_t prompt_scores = 0;
   int64_t halves = 0;  // kept free for the halves of steps that token masks need
   int64_t kv = 0;      // KV caches

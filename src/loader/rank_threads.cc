@@ -12,17 +12,19 @@
 
 namespace encore::loader {
 
-// The steps that rank 0's device has ended. Rank 0 sets, and the other ranks ask.
+// Shares rank 0's ring of tokens, which shows the steps that its device has ended. Rank 0 sets the
+// ring, and the other ranks read it.
 class RankThreads::Watched {
  public:
-  // Lifetime: the ring lives until set_none().
+  // Sets the ring to watch. Lifetime: the ring lives until set_none().
   void set(const runtime::TokenRing& ring) { ring_.store(&ring); }
-  // Waits for ranks that ask just now; one that does so for the whole timeout has stopped.
+  // Ends the watching. Waits until no rank reads the ring any more, but no longer than `timeout`: a
+  // rank that reads for so long has stopped.
   void set_none(std::chrono::milliseconds timeout) {
     ring_.store(nullptr);
     (void)changes_.wait_for(timeout, [&] { return num_asking_.load() == 0; });
   }
-  // The first step that is not published. Absent: nobody watches.
+  // Returns the first step that rank 0 has not published. Absent where no ring is set.
   std::optional<runtime::StepNumber> published() {
     num_asking_.fetch_add(1);
     const runtime::TokenRing* const ring = ring_.load();
@@ -40,13 +42,15 @@ class RankThreads::Watched {
 
 namespace {
 
-// Looks, now and then, whether rank 0 is behind this rank, which waits for its calls.
+// Checks from time to time whether rank 0 is behind this rank, while this rank waits for calls of
+// rank 0.
 class Lookout {
  public:
   Lookout(Communicator& communicator, const runtime::TokenRing& own)
       : communicator_(communicator), own_(own) {}
 
-  // `published`: by rank 0. Errors: what all ranks fail with, once it has been behind for too long.
+  // `published` is the first step that rank 0 has not published. Errors: kDevice, which ends all
+  // ranks, once rank 0 has been behind in the same step for the whole timeout.
   void look(std::optional<runtime::StepNumber> published) {
     const Clock::time_point now = Clock::now();
     const bool is_behind = published && runtime::is_before(*published, own_.published());
@@ -67,18 +71,18 @@ class Lookout {
 
   Communicator& communicator_;
   const runtime::TokenRing& own_;
-  runtime::StepNumber step_ = 0;            // rank 0's at the last look,
-  Clock::time_point since_ = Clock::now();  // which it has been at, and behind in, since then
+  runtime::StepNumber step_ = 0;            // step of rank 0 at the last look
+  Clock::time_point since_ = Clock::now();  // since when rank 0 has been behind in that step
 };
 
 }  // namespace
 
-// The calls that a rank has not made, and the end of its thread. No lock is held, so that rank 0 goes on where the rank
-// stops, and the rank where rank 0 does.
+// A queue of the calls that a rank has yet to make, with flags for the state of its thread. It has
+// no lock, so rank 0 goes on where the rank stops, and the rank goes on where rank 0 stops.
 class RankThreads::Mailbox {
  public:
   using ModelCall = std::function<void(LoadedModel& model)>;
-  using SharedCall = std::shared_ptr<const ModelCall>;  // by all ranks that make it
+  using SharedCall = std::shared_ptr<const ModelCall>;  // shared by all ranks that make the call
 
   Mailbox() = default;
   ~Mailbox() {
@@ -88,7 +92,7 @@ class RankThreads::Mailbox {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // Rank 0's, as close() is.
+  // Appends a call. Only rank 0 calls put() and close().
   void put(SharedCall call) {
     auto node = std::make_unique<Node>();
     node->call = std::move(call);
@@ -96,9 +100,10 @@ class RankThreads::Mailbox {
     last->next.store(last_, std::memory_order_release);
     changes_.notify();
   }
-  // No call comes any more.
+  // Ends the queue: no call is put after this.
   void close() { put(nullptr); }
-  // The rank's. The next call; null: there is none any more. Calls look() now and then while there is none yet.
+  // Waits for the next call and returns it, or null at the end of the queue. Calls look() from time
+  // to time while it waits. Only the thread of the rank calls it.
   template <typename Look>
   SharedCall take(std::chrono::milliseconds between_looks, const Look& look) {
     Node* next = nullptr;
@@ -111,24 +116,26 @@ class RankThreads::Mailbox {
     first_.reset(next);
     return std::move(first_->call);
   }
-  // The thread's model has loaded.
+  // Notes that the model of the rank has loaded, and which adapter slots it has.
   void set_loaded(std::shared_ptr<AdapterShare> adapters) {
     adapters_ = std::move(adapters);
     set(has_loaded_);
   }
-  // The slots of its adapters, once it has; absent where the thread has left before.
+  // Waits until the model of the rank has loaded, and returns its adapter slots. Absent where the
+  // thread ended before that.
   std::optional<std::shared_ptr<AdapterShare>> wait_loaded() {
     changes_.wait_until([&] { return has_loaded_.load() || has_left_.load(); });
     return has_loaded_.load() ? std::optional(adapters_) : std::nullopt;
   }
   void leave() { set(has_left_); }
-  // Rank 0 knows that a rank has failed.
+  // Notes that rank 0 knows of the failure of a rank.
   void set_noticed() { set(has_noticed_); }
-  // Does rank 0 know within that time?
+  // Waits until rank 0 knows of a failure, but no longer than `timeout`. Returns whether it knows.
   bool wait_noticed(std::chrono::milliseconds timeout) {
     return changes_.wait_for(timeout, [&] { return has_noticed_.load(); });
   }
-  // Has the thread left within that time? Absent: whenever it does.
+  // Waits until the thread has ended, but no longer than `timeout` where that is given. Returns
+  // whether it has ended.
   bool wait_left(std::optional<std::chrono::milliseconds> timeout) {
     const auto left = [&] { return has_left_.load(); };
     if (timeout) return changes_.wait_for(*timeout, left);
@@ -137,7 +144,7 @@ class RankThreads::Mailbox {
   }
 
  private:
-  // A call, behind the one that was put before it.
+  // A call in the queue, with a pointer to the call after it.
   struct Node {
     SharedCall call;
     std::atomic<Node*> next{nullptr};
@@ -148,11 +155,10 @@ class RankThreads::Mailbox {
     changes_.notify();
   }
 
-  EventCount changes_;  // of what is below
-  std::unique_ptr<Node> first_ =
-      std::make_unique<Node>();             // the call that was taken last; the rank's
-  Node* last_ = first_.get();               // the call that was put last; rank 0's
-  std::shared_ptr<AdapterShare> adapters_;  // once it has loaded
+  EventCount changes_;                                      // notified when a member below changes
+  std::unique_ptr<Node> first_ = std::make_unique<Node>();  // last call taken; used by the rank
+  Node* last_ = first_.get();                               // last call put; used by rank 0
+  std::shared_ptr<AdapterShare> adapters_;                  // set once the model has loaded
   std::atomic<bool> has_loaded_{false};
   std::atomic<bool> has_left_{false};
   std::atomic<bool> has_noticed_{false};
@@ -180,7 +186,7 @@ RankThreads::RankThreads(Device& first, const model::ModelSource& source,
               (*call)(model);
               model.executor()
                   .loaded()
-                  .stream.check();  // nobody else looks at what this rank has enqueued
+                  .stream.check();  // nobody else checks this rank's work for errors
             }
             model.executor().loaded().stream.synchronize();
           } catch (const Error& error) {

@@ -1,5 +1,5 @@
-// The ranks behind rank 0 of a model: a thread each, which loads its share of the model on its device
-// and then makes the calls that rank 0 posts.
+// Runs the ranks of a model other than rank 0. Each has a thread, which loads the rank's share of
+// the model on its device and then makes the calls that rank 0 posts.
 #pragma once
 
 #include <functional>
@@ -13,36 +13,40 @@
 
 namespace encore::loader {
 
-// Threads: one, that of rank 0.
+// The threads of the other ranks, owned by rank 0. Threads: only the thread of rank 0 calls it.
 class RankThreads final : public runtime::Followers {
  public:
-  // Begins to load on every peer of `first`. What goes wrong there ends rank 0's next meeting with it.
+  // Begins to load the model on every peer of `first`. An error there is thrown by rank 0's next
+  // meeting with the other ranks.
   RankThreads(Device& first, const model::ModelSource& source, const LoadOptions& options);
-  // Waits for the threads; where a rank has failed, no longer than the ranks' timeout. A thread that
-  // has not come back by then stays behind, with all that it uses.
+  // Waits for the threads to end. Where a rank has failed, it waits for each no longer than the
+  // ranks' timeout. A thread that has not ended by then is detached, and keeps everything that it
+  // uses.
   ~RankThreads() override;
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
 
   void post(Call call) override;
-  // From now on the other ranks give rank 0 up where it has not ended a step, by its `ring`, for the ranks' timeout after
-  // they have: behind a step's last collective nobody waits for it. Until unwatch(), which no rank reads it behind.
+  // From now on, the other ranks watch rank 0: where they have ended a step and rank 0's `ring`
+  // does not show its end within the ranks' timeout, they give rank 0 up. No collective would
+  // notice this, because nobody waits for rank 0 after the last collective of a step. `ring` must
+  // live until unwatch(), after which no rank reads it.
   void watch(const runtime::TokenRing& ring);
   void unwatch();
-  // As post(), for calls to the other ranks' models.
+  // Does the same as post(), for calls that take the LoadedModel of the other rank.
   void post_to_models(std::function<void(LoadedModel& model)> call);
   void fail(const Error& error) noexcept override;
-  // The other ranks' slots of adapters, by rank; waits until they have loaded. Errors: what a rank has failed
-  // with.
+  // Returns the adapter slots of the other ranks, in rank order. Waits until the ranks have loaded.
+  // Errors: where a rank has failed, the error that it failed with.
   std::vector<std::shared_ptr<AdapterShare>> adapter_shares();
 
  private:
   class Mailbox;
   class Watched;
 
-  // Has a rank failed? Errors: what it has failed with.
+  // Throws the error that a rank has failed with, if one has failed.
   void check();
-  // Tells the other ranks that this one knows of the failure.
+  // Tells the threads of the other ranks that rank 0 knows of the failure.
   void set_noticed() noexcept;
 
   std::shared_ptr<Communicator> communicator_;       // shared by all ranks

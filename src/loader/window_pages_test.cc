@@ -1,4 +1,4 @@
-// The memory of layers with a window that have pages of their own.
+// Tests how much memory is planned for layers with a window that have pages of their own.
 #include <gtest/gtest.h>
 
 #include "loader/loaded_model.h"
@@ -8,7 +8,8 @@
 namespace encore::loader {
 namespace {
 
-// The shapes of Gemma 3 27B: every sixth of 62 layers keeps all tokens, the others see 1,024.
+// Returns the shapes of Gemma 3 27B. Every sixth of its 62 layers keeps all tokens, and the other
+// layers see a window of 1,024 tokens.
 model::ModelConfig gemma_27b() {
   model::ModelConfig config = model::small_config("Gemma3ForCausalLM", 62);
   config.num_heads = 32;
@@ -54,7 +55,8 @@ TEST(WindowPagesMemory, IsMappedAsItIsEstimated) {
   }
 }
 
-// A window that no sequence outgrows hides nothing, and layers without one have no other pages.
+// Layers have no pages of their own where no sequence is longer than the window, and where the
+// model has no window.
 TEST(WindowPagesMemory, NeedsAWindowThatSequencesOutgrow) {
   LoadOptions options = options_of(true);
   EXPECT_EQ(window_rule(gemma_27b(), options)->window, 1024);

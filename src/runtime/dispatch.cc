@@ -11,7 +11,7 @@ bool pieces_exist(const Case& step) {
   return step.is_uniform() ? step.coverage.uniform_pieces : step.coverage.mixed_pieces;
 }
 
-// Without full recordings, auto is content with pieces of mixed steps.
+// Without full recordings of mixed steps, --graphs auto accepts their recordings in pieces.
 bool full_is_wanted(const Case& step) {
   const Graphs graphs = step.coverage.graphs;
   if (step.is_uniform()) return graphs != Graphs::kPiecewise;
@@ -94,7 +94,7 @@ constexpr std::array kRules = {
          .why = "pieces are wanted by --graphs, or all that there is of steps with prompts"},
 };
 
-// The step and its bucket.
+// Pads the step to its bucket, and gathers the facts that the rules ask for.
 Case make_case(const StepKey& key, const Coverage& coverage) {
   ENCORE_CHECK(!key.is_uniform() || *key.q > 0);
   Case step{key, coverage};
@@ -154,8 +154,8 @@ Choice choose(const StepKey& wanted, const Coverage& coverage) {
   const Case step = make_case(wanted, coverage);
   bool full = true;
   bool piecewise = true;
-  const Rule* first = nullptr;       // in the way of anything
-  const Rule* first_full = nullptr;  // in the way of a full recording
+  const Rule* first = nullptr;       // the first rule that forbids any mode
+  const Rule* first_full = nullptr;  // the first rule that forbids a full recording
   for (const Rule& rule : rules()) {
     if ((rule.full && rule.piecewise) || !rule.holds(step)) continue;
     full = full && rule.full;
@@ -172,7 +172,7 @@ Choice choose(const StepKey& wanted, const Coverage& coverage) {
 
 void require_replay(const StepKey& step, const Choice& choice, const Coverage& coverage) {
   if (choice.mode != Mode::kEager || coverage.eager_steps != EagerSteps::kForbid) return;
-  if (choice.reason == Reason::kDisabled) return;  // who compares modes asked for it
+  if (choice.reason == Reason::kDisabled) return;  // whoever compares modes set this mode
   fail(ErrorKind::kUnsupported, "--eager-steps forbid: {} would run eager ({}: {}); {}",
        describe(step), choice.rule->name, choice.rule->why, choice.rule->remedy);
 }

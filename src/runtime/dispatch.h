@@ -1,11 +1,11 @@
-// Chooses the way in which a step is run: a pure function of its shape and of what has been
-// recorded. The table kRules in dispatch.cc defines it; the comment on `choose` shows it, messages take
-// their words from it, and `encore graphs --eligibility` prints it.
+// Chooses the mode in which a step runs. The choice is a pure function of the step's shape and of
+// what has been recorded. The table kRules in dispatch.cc defines it: the comment on `choose` shows
+// the table, messages take their words from it, and `encore graphs --eligibility` prints it.
 //
-// The scheduler cuts steps to what the ladder holds (--above-ladder split, the default), so a step
-// above it is one that may not be cut. The padded sizes do not depend on the mode, so neither do the
-// bits. A full recording's key is its StepKey, a piece's the padded rows it counts, and nothing else:
-// what a step needs beyond that is data in fixed buffers.
+// By default (--above-ladder split) the scheduler cuts a step to the sizes of the ladder, so only a
+// step that may not be cut is larger. Padded sizes, and therefore the bits of the results, do not
+// depend on the mode. The key of a full recording is its StepKey. The key of a piece is the number
+// of padded rows that it uses. Everything else that a step needs is data in fixed buffers.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,13 @@ enum class Graphs : uint8_t {
   kFullAndPiecewise,
 };
 
-// Decides about an admissible step without a recording (--eager-steps).
+// Says whether an admissible step without a recording may run (--eager-steps).
 enum class EagerSteps : uint8_t {
-  kAllow,   // runs eager, counted
-  kForbid,  // is an error: at start-up where one is admissible, and when one is asked for
+  kAllow,   // the step runs eager and is counted
+  kForbid,  // such a step is an error, at start-up where it is admissible and when it comes
 };
 
-// The reason why a step was not run in the wanted way.
+// The reason why a step was not run in the wanted mode.
 enum class Reason : uint8_t {
   kNone,
   kDisabled,         // --graphs none
@@ -48,16 +48,18 @@ enum class Reason : uint8_t {
   kPolicy,           // --graphs full-decode-only leaves mixed steps eager
   kRecordingFailed,  // the recording was dropped (--recording-errors drop)
   kNotRecorded,      // nothing was recorded for such steps
-  kUnsupportedOp,    // full wanted, and an op of the program cannot be recorded
-  kMixedStep,        // full wanted, and a kernel of mixed steps follows lengths the host knows
+  kUnsupportedOp,    // a full recording is wanted, and an op of the program cannot be recorded
+  kMixedStep,        // a full recording is wanted, and a kernel of mixed steps reads StepLengths
 };
-// "above_ladder", as counted, logged and reported; empty for kNone.
+// Returns the name of the reason as it is counted, logged and reported ("above_ladder"). Returns an
+// empty text for kNone.
 std::string_view name(Reason reason);
 
-// "a decode step of 3 sequences", "a mixed step of 11 tokens and 3 sequences".
+// Describes the step for messages: "a decode step of 3 sequences", "a mixed step of 11 tokens and 3
+// sequences".
 std::string describe(const StepKey& step);
 
-// The recordings that exist, and the ones that are wanted.
+// Says which recordings exist or, before they are made, which are wanted.
 struct Coverage {
   Graphs graphs = Graphs::kAuto;
   Ladder sequences;             // buckets of B in uniform steps
@@ -71,12 +73,13 @@ struct Coverage {
   // Steps are not padded beyond this size, for which the fixed buffers are made.
   int64_t max_num_tokens = std::numeric_limits<int64_t>::max();
   Ladder mixed_sequences;  // buckets of B in mixed steps; empty: `sequences`
-  // Recordings that failed and were left out: full ones, pieces that count tokens by T, pieces that
-  // count sequences by B.
+  // The recordings that failed and were left out: full recordings, pieces whose rows are tokens (by
+  // T), and pieces whose rows are sequences (by B).
   std::set<StepKey> dropped_full = {};
   std::set<int64_t> dropped_tokens = {};
   std::set<int64_t> dropped_tails = {};
-  // Whole steps whose halves could not be recorded: their token masks wait for the step before.
+  // The whole steps whose halves could not be recorded. Where such a step needs token masks, it is
+  // launched only after the step before it has ended.
   std::set<StepKey> dropped_halves = {};
 
   [[nodiscard]] const Ladder& mixed_ladder() const {
@@ -84,48 +87,50 @@ struct Coverage {
   }
 };
 
-// The kinds of steps that can be one recording.
+// Says which kinds of steps can be one whole recording.
 struct Recordable {
   bool uniform = true;
   bool mixed = true;
 };
-// Sets the recordings that `graphs` wants.
+// Sets in `coverage` the recordings that its mode `graphs` wants.
 void plan_recordings(Coverage& coverage, const Recordable& recordable);
 
-// A step as the rules see it.
+// One step, and the facts about it that the rules ask for.
 struct Case {
-  StepKey key;  // as launched: padded to its bucket, where there is one
+  StepKey key;  // padded to the bucket, where there is one
   const Coverage& coverage;
-  bool is_above = false;    // no bucket holds it
-  bool is_inexact = false;  // padding is off, and there is no bucket of just its size
+  bool is_above = false;    // no bucket is large enough for the step
+  bool is_inexact = false;  // padding is off, and no bucket has exactly its size
 
   [[nodiscard]] bool is_uniform() const { return key.is_uniform(); }
 };
 
-// One rule of the table.
+// One rule of the table kRules. It says whether the steps that it matches may be replayed, and why
+// not.
 struct Rule {
-  std::string_view name;                      // of the reason, else of the rule itself
-  Reason reason = Reason::kNone;              // what a step counts as; kNone: the mode is as wanted
-  bool (*holds)(const Case& step) = nullptr;  // does it concern the step?
-  bool full = false;                          // such a step may be one recording
-  bool piecewise = false;                     // or be replayed in pieces
+  std::string_view name;                      // the name of `reason`; of the rule for kNone
+  Reason reason = Reason::kNone;              // what is counted; kNone: the wanted mode
+  bool (*holds)(const Case& step) = nullptr;  // returns whether the rule matches a step
+  bool full = false;                          // a matching step may be one recording
+  bool piecewise = false;                     // a matching step may be replayed in pieces
   std::string_view why;
   std::string_view remedy;  // empty where the mode is as wanted
 };
 
 struct Choice {
   Mode mode = Mode::kEager;
-  StepKey key;          // of the step as launched
-  int64_t padding = 0;  // tokens launched for nothing
+  StepKey key;          // the shape of the step as launched, with padding
+  int64_t padding = 0;  // padding tokens, whose results nobody reads
   Reason reason = Reason::kNone;
-  const Rule* rule = nullptr;  // the row that gave the reason
+  const Rule* rule = nullptr;  // the rule that gave the reason
 
   friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-// Chooses how to run a step, given its size before padding: pads it to its bucket, and then runs it as
-// one recording unless a row of this table that concerns it says no, else in pieces unless one says
-// no, else eager. The first row that is in the way gives the reason.
+// Chooses how to run a step, given its size before padding: pads it to its bucket, and then runs it
+// as one recording unless a row of this table that matches the step forbids it. Otherwise the step
+// runs in pieces, unless a matching row forbids that too, and then it runs eager. The first row
+// that forbids the wanted mode gives the reason.
 //
 //   a step that is    full  pieces  why
 //   disabled          no    no      --graphs none launches everything
@@ -142,12 +147,12 @@ struct Choice {
 //                                   with prompts
 Choice choose(const StepKey& step, const Coverage& coverage);
 
-// Accepts steps that are replayed, and all steps unless eager ones are forbidden. Steps that run
-// eager because that mode was just set, to compare modes, are accepted too: start-up refuses
+// Throws an error where a step would run eager although EagerSteps::kForbid is set. Accepts a step
+// that runs eager because eager mode was just set to compare modes: start-up refuses the option
 // --graphs none. Errors: kUnsupported, naming the step, the reason and the remedy.
 void require_replay(const StepKey& step, const Choice& choice, const Coverage& coverage);
 
-// The rules in order. If several prevent the wanted mode, the first one gives the reason.
+// Returns the rules in order. If several prevent the wanted mode, the first one gives the reason.
 std::span<const Rule> rules();
 
 }  // namespace encore::runtime

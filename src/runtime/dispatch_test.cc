@@ -112,7 +112,8 @@ TEST(Dispatch, ReplaysOnlyExactSizesOfUniformStepsWithPaddingOff) {
   EXPECT_EQ(choose(kUniform, none).reason, Reason::kDisabled);
 }
 
-// A recording that failed is left out by itself: other sizes, and the padded size, stay.
+// Where a recording failed, steps of its size run in pieces with the same padding. Recordings of
+// other sizes are still used.
 TEST(Dispatch, FallsBackFromADroppedRecordingAtTheSameSize) {
   Coverage coverage = everything(Graphs::kAuto);
   const Choice whole = choose(kUniform, coverage);
@@ -121,7 +122,7 @@ TEST(Dispatch, FallsBackFromADroppedRecordingAtTheSameSize) {
   EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kRecordingFailed);
   EXPECT_EQ(choose(kUniform, coverage).key.sizes(), whole.key.sizes());
   EXPECT_EQ(choose(StepKey::uniform(2), coverage).mode, Mode::kFull);
-  EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).mode, Mode::kFull);  // another q
+  EXPECT_EQ(choose(StepKey::uniform(3, 3), coverage).mode, Mode::kFull);  // not affected: another q
   coverage.uniform_pieces = false;
   EXPECT_EQ(choose(kUniform, coverage).mode, Mode::kEager);
   EXPECT_EQ(choose(kUniform, coverage).reason, Reason::kRecordingFailed);
@@ -147,7 +148,7 @@ TEST(Dispatch, RunsAStepEagerWhenOneOfItsPiecesIsMissing) {
   }
 }
 
-// Fixed buffers end at the limits, and so does padding.
+// A step is not padded beyond the largest step, for which the fixed buffers are made.
 TEST(Dispatch, NeverPadsAUniformStepBeyondTheLargestStep) {
   Coverage coverage = everything(Graphs::kAuto);
   coverage.max_num_tokens = 10;

@@ -8,7 +8,8 @@
 
 namespace encore::runtime {
 
-// Sizes above the limits would never be asked for, and what is static has no room for them.
+// Leaves out sizes above the limits, which no step ever has and for which the fixed buffers have no
+// room.
 Coverage wanted_coverage(const ExecutorOptions& options) {
   const Limits& limits = options.limits;
   const auto ladder = [](const Ladder& given, const Ladder& usual, int64_t max) {
@@ -141,7 +142,7 @@ Choice Executor::begin(const StepKey& step) {
   choice_ = choose(step, coverage_);
   if (on_demand_ && choice_.mode == Mode::kFull && step.is_uniform()) {
     on_demand_->require(choice_.key, RecordingErrors::kDrop, coverage_);
-    choice_ = choose(step, coverage_);  // not full where the recording failed
+    choice_ = choose(step, coverage_);  // no longer full where recording failed
   }
   require_replay(step, choice_, coverage_);
   loaded_.inputs.begin(step.sizes(), choice_.key.sizes());

@@ -17,7 +17,7 @@
 namespace encore::runtime {
 namespace {
 
-// An op that the library does not know, and its kernel: y = 2 x.
+// The kernel of an op that the library does not know: y = 2 x.
 void double_rows(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   for (int64_t row = 0; row < x.num_rows(); ++row) {
@@ -48,7 +48,7 @@ BoundLaunch bind_refusing(Device&, const KernelArgs&) {
   fail(ErrorKind::kCompile, "wants a multiple of 7 columns");
 }
 
-// `reads_lengths` of a kernel whose launch follows lengths in mixed steps.
+// The function `reads_lengths` of a kernel that reads StepLengths in mixed steps only.
 bool in_mixed_steps(const KernelArgs& args) {
   return !args.step.is_uniform();
 }
@@ -56,7 +56,7 @@ bool always(const KernelArgs&) {
   return true;
 }
 
-// Leaves its output as it is.
+// Binds a kernel that leaves its output as it is.
 BoundLaunch bind_idle(Device&, const KernelArgs&) {
   return [](Stream& stream, const StepLengths&) { cpu::enqueue(stream, "double.test", [] {}); };
 }
@@ -75,7 +75,7 @@ class ExecutorTest : public ::testing::Test {
  protected:
   ExecutorTest() { ops_.add({.name = "double", .inputs = "x float[R,N]", .outputs = "y = x"}); }
 
-  // A device that knows the op by this kernel, and a program with it.
+  // Makes a device that has the kernel `bind` for the op `double`, and a program with this op.
   void make(BoundLaunch (*bind)(Device&, const KernelArgs&), Graphs graphs = Graphs::kAuto) {
     device_ = create_cpu_device({.num_threads = 1});
     device_->kernels().add_first({"double", "double.test", nullptr, nullptr, bind});
@@ -85,7 +85,7 @@ class ExecutorTest : public ::testing::Test {
     options_.graphs = graphs;
     stream_ = device_->create_stream();
   }
-  // From now on the op's kernel looks at lengths.
+  // Makes the kernel of the op read StepLengths where `reads_lengths` says so.
   void follow_lengths(std::string_view op, bool (*reads_lengths)(const KernelArgs&)) {
     Kernel kernel = *std::ranges::find(device_->kernels().rows(), op, &Kernel::op);
     kernel.reads_lengths = reads_lengths;
@@ -96,7 +96,7 @@ class ExecutorTest : public ::testing::Test {
                       std::vector<TensorView>(program_->graph.num_values()), options_);
     return executor_->loaded().recordings.stats();
   }
-  // y of a step whose x counts from 1: three times the chosen rows.
+  // Runs a step whose x counts from 1, and returns y.
   std::vector<float> run(const StepKey& step) {
     executor_->begin(step);
     const auto x = executor_->loaded().inputs.host<float>("x");
@@ -224,8 +224,9 @@ TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
 TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
   make(bind_double, Graphs::kPiecewise);
   const RecordingStats stats = record();
-  // Steps of 1, 2 and 4 sequences. In pieces: gathers of as many, and tokens of 1, 2, 4 (in uniform
-  // and mixed steps alike) and 8.
+  // Full recordings exist for 1, 2 and 4 sequences. Pieces that gather rows exist for 1, 2 and 4
+  // sequences. Pieces over tokens exist for 1, 2 and 4 tokens, which uniform and mixed steps share,
+  // and for 8 tokens.
   EXPECT_EQ(stats.full.recordings, 3);
   EXPECT_EQ(stats.pieces.recordings, 3 + 3 + 1);
 }

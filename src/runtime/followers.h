@@ -1,5 +1,5 @@
-// The other ranks of a model that several devices compute together. Rank 0 plans and decides; the others
-// enqueue what it enqueues.
+// Interface to the other ranks of a model that several devices compute together. Rank 0 plans and
+// decides, and the other ranks enqueue the same steps as rank 0.
 #pragma once
 
 #include <functional>
@@ -11,22 +11,22 @@ namespace encore::runtime {
 class Executor;
 class PromptScorer;
 
-// The programs that one rank runs.
+// The executor and the prompt scorer of one rank.
 struct RankPrograms {
   Executor& executor;
   PromptScorer* prompt_scorer = nullptr;  // null: prompts are not scored
 };
 
-// Threads: that of rank 0.
+// Passes the calls of rank 0 on to the other ranks. Threads: only the thread of rank 0 calls it.
 class Followers {
  public:
   using Call = std::function<void(const RankPrograms& rank)>;
 
   virtual ~Followers() = default;
-  // Every other rank makes this call soon, behind those posted before. Errors: what a rank has failed
-  // with, once one has.
+  // Has every other rank make this call soon, after the calls that were posted before. Errors:
+  // where a rank has failed, the error that it failed with.
   virtual void post(Call call) = 0;
-  // Rank 0 has failed, and with it all ranks.
+  // Tells all other ranks that rank 0 has failed, which ends them.
   virtual void fail(const Error& error) noexcept = 0;
 };
 

@@ -1,4 +1,4 @@
-// A launch between two steps by which the host tells the device something.
+// Defines a launch that brings values from the host to the device between two steps.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,18 @@
 
 namespace encore::runtime {
 
-// A launch that has some operands in host memory, which it reads when it is enqueued or when it runs. One is
-// `changes`, which says what is to be written; its zeros change nothing. The others are the inputs from which the
-// launch takes values. Each of them exists twice or more often: the host fills one copy while the device may still
-// read the others.
-// Threads: one. Lifetime: refers to the memory of the other operands.
+// A launch with some operands in host memory, which it reads when it is enqueued or when it runs.
+// The operand `changes` says what the launch writes; an entry of zeros changes nothing. The other
+// host operands hold the values. Each host operand has two or more copies: the host fills one copy
+// while the device may still read the others. Threads: one. Lifetime: refers to the memory of the
+// other operands.
 class HostLaunch {
  public:
   HostLaunch() = default;
   // `args` comes without memory for `changes` and for the inputs named in `sources`: this object
-  // allocates it. The names are string literals. `num_twins`: the number of copies of these
-  // operands, which is one more than the launches that the device may not have run yet.
-  // Errors: kMemory; kUnsupported when the device has no kernel for the op.
+  // allocates it. The names are string literals. `num_twins` is the number of copies of these
+  // operands: one more than the launches that may wait for the device at a time. Errors: kMemory;
+  // kUnsupported when the device has no kernel for the op.
   HostLaunch(Device& device, std::string_view op, KernelArgs args,
              std::vector<std::string_view> sources, int64_t num_twins = 2);
 
@@ -35,7 +35,7 @@ class HostLaunch {
     const TensorView& view = twins_[current_].operands[name];
     return {view.as<T>(), static_cast<size_t>(view.num_bytes()) / sizeof(T)};
   }
-  // Enqueues the launch, if there has been a begin() since the last.
+  // Enqueues the launch if begin() was called since the last launch.
   void launch(Stream& stream);
 
  private:

@@ -1,5 +1,5 @@
-// Memory of a program's states (KV caches): addresses from the start, memory once it is known how
-// much is left. Recordings are made against the addresses; their memory comes last.
+// Owns the memory of a program's states (KV caches). Addresses are reserved at the start, and
+// recordings are made against them. The memory is mapped last, when it is known how much is left.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace encore::runtime {
 // group has page numbers of its own.
 using GroupRows = std::vector<int64_t>;
 
-// Some rows of every state, kept on the host while the states have no memory on the device.
+// A copy of some rows of every state, kept on the host while the states have no memory on the
+// device.
 struct SavedRows {
   std::vector<std::vector<int32_t>> rows;  // by group; ascending, distinct
   Memory content;                          // state after state, row after row
@@ -26,25 +27,29 @@ struct SavedRows {
 
 class KvMemory {
  public:
-  // Reserves addresses for every state of the graph at its full size; maps nothing.
+  // Reserves addresses for every state of the graph at its full size. Maps no memory.
   KvMemory(Device& device, const ir::Graph& graph);
 
   [[nodiscard]] TensorView view(ir::ValueId state) const;
 
   [[nodiscard]] size_t num_groups() const { return num_groups_; }
-  // Puts memory behind the first rows of every state, as many as its group has; what was there keeps
-  // its content. Errors: kMemory; states that had no memory have none then.
+  // Maps memory for the first rows of every state; `rows` has their number by group. Rows that were
+  // mapped before keep their content. Errors: kMemory; states that had no memory before have none
+  // then.
   void map(const GroupRows& rows);
-  // Gives all memory back. The addresses stay, and so do recordings made against them.
+  // Gives all memory back. The addresses stay reserved, and recordings made against them stay
+  // valid.
   void unmap();
 
-  // Copies those rows of every state to host memory. The rows are mapped and whatever writes them
-  // has finished. Errors: kMemory when the host has not the memory.
+  // Copies `rows`, given by group, of every state to host memory. REQUIRES: the rows are mapped,
+  // and all launches that write them have finished. Errors: kMemory when the host has too little
+  // memory.
   [[nodiscard]] SavedRows save(StagedCopy& copy, std::vector<std::vector<int32_t>> rows) const;
-  // Copies saved rows back, into memory that is mapped again.
+  // Copies saved rows back to the device. REQUIRES: their memory is mapped again.
   void restore(StagedCopy& copy, const SavedRows& saved) const;
 
-  // The memory that mapping those rows takes. Units: bytes, rounded up to what the device maps.
+  // Returns the memory that mapping `rows` takes. Units: bytes, rounded up to the granularity at
+  // which the device maps memory.
   [[nodiscard]] int64_t bytes_for(const GroupRows& rows) const;
   [[nodiscard]] int64_t mapped_bytes() const;
 
@@ -58,8 +63,8 @@ class KvMemory {
     [[nodiscard]] int64_t bytes_for(int64_t rows) const;
     [[nodiscard]] int64_t row_bytes() const { return bytes_for(1); }
   };
-  // Bytes of every state's rows, those beside each other in one piece: where they lie on the device
-  // and where among the saved.
+  // Calls `visit` for the rows of every state, with their addresses on the device and in the saved
+  // copy. Neighbouring rows are visited as one piece.
   using Visit = std::function<void(std::byte* device, std::byte* host, int64_t bytes)>;
   void for_each_piece(const SavedRows& saved, const char* what, const Visit& visit) const;
 
@@ -67,9 +72,9 @@ class KvMemory {
   size_t num_groups_ = 1;
 };
 
-// The most rows of the first group, up to `wanted`, with which the states of all the programs fit so many
-// bytes; they share one pool for each group. `rows_beside` says how many each group has beside so many of the
-// first. 0: not one fits.
+// Returns the most rows of the first group, up to `wanted`, with which the states of all programs
+// fit into `bytes`. The programs share one pool of rows for each group. `rows_beside` returns the
+// rows of every group, given those of the first. Returns 0 where not even one row fits.
 int64_t rows_that_fit(std::span<KvMemory* const> programs,
                       const std::function<GroupRows(int64_t)>& rows_beside, int64_t wanted,
                       int64_t bytes);

@@ -12,7 +12,8 @@ namespace encore::runtime {
 namespace {
 
 constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
-// More recordings than this fit no device, and the list itself would be a burden.
+// The most sizes that a ladder may have. No device has room for more recordings, and the list of
+// sizes itself would be large.
 constexpr size_t kMaxSizes = size_t{1} << 16;
 
 constexpr std::array kSequenceSizes = {SizeRange{1, 4, 0}, SizeRange{8, 256, 8},
@@ -46,7 +47,7 @@ std::vector<int64_t> sizes_in(std::span<const SizeRange> ranges, int64_t max) {
       if (sizes.size() > kMaxSizes)
         fail(ErrorKind::kUsage, "a ladder up to {} would have more than {} sizes", max, kMaxSizes);
       const int64_t increment = range.step == 0 ? size : range.step;
-      if (size > last - increment) break;  // and the sum stays in range
+      if (size > last - increment) break;  // so that the sum stays in range
       size += increment;
     }
   }
@@ -97,7 +98,7 @@ std::optional<int64_t> Ladder::bucket(int64_t size) const {
 
 namespace {
 
-// With drafts and without them, where there are any.
+// Adds the mixed step without drafts and, where there are drafts, first the same step with them.
 void add_mixed(std::vector<StepKey>& shapes, int64_t tokens, int64_t sequences,
                int64_t num_drafts) {
   if (num_drafts > 0) shapes.push_back(StepKey::mixed(tokens, sequences, num_drafts));

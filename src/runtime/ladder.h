@@ -1,5 +1,5 @@
-// A ladder: the ordered sizes that have recordings. A size is padded up to the next bucket.
-// planning/schedules.h has ladders by name.
+// A ladder: the ordered sizes that have recordings. A step is padded up to the next size, its
+// bucket. planning/schedules.h names ladders.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +15,33 @@ namespace encore::runtime {
 class Ladder {
  public:
   Ladder() = default;
-  // Sorts and removes duplicates. Errors: kUsage when a size is not positive.
+  // Sorts the sizes and removes duplicates. Errors: kUsage when a size is not positive.
   explicit Ladder(std::vector<int64_t> sizes);
 
-  // The default for sequences: 1, 2, 4, 8 to 256 by 8, then by 16 up to `max`.
+  // Returns the default sizes for numbers of sequences: 1, 2, 4, then 8 to 256 by 8, then by 16 up
+  // to `max`.
   static Ladder sequences(int64_t max);
-  // The default for tokens: 4 to 32 by 4, to 256 by 16, to 512 by 32, to 1024 by 128, to 4096 by 256,
-  // then by 512 up to `max`. Matrix products have tiles of 128 rows: an 8B on an H200 takes as long
-  // for 576 tokens as for 640, and for 704 as for 768.
+  // Returns the default sizes for numbers of tokens: 4 to 32 by 4, to 256 by 16, to 512 by 32, to
+  // 1024 by 128, to 4096 by 256, then by 512 up to `max`. Matrix products have tiles of 128 rows:
+  // an 8B model on an H200 takes as long for 576 tokens as for 640, and as long for 704 as for 768.
   static Ladder tokens(int64_t max);
-  // The default for sequences of mixed steps: `max` and a quarter of it. A size more is a recording
-  // more for each size of tokens, and padding costs the step's tail alone.
+  // Returns the default numbers of sequences of mixed steps: `max` and a quarter of it. Each
+  // further size would cost one more recording for each number of tokens, while padding sequences
+  // costs time only in the tail of a step.
   static Ladder mixed_sequences(int64_t max);
-  // Every size up to `max`, each recorded when it is first asked for; of `count` recordings the one
-  // used longest ago makes room for the next.
+  // Returns the ladder `lru:count`: it has every size up to `max`, and each is recorded when a step
+  // first needs it. At most `count` recordings exist, and the one used longest ago makes room for
+  // the next.
   static Ladder on_demand(int count, int64_t max);
 
-  // The smallest bucket that holds `size`; nothing above the largest. Binary search.
+  // Returns the smallest bucket that is at least `size`. Absent where `size` is above the largest
+  // bucket.
   [[nodiscard]] std::optional<int64_t> bucket(int64_t size) const;
-  // The ladder without the sizes above `max`, in whose place `max` is the last.
+  // Returns this ladder without the sizes above `max`, and with `max` as its last size.
   [[nodiscard]] Ladder capped(int64_t max) const;
   [[nodiscard]] const std::vector<int64_t>& sizes() const { return sizes_; }
   [[nodiscard]] bool empty() const { return sizes_.empty(); }
-  // The number of recordings that exist at a time; nothing when all are made at start-up.
+  // Returns how many recordings exist at most at a time. Absent where all are made at start-up.
   [[nodiscard]] std::optional<int> lru() const { return lru_; }
 
  private:
@@ -45,30 +49,35 @@ class Ladder {
   std::optional<int> lru_;
 };
 
-// Sizes from `first`, by `step`, up to `last`. A step of 0 doubles.
+// A range of sizes from `first` to `last`, `step` apart. A `step` of 0 means that each size doubles
+// the one before.
 struct SizeRange {
   int64_t first = 0;
   int64_t last = 0;
   int64_t step = 0;
 };
-// The ranges that Ladder::sequences and Ladder::tokens cut at their maximum.
+// Return the ranges of sizes that Ladder::sequences and Ladder::tokens use, before they are cut at
+// a maximum.
 std::span<const SizeRange> default_sequence_sizes();
 std::span<const SizeRange> default_token_sizes();
-// The sizes of all ranges up to `max`. Errors: kUsage where there are more than a ladder may have.
+// Returns the sizes of all ranges up to `max`. Errors: kUsage where there are more sizes than a
+// ladder may have.
 std::vector<int64_t> sizes_in(std::span<const SizeRange> ranges, int64_t max);
 
-// The steps that ladders name, as they are launched.
+// The functions below return the shapes of launched steps for the sizes of ladders.
 //
-// Uniform steps, one a bucket and q, largest first.
+// Returns the uniform steps, one for each bucket and each q, the largest first.
 std::vector<StepKey> uniform_shapes(const Ladder& sequences, const Limits& limits);
 
-// Mixed steps, one a bucket of T and each bucket of B that steps of at most so many tokens are
-// padded to, largest first; where there are drafts, another without them.
+// Returns the mixed steps, the largest first: one for each pair of a bucket of T and a bucket of B
+// to which a step of at most T tokens can be padded. Where `num_drafts` is above 0, each pair also
+// has a step without drafts.
 std::vector<StepKey> mixed_shapes(const Ladder& sequences, const Ladder& tokens,
                                   int64_t num_drafts = 0);
 
-// Steps above the ladders run unpadded at any size: these stand for them, the largest, halves of
-// it, and the smallest. Mixed steps first; none where the ladders reach the limits.
+// Returns examples of the steps above the ladders, which run unpadded at any size: the largest
+// step, repeated halves of it, and the smallest. Mixed steps come first. Empty where the ladders
+// reach the limits.
 std::vector<StepKey> above_shapes(const Ladder& sequences, const Ladder& tokens,
                                   const Limits& limits);
 

@@ -1,5 +1,5 @@
-// The largest step the scheduler may ask for. Everything static is sized by it, and coverage is
-// proved for all steps within it (coverage.h).
+// Says how large a step the scheduler may ask for. All fixed buffers are sized by these limits, and
+// coverage.h proves that every step within them can run.
 #pragma once
 
 #include <algorithm>
@@ -16,19 +16,22 @@ struct Limits {
   int64_t max_batch_size = 64;    // B of one step
   int64_t max_q = 1;              // tokens per sequence of a uniform step
   int64_t max_seq_len = 4096;     // tokens of one sequence, prompt and generated
-  // T of a mixed step, where that is less than what a uniform step may have.
+  // The most tokens of a mixed step, where that is less than max_num_tokens.
   std::optional<int64_t> max_mixed_tokens = {};
-  // K: tokens that a step may guess behind the one of each sequence, to check them all at once.
-  // Such steps are uniform, of 1 + K tokens a sequence. REQUIRES: max_q of 1 where there are any.
+  // The number K of drafts that a step may guess behind each sequence's last token; the step checks
+  // all of them at once. A uniform step with drafts has 1 + K tokens for each sequence. REQUIRES:
+  // max_q is 1 where K is above 0.
   int64_t num_drafts = 0;
-  // Smaller numbers of drafts that steps may have as well, from 1 on, ascending. Where there are any, each
-  // step has that number, or none, by which most tokens come in a time.
+  // Smaller numbers of drafts that steps may also have, ascending, from 1 on. Where this is not
+  // empty, each step has the number of drafts, or no drafts, with which the most tokens per second
+  // are expected.
   std::vector<int64_t> fewer_drafts = {};
-  // Steps of more sequences guess nothing, where that is known to cost more than it gains; the others choose their
-  // number as with several. Absent: all steps may guess.
+  // Steps of more sequences than this guess no drafts, because drafts are known to cost more there
+  // than they gain. Smaller steps choose among the numbers of drafts, or none. Absent: all steps
+  // may guess.
   std::optional<int64_t> max_drafting_sequences = {};
 
-  // All numbers of drafts that steps may have, ascending, without 0.
+  // Returns all numbers of drafts that steps may have, ascending, without 0.
   [[nodiscard]] std::vector<int64_t> draft_counts() const {
     std::vector<int64_t> counts = fewer_drafts;
     if (num_drafts > 0) counts.push_back(num_drafts);
@@ -37,7 +40,7 @@ struct Limits {
   [[nodiscard]] bool adapts_drafts() const {
     return !fewer_drafts.empty() || max_drafting_sequences.has_value();
   }
-  // May a step of so many sequences guess?
+  // Returns whether a step of this many sequences may have drafts.
   [[nodiscard]] bool may_draft(int64_t sequences) const {
     return num_drafts > 0 && sequences <= max_drafting_sequences.value_or(sequences);
   }
@@ -49,7 +52,8 @@ struct Limits {
     return sizes;
   }
   [[nodiscard]] int64_t most_uniform_q() const { return std::max(max_q, 1 + num_drafts); }
-  // Tokens per sequence that uniform steps of so many sequences may have, the most first.
+  // Returns the numbers of tokens per sequence that uniform steps of this many sequences may have,
+  // the largest first.
   [[nodiscard]] std::vector<int64_t> uniform_qs(int64_t sequences) const {
     std::vector<int64_t> qs;
     for (const int64_t count : draft_counts()) {

@@ -1,6 +1,6 @@
-// A program on a device: the memory that it reads and writes, its launches at each size, and its
-// recordings. Several may be loaded beside each other, such as those of a model and of its draft:
-// all are recorded first, against addresses, and then KV is mapped for all.
+// Owns a program on a device: the memory that it reads and writes, its launches at each size, and
+// its recordings. Several programs may be loaded at a time, such as those of a model and of its
+// draft model. All are recorded first, against addresses, and then KV memory is mapped for all.
 #pragma once
 
 #include <vector>
@@ -17,28 +17,29 @@
 
 namespace encore::runtime {
 
-// Immovable: its parts refer to each other. Lifetime: refers to the device, the stream and the
-// program. Threads: one.
+// A program with its memory, tables and recordings. Immovable, since its parts refer to each other.
+// Lifetime: refers to the device, the stream and the program. Threads: one.
 struct LoadedProgram final : Addresses {
-  // `weight_views` by ValueId::index of the program's graph; the caller owns their memory.
-  // `num_input_twins` as of StepInputs. Errors: kMemory.
+  // `weight_views` is indexed by ValueId::index of the program's graph; the caller owns their
+  // memory. `num_input_twins` is passed on to StepInputs. Errors: kMemory.
   LoadedProgram(Device& device, Stream& stream, const passes::Program& program,
                 std::vector<TensorView> weight_views, int64_t num_input_twins = 2);
-  // Waits for the work in flight, which uses the memory that goes back now.
+  // Waits for the work in flight, and then frees the memory that this work uses.
   ~LoadedProgram();
-  // Waits for the work in flight; on a device that has failed there is none. Whoever owns further memory
-  // that launches use waits so before it goes back.
+  // Waits for the work in flight. Returns at once on a device that has failed, where no work runs
+  // any more. An owner of other memory that launches use calls this before freeing it.
   void wait_until_idle() noexcept;
   LoadedProgram(const LoadedProgram&) = delete;
   LoadedProgram& operator=(const LoadedProgram&) = delete;
 
-  // Sets aside the memory that launches of these steps ask for. Call it once, before a step is
-  // lowered. Errors: kMemory; kUnsupported naming an op that no kernel takes.
+  // Allocates the workspace (scratch and counters) that launches of these steps ask for. Call it
+  // once, before any step is lowered. Errors: kMemory; kUnsupported naming an op that no kernel
+  // takes.
   void set_workspace(const std::vector<StepKey>& steps);
-  // Sends the inputs of a step without real rows.
+  // Sends the inputs of a step that has only padding rows.
   void send_padding(const StepKey& step);
-  // Enqueues a step, or a half of one, whose inputs are on the device.
-  // REQUIRES: what `mode` replays is recorded.
+  // Enqueues a step, or a half of one, whose inputs are on the device. REQUIRES: the recordings
+  // that `mode` replays exist.
   void enqueue(const Step& step, Mode mode, StepPart part = StepPart::kWhole);
   void replay(const Recording& recording);
 
@@ -53,13 +54,13 @@ struct LoadedProgram final : Addresses {
   Stream& stream;
   const passes::Program& program;
   std::vector<TensorView> weights;
-  // Nothing is mapped until the caller does so, once all programs are recorded.
+  // The KV states. The caller maps their memory once all programs are recorded.
   KvMemory kv;
   PersistentBuffers persistent;
   StepInputs inputs;
   Memory arena;
-  // The workspace that all launches share, once set_workspace() has set it aside; counters are
-  // zero.
+  // The workspace that all launches share, allocated by set_workspace(). The counters are zero
+  // between launches.
   Memory scratch_memory;
   Memory counter_memory;
   Tables tables;

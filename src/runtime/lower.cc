@@ -19,8 +19,9 @@ BoundLaunch bind(Device& device, const ir::Node& node, const OpLaunch& launch) {
   }
 }
 
-// The exchange buffer of a collective of the program. Where it is the only one, two runs in a row would use
-// one buffer, and a rank that is ahead would store where a slower one has not read yet (push.h).
+// Returns the exchange buffer of a collective of the program. Throws where the program has only one
+// collective: two runs in a row would use the same buffer, and a rank that is ahead would overwrite
+// vectors that a slower rank has not read yet (push.h).
 int exchange_buffer(const Program& program, const ir::Node& node) {
   int64_t index = 0;
   int64_t count = 0;
@@ -39,20 +40,20 @@ int exchange_buffer(const Program& program, const ir::Node& node) {
   return push::buffer_of(index, count);
 }
 
-// Does the size that counts the rows of a value depend on whether a step guesses?
+// Returns whether the number of rows of a value depends on whether the step has drafts.
 bool is_of_some_steps(const ir::Value& value) {
   const ir::Symbol rows = value.type.rows();
   return rows == ir::Symbol::kGuessing || rows == ir::Symbol::kUnguessed;
 }
 
-// Do only some steps have rows for the node?
+// Returns whether a node has no rows in some steps, where it is not launched.
 bool may_be_left_out(const ir::Graph& graph, const ir::Node& node) {
   return std::ranges::any_of(
       node.inputs, [&](ir::ValueId input) { return is_of_some_steps(graph.value(input)); });
 }
 
-// The nodes that a node waits for. Behind one that a step may leave out stand those that it would have
-// waited for.
+// Returns the nodes that a node waits for. Where one of these may be left out of a step, the result
+// also holds the nodes that it would have waited for.
 std::vector<int> waits_for(const Program& program, int index) {
   std::set<int> waits;
   std::vector<int> open = program.after[index];
@@ -66,8 +67,9 @@ std::vector<int> waits_for(const Program& program, int index) {
   return {waits.begin(), waits.end()};
 }
 
-// The launches of a draft model, each a segment of its own, and the model's beside them need not wait for
-// each other's results: those that share scratch wait for all of the former.
+// Adds to `after` all earlier nodes that some steps leave out, such as those of a draft model. The
+// first user of the shared scratch in a segment waits for them, since the dependencies of the graph
+// need not order the launches of a draft model and of the model itself.
 void wait_for_other_models(const Program& program, int index, std::vector<int>& after) {
   for (int node = 0; node < index; ++node) {
     if (may_be_left_out(program.graph, program.graph.nodes()[node])) after.push_back(node);
@@ -113,7 +115,7 @@ KernelArgs make_args(const Program& program, const ir::Node& node, const StepKey
   if (node.op->is_collective) args.exchange_buffer = exchange_buffer(program, node);
   const auto view = [&](ir::ValueId id) {
     const TensorView view = addresses.view(id, step.sizes());
-    // The op's row at these sizes is what the kernel is given and held to.
+    // The kernel must get the shape that the op's shape function gives for these sizes.
     ENCORE_CHECK(program.graph.value(id).kind != ir::ValueKind::kNode ||
                  view.shape == program.graph.value(id).type.resolve(step.sizes()));
     return view;
@@ -138,8 +140,8 @@ std::vector<OpLaunch> expand_node(const Program& program, const ir::Node& node, 
 std::vector<Launch> lower(const Program& program, int first, int last, const StepKey& step,
                           Device& device, const Addresses& addresses) {
   std::vector<Launch> table;
-  int last_user = -1;        // of the shared scratch: its users run one after the other
-  int last_collective = -1;  // those run in one order on all ranks
+  int last_user = -1;        // last user of the shared scratch: its users run one after the other
+  int last_collective = -1;  // collectives run in one order on all ranks
   for (int index = first; index < last; ++index) {
     const ir::Node& node = program.graph.nodes()[index];
     if (node.op->is_view) continue;

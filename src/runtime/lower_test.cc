@@ -11,7 +11,7 @@
 namespace encore::runtime {
 namespace {
 
-// Shapes, and no memory behind them.
+// Resolves values to views with a shape and without memory.
 class NowhereAddresses final : public Addresses {
  public:
   explicit NowhereAddresses(const passes::Program& program) : program_(program) {}
@@ -26,7 +26,8 @@ class NowhereAddresses final : public Addresses {
   const passes::Program& program_;
 };
 
-// Two launches over rows that only steps which guess have, between two over all tokens.
+// The graph has two launches over all tokens. Between them are two launches over rows that only
+// steps with drafts have.
 constexpr const char* kSilus = R"(graph g {
   input %x: f32[T,4]
   input %guesses: f32[G,4]

@@ -1,4 +1,4 @@
-// Full recordings that are made when a size is first asked for (--decode-ladder lru:N).
+// Makes full recordings when a step first needs their size (--decode-ladder lru:N).
 #pragma once
 
 #include <list>
@@ -8,17 +8,18 @@
 
 namespace encore::runtime {
 
-// Keeps at most `capacity` full recordings, each with its halves where token masks needed them: the
-// one used longest ago makes room for the next.
-// Threads: one. Lifetime: refers to the recordings and their stream.
+// Keeps at most `capacity` full recordings, and their halves where token masks needed those. The
+// recording used longest ago makes room for the next. Threads: one. Lifetime: refers to the
+// recordings and their stream.
 class OnDemandRecordings {
  public:
   OnDemandRecordings(Recordings& recordings, Stream& stream, int capacity)
       : recordings_(recordings), stream_(stream), capacity_(capacity) {}
 
   [[nodiscard]] int capacity() const { return capacity_; }
-  // Records a full step unless that is done. By policy, a failure ends the start-up, or such steps
-  // run eager from now on. REQUIRES: its size is lowered and warm.
+  // Records a full step unless it is recorded already. A failure throws with
+  // RecordingErrors::kStop. With kDrop, the step is added to `coverage.dropped_full`, so such steps
+  // run in another mode from now on. REQUIRES: the kernels of this size are lowered and warmed up.
   void require(const StepKey& step, RecordingErrors policy, Coverage& coverage) {
     recent_.remove(step);
     if (recordings_.full(step) == nullptr) {

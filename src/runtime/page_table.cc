@@ -21,7 +21,7 @@ void PageTable::set(int64_t row, std::span<const int32_t> pages, int64_t num_uns
   if (listener_) listener_(row, pages, num_unseen);
 
   const auto first = static_cast<int32_t>(differ.in1 - pages.begin());
-  old.resize(static_cast<size_t>(first));  // what may stay as it is
+  old.resize(static_cast<size_t>(first));  // entries that stay as they are
   old.insert(old.end(), differ.in1, pages.end());
   if (std::ssize(old) < width_) old.push_back(-1);
   launch_.begin();

@@ -1,5 +1,6 @@
-// Keeps a table on the device of the pages that hold each sequence's tokens: a row a sequence, in
-// the order of the step's rows. It stays from one step to the next; only changes are sent.
+// Keeps a table on the device of the pages that hold each sequence's tokens. The table has a row
+// for each sequence, in the order of the step's rows. It stays from one step to the next, and only
+// changes are sent.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace encore::runtime {
 
-// The part of a row, or of the step's inputs, that `write_inputs` writes.
+// The range of entries of a row, or of the step's inputs, that `write_inputs` writes.
 struct WrittenRange {
   int32_t first = 0;
   int32_t count = 0;
@@ -20,15 +21,14 @@ struct WrittenRange {
 // Threads: one. Lifetime: refers to the launch.
 class PageTable {
  public:
-  // `launch` is one of `write_inputs`, which writes to `table`. A table without rows has none to
-  // set.
+  // `launch` is a launch of the op `write_inputs` that writes to `table`, which may have no rows.
   PageTable(HostLaunch& launch, const TensorView& table);
 
-  // Row `row` holds these pages, in order, for the steps launched behind the next launch. The entry
-  // behind them is -1: a sequence that reaches it rests until it has a page. Nobody looks at the first
-  // `num_unseen` entries any more: what the device has there may stay.
+  // Sets row `row` to these pages, in order, for the steps that are launched after the next launch
+  // of `launch`. The entry after the last page is -1: a sequence that reaches it rests until it has
+  // a page. No kernel reads the first `num_unseen` entries any more, so these are not sent.
   void set(int64_t row, std::span<const int32_t> pages, int64_t num_unseen = 0);
-  // Is told of each row that set() changes.
+  // A function that is called for each row that set() changes.
   using Listener =
       std::function<void(int64_t row, std::span<const int32_t> pages, int64_t num_unseen)>;
   void listen(Listener listener) { listener_ = std::move(listener); }
@@ -37,7 +37,7 @@ class PageTable {
   HostLaunch& launch_;
   Listener listener_;
   int64_t width_;                           // entries of a row
-  std::vector<std::vector<int32_t>> rows_;  // what the device's begin with, once all is written
+  std::vector<std::vector<int32_t>> rows_;  // the first entries of rows on the device, once sent
 };
 
 }  // namespace encore::runtime

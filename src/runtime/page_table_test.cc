@@ -15,7 +15,7 @@ class PageTableTest : public ::testing::TestWithParam<bool> {
  protected:
   void set(int64_t row, const Pages& pages) { table_.set(row, pages); }
   void write() { inputs_.send_pages(*stream_); }
-  // The first entries of a row on the device.
+  // Returns the first entries of a row on the device.
   Pages row(int64_t row, size_t count) {
     stream_->synchronize();
     const auto* first = persistent_.view(*graph_.find_value("page_table")).row<int32_t>(row);
@@ -46,7 +46,7 @@ TEST_P(PageTableTest, SendsWhatHasChangedAlone) {
   set(0, {5, 6});
   write();
   EXPECT_EQ(row(0, 2), (Pages{5, 6}));
-  *persistent_.view(*graph_.find_value("page_table")).as<int32_t>() = 9;  // would be sent over
+  *persistent_.view(*graph_.find_value("page_table")).as<int32_t>() = 9;  // must stay
   set(0, {5, 6});
   write();
   EXPECT_EQ(row(0, 3), (Pages{9, 6, -1}));
@@ -64,7 +64,7 @@ TEST_P(PageTableTest, LeavesEntriesThatNobodyLooksAtAsTheyAre) {
   table_.set(0, Pages{-1, -1, 8, 9}, 2);
   write();
   EXPECT_EQ(row(0, 4), (Pages{5, 6, 8, 9}));
-  table_.set(1, Pages{-1, -1, 3}, 2);  // a row without pages so far
+  table_.set(1, Pages{-1, -1, 3}, 2);  // row 1 has no pages before
   write();
   EXPECT_EQ(row(1, 4), (Pages{-1, -1, 3, -1}));
   set(0, {1, 6, 8});
@@ -129,7 +129,7 @@ TEST_P(PageTableTest, ChangesMadeWhileAWriteIsUnderWayComeWithTheNext) {
   EXPECT_EQ(row(1, 2), (Pages{3, -1}));
 }
 
-// The device may look at all of them as late as at the last.
+// The device may read the operands of all launches as late as those of the last one.
 TEST_P(PageTableTest, AChangeIsNotWrittenOverOneThatTheDeviceHasYetToRead) {
   for (int64_t i = 0; i < 3; ++i) {
     set(i, {static_cast<int32_t>(i) + 5});

@@ -1,4 +1,5 @@
-// Memory of the small values that a step leaves for the next: zero at the start, never moved.
+// Owns the memory of the small values that a step leaves for the next one. The memory is zero at
+// the start and never moves.
 #pragma once
 
 #include <cstring>
@@ -34,14 +35,14 @@ class PersistentBuffers {
     }
   }
 
-  // A persistent or a host-visible buffer; the latter is host memory.
+  // Returns a persistent or a host-visible buffer. Host-visible buffers lie in host memory.
   [[nodiscard]] TensorView view(ir::ValueId id) const { return views_[id.index]; }
-  // The buffer of that name; without memory where the graph has none.
+  // Returns the buffer of that name, or a view without memory where the graph has no such buffer.
   [[nodiscard]] TensorView find(std::string_view name) const {
     const auto id = graph_.find_value(name);
     return id ? views_[id->index] : TensorView{};
   }
-  // The bytes on the device.
+  // Returns the bytes that the buffers take on the device.
   [[nodiscard]] int64_t bytes() const { return bytes_; }
 
  private:

@@ -15,7 +15,8 @@ int64_t num_ring_entries(const ir::Graph& graph) {
 
 }  // namespace
 
-// The host fills the inputs of as many runs as the ring has entries without waiting for the device.
+// The inputs have as many host copies as the ring has entries, so the host can fill them for that
+// many runs without waiting for the device.
 PromptScorer::PromptScorer(Device& device, Stream& stream, const passes::Program& program,
                            std::vector<TensorView> weights)
     : loaded_(device, stream, program, std::move(weights), num_ring_entries(program.graph)),

@@ -1,4 +1,4 @@
-// Computes log probabilities of tokens that are given, not sampled: those of prompts.
+// Computes log probabilities of the tokens of prompts, which are given and not sampled.
 #pragma once
 
 #include <memory>
@@ -15,49 +15,52 @@ namespace encore::runtime {
 // Threads: one.
 class PromptScorer {
  public:
-  // A token to score.
+  // A token of a prompt that is to be scored.
   struct Row {
-    int32_t row = 0;  // of the step, whose token it follows
+    int32_t row = 0;  // row of the step whose token precedes the scored token
     int32_t token = 0;
-    int32_t num_top = 0;   // likeliest tokens to name beside it
-    int32_t adapter = -1;  // slot of the sequence's; -1: none
+    int32_t num_top = 0;   // likeliest tokens to name beside the scored one
+    int32_t adapter = -1;  // slot of the sequence's adapter; -1: none
   };
-  // The scores that were enqueued behind one step.
+  // The scores that were enqueued after one step.
   struct InFlight {
     uint32_t first_run = 0;
     std::unique_ptr<Event> done;
   };
 
-  // `program` is a score graph (model/graph.h), compiled; `stream` that of the steps; `weights` by
-  // ValueId::index, what the step leaves among them. Errors: kMemory, kUnsupported, kCompile.
+  // `program` is the compiled score graph (model/graph.h). `stream` is the stream of the steps.
+  // `weights` is indexed by ValueId::index, and includes the values that a step leaves for the
+  // scorer. Errors: kMemory, kUnsupported, kCompile.
   PromptScorer(Device& device, Stream& stream, const passes::Program& program,
                std::vector<TensorView> weights);
 
-  // Lowers, warms up, and records. Errors: as the device's; by policy, one while
-  // recording leaves the recording out, and the scores are launched.
+  // Lowers, warms up and records the program. Errors: the device's errors. With
+  // RecordingErrors::kDrop, an error while recording only leaves the recording out, and scores are
+  // then launched kernel by kernel.
   void record(RecordingErrors policy);
-  // Lowers and warms up: the scores are launched.
+  // Lowers and warms up the program without recording it, so scores are launched kernel by kernel.
   void warm_up();
 
-  // Has the other ranks score what this one, of rank 0, scores from now on.
+  // Makes the other ranks score the same rows that this scorer, rank 0's, scores from now on.
   void lead(Followers& followers) { followers_ = &followers; }
-  // Enqueues the scores of rows of the step launched last: as many as that may have tokens, at most.
+  // Enqueues the computation of scores for `rows` of the step launched last. There are at most as
+  // many rows as a step may have tokens.
   [[nodiscard]] InFlight launch(std::span<const Row> rows);
-  // The score of the i-th row, once `done` has passed. Readable until the scores of two more steps
-  // are launched.
+  // Returns the score of the i-th row. Call it after `scores.done` has passed. The score stays
+  // readable until the scores of two later steps are launched.
   [[nodiscard]] const LogprobRow& score(const InFlight& scores, int64_t i) const;
 
-  // The bytes that it allocated on the device.
+  // Returns the bytes that the scorer allocated on the device.
   [[nodiscard]] int64_t bytes() const;
   [[nodiscard]] bool is_recorded() const { return mode_ == Mode::kFull; }
 
  private:
   void run(std::span<const Row> rows);
-  // Runs once on padding rows, where the device sets something up at that.
+  // Runs once on padding rows, where the device sets something up at a first run.
   void run_on_padding();
 
   LoadedProgram loaded_;
-  StepKey key_;  // of a run
+  StepKey key_;  // shape of a run
   Mode mode_ = Mode::kEager;
   TensorView ring_;  // i32[E,B,W]
   uint32_t next_run_ = 0;

@@ -10,7 +10,7 @@ namespace {
 
 using Span = std::span<const int32_t>;
 
-// The tokens of one sequence, up to the first draft that was wrong.
+// Returns the tokens that one sequence got: all of its rows up to the first wrong draft.
 Span accepted(Span rows) {
   return {rows.begin(), std::ranges::find(rows, -1)};
 }

@@ -1,5 +1,6 @@
-// Ranks choose the same tokens, each for itself, and nobody tells another which. So what rank 0's device has given is
-// compared with what each other rank's has, a launch later: ranks that have parted end with an error that says where.
+// Compares the tokens of the ranks. Each rank chooses the tokens by itself, and all must choose the
+// same ones. So each other rank compares its tokens with those of rank 0, one launch later. Where
+// they differ, the ranks end with an error that names the first step and sequence.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +11,32 @@
 
 namespace encore::runtime {
 
-// The rows of logits of a step that are sequences' own, without padding.
+// The number of rows of logits that the sequences of a step have, without padding rows.
 struct TokenRows {
   int64_t count = 0;
-  int64_t rows_each = 1;  // of a sequence
+  int64_t rows_each = 1;  // rows of logits of each sequence
 
   friend bool operator==(const TokenRows&, const TokenRows&) = default;
 };
 
-// The tokens of a published step. Those of drafts that were wrong are -1.
+// The tokens of a published step. A token is -1 where a draft was wrong.
 struct StepTokens {
   StepNumber step = 0;
   int64_t rows_each = 1;
   std::vector<int32_t> tokens;
 };
 
-// Collects the tokens that rank 0's steps give. Threads: one.
+// Collects the tokens that the steps of rank 0 publish. Threads: one.
 class GivenTokens {
  public:
-  // Leaves out the steps before `first`.
+  // Starts at the step `first`; tokens of earlier steps are not collected.
   explicit GivenTokens(StepNumber first = 0) : next_(first) {}
 
-  // Steps from that one on have these rows.
+  // Notes that the steps from `step` on have these rows.
   void launch(StepNumber step, const TokenRows& rows);
-  // Returns the tokens of steps that were published since the last call, oldest first. Where more steps were than
-  // half of the ring holds, as in a long burst, the last ones alone: no step in flight writes over those.
+  // Returns the tokens of the steps that were published since the last call, the oldest first.
+  // After a long burst, which may publish more steps than half of the ring holds, returns only the
+  // last of them, which no step in flight overwrites.
   std::vector<StepTokens> take(const TokenRing& ring);
 
  private:
@@ -43,18 +45,19 @@ class GivenTokens {
     TokenRows rows;
   };
   StepNumber next_;
-  std::deque<Launched> launched_;  // steps from `next_` on
+  std::deque<Launched> launched_;  // rows of the steps from `next_` on
 };
 
-// Compares the tokens of another rank with what rank 0's device gave. Threads: one.
+// Compares the tokens of this rank, which is not rank 0, with the tokens of rank 0. Threads: one.
 class ExpectedTokens {
  public:
-  // Compares now, or at a later call where a step is not published here yet. Errors: kDevice naming the first step
-  // and sequence that differ.
+  // Compares the tokens of `steps` with those in this rank's `ring`. A step that this rank has not
+  // published yet is compared at a later call. Errors: kDevice naming the first step and sequence
+  // that differ.
   void expect(const std::vector<StepTokens>& steps, const TokenRing& ring);
 
  private:
-  std::deque<StepTokens> expected_;  // not published here yet
+  std::deque<StepTokens> expected_;  // steps that this rank has not published yet
 };
 
 }  // namespace encore::runtime

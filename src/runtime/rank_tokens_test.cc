@@ -10,7 +10,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// The ring of a rank: eight steps of four rows of logits.
+// The token ring of a rank, which holds eight steps of four rows of logits.
 class RankRing {
  public:
   [[nodiscard]] TokenRing ring() const { return TokenRing(persistent_); }
@@ -39,7 +39,7 @@ Tokens tokens_of(const std::vector<StepTokens>& steps, size_t index) {
 
 TEST(GivenTokens, AreThoseOfTheRowsThatStepsHaveWithoutPadding) {
   RankRing rank;
-  rank.publish({9, 9, 9, 9});  // before
+  rank.publish({9, 9, 9, 9});  // a step before the first that is collected
   GivenTokens given(1);
   given.launch(1, {.count = 3});
   given.launch(2, {.count = 3});
@@ -91,7 +91,7 @@ TEST(ExpectedTokens, NameTheSequenceOfWhichRanksAcceptDifferentDrafts) {
   RankRing rank;
   ExpectedTokens expected;
   rank.publish({5, 6, 7, 8});
-  // Anything may stand behind a draft that was wrong.
+  // The tokens after a wrong draft may differ between ranks.
   rank.publish({5, -1, 7, -1});
   expected.expect({{0, 2, {5, 6, 7, 8}}, {1, 2, {5, -1}}}, rank.ring());
   const std::string message = message_of(ErrorKind::kDevice, [&] {

@@ -14,7 +14,7 @@
 namespace encore::runtime {
 namespace {
 
-constexpr double kWorthALine = 1;  // seconds
+constexpr double kWorthALine = 1;  // Units: seconds
 
 // Names the code that a launch runs, so that launches of other layers and sizes with the same code
 // are recognized: one kernel of the table may stand for many functions of a library.
@@ -27,7 +27,7 @@ std::string signature(const Launch& launch) {
   return text;
 }
 
-// Lifetime: refers to the parts and the options.
+// Runs the start-up of one executor. Lifetime: refers to the parts and the options.
 class Recorder {
  public:
   Recorder(const UnrecordedParts& parts, const ExecutorOptions& options)
@@ -64,7 +64,7 @@ class Recorder {
     record_steps(mixed_, coverage_.mixed_full, coverage_.mixed_pieces);
     reach(StartPoint::kRecorded);
     if (sets_up_late) {
-      // Runs the worst steps in the way in which they are replayed.
+      // Run the largest steps in the mode in which they are replayed.
       run_on_padding(uniform_.front());
       run_on_padding(mixed_.front());
     }
@@ -76,12 +76,12 @@ class Recorder {
     if (options_.reached) options_.reached(point, loaded_);
   }
 
-  // All steps whose launches may ask for scratch and counters.
+  // Returns all steps whose launches may need scratch and counters.
   [[nodiscard]] std::vector<StepKey> all_steps() const {
     std::vector<StepKey> steps;
     for (const auto* some : {&uniform_, &mixed_, &above_})
       steps.insert(steps.end(), some->begin(), some->end());
-    // Above the ladders, and where nothing is padded, steps run at any size.
+    // Steps above the ladders, and all steps where padding is off, run at any size.
     const Limits& limits = options_.limits;
     for (const int64_t drafts : std::set{int64_t{0}, limits.num_drafts})
       steps.push_back(StepKey::mixed(limits.max_num_tokens, limits.max_batch_size, drafts));
@@ -113,14 +113,15 @@ class Recorder {
     const double ms = elapsed_ms([&] { loaded_.tables.lower_all(step); });
     const TuningStats after = loaded_.device.tuner().stats();
     const int tables = loaded_.tables.num_tables() - tables_before;
-    if (tables == 0) return;  // other sizes had them all
+    if (tables == 0) return;  // tables of other sizes serve this one
     log::debug("compiled {}: {} tables, {} kernels measured, {} from the tuning cache, {:.1f} ms",
                describe(step), tables, after.measured - before.measured,
                after.cached - before.cached, ms);
   }
 
-  // Launches each kernel once for each shape of its operands, on padding rows only: what a device
-  // sets up at a first launch (a library's code is loaded then) must not be set up in a recording.
+  // Launches each kernel once for each shape of its operands, on padding rows only. A device may
+  // set something up at a first launch, such as loading the code of a library, and that must not
+  // happen in a recording.
   void warm_up() {
     token_state_.warm_up(loaded_.stream);
     for (const auto* steps : {&uniform_, &mixed_, &above_}) {
@@ -130,15 +131,16 @@ class Recorder {
     reach(StartPoint::kLoaded);
     for (const auto* steps : {&uniform_, &mixed_, &above_}) {
       if (steps->empty()) continue;
-      // The step that takes the most, so that nothing is set up later.
+      // Run the largest step, so that the device sets nothing up later.
       loaded_.send_padding(steps->front());
       loaded_.enqueue({steps->front(), {}}, Mode::kEager);
       loaded_.stream.synchronize();
     }
   }
 
-  // Do launches read lengths that other launches of the step make, as those of a draft model do? Then
-  // whole steps are run, as a launch alone would find anything in their place.
+  // Returns whether some launches read lengths that other launches of the step compute, as those of
+  // a draft model do. Such launches are warmed up in whole steps, because a launch by itself would
+  // read arbitrary lengths.
   [[nodiscard]] bool makes_lengths() const {
     return std::ranges::any_of(loaded_.program.graph.values(), [](const ir::Value& value) {
       return value.type.rows() == ir::Symbol::kGuessing;
@@ -147,13 +149,14 @@ class Recorder {
 
   void warm_up(const std::vector<StepKey>& steps) {
     const bool runs_whole = makes_lengths();
-    // From the smallest size on: a launch that is the same at many sizes is warmed up where it takes the least
-    // time.
+    // Go from the smallest size to the largest: a launch that is the same at many sizes is warmed
+    // up where it takes the least time.
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
       bool is_begun = false;
       for (int segment = 0; segment < loaded_.tables.num_segments(); ++segment) {
         for (const Launch& launch : loaded_.tables.at(segment, *step)) {
-          // A collective runs in whole steps only, as its peers do; its code is loaded when it is bound.
+          // A collective runs in whole steps only, together with its peers on other ranks. Its code
+          // is loaded when it is bound.
           if (loaded_.program.graph.nodes()[launch.node].op->is_collective) continue;
           if (!warm_.insert(signature(launch)).second) continue;
           if (!is_begun) loaded_.send_padding(*step);
@@ -190,8 +193,8 @@ class Recorder {
     }
   }
 
-  // Records as many of the smallest steps as an lru ladder will ever hold, so that their memory is
-  // taken before KV's.
+  // Records as many of the smallest steps as an lru ladder will ever hold, so that recordings take
+  // their memory before the KV pool does.
   void record_for_demand() {
     const auto count = std::min<int64_t>(on_demand_->capacity(), std::ssize(uniform_));
     for (auto step = uniform_.end() - count; step != uniform_.end(); ++step)
@@ -212,7 +215,7 @@ class Recorder {
       if (full) {
         if (!record_or_drop(policy, [&] { recordings.record_full(step); }))
           coverage_.dropped_full.insert(step);
-        // A size whose burst is dropped still has single steps.
+        // A size whose burst could not be recorded still has its recording of a single step.
         if (options_.bursts && step.is_uniform())
           record_or_drop(policy, [&] { recordings.record_burst(step); });
         if (has_halves && !record_or_drop(policy, [&] { recordings.require_halves(step); }))
@@ -221,7 +224,7 @@ class Recorder {
       for (int segment = 0; pieces && segment < loaded_.tables.num_segments(); ++segment) {
         const auto& [first, last, in_pieces, rows] = loaded_.program.segments[segment];
         if (!in_pieces || recordings.piece(segment, step) != nullptr) continue;
-        if (loaded_.tables.at(segment, step).empty()) continue;  // a part of steps with drafts
+        if (loaded_.tables.at(segment, step).empty()) continue;  // only steps with drafts have it
         if (record_or_drop(policy, [&] { recordings.record_piece(segment, step); })) continue;
         if (rows == ir::Symbol::kTokens) coverage_.dropped_tokens.insert(step.tokens);
         if (rows == ir::Symbol::kSequences) coverage_.dropped_tails.insert(step.sequences);
@@ -235,7 +238,7 @@ class Recorder {
     }
   }
 
-  // Runs a step on padding rows as it would be replayed; does nothing where it would run eager.
+  // Replays a step on padding rows. Does nothing where the step would run eager.
   void run_on_padding(const StepKey& step) {
     const auto [mode, key, padding, reason, rule] = choose(step, coverage_);
     if (mode == Mode::kEager) return;
@@ -243,7 +246,8 @@ class Recorder {
       on_demand_->require(key, RecordingErrors::kDrop, coverage_);
     loaded_.send_padding(key);
     loaded_.enqueue({key, {}}, mode);
-    // A device may set up loops when it first runs one. This one ends at once: no row goes on.
+    // A device may set something up when it first runs a loop. This loop ends at once, because no
+    // row goes on.
     const Recording* burst = loaded_.recordings.burst(key);
     if (burst != nullptr) loaded_.replay(*burst);
     loaded_.stream.synchronize();
@@ -254,11 +258,11 @@ class Recorder {
   Coverage& coverage_;
   OnDemandRecordings* on_demand_;
   const ExecutorOptions& options_;
-  // The sizes of the ladders, and sizes that stand for the steps above them; the largest first.
+  // The step shapes of the ladders, and examples of the steps above the ladders; the largest first.
   std::vector<StepKey> uniform_;
   std::vector<StepKey> mixed_;
   std::vector<StepKey> above_;
-  std::set<std::string> warm_;  // signatures launched before
+  std::set<std::string> warm_;  // signatures of the launches that were warmed up
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Start-up: everything that a step launches is lowered, warm where the device sets something up late
-// (Device::sets_up_late) and, as far as it is wanted, recorded before the first step comes.
+// The start-up of an executor. Before the first step, everything that steps launch is lowered,
+// warmed up where the device sets something up late (Device::sets_up_late), and recorded as far as
+// the options want it.
 #pragma once
 
 #include "runtime/executor.h"
@@ -10,15 +11,15 @@ namespace encore::runtime {
 struct UnrecordedParts {
   LoadedProgram& loaded;
   TokenState& token_state;
-  Coverage& coverage;             // as wanted; in the end, as there is
+  Coverage& coverage;             // first what is wanted; at the end what exists
   OnDemandRecordings* on_demand;  // null unless the ladder is `lru:N`
 };
 
-// Lowers, warms up and records every bucket, largest first: in full (--graphs auto and full), or
-// in pieces (piecewise, or where a launch cannot be in a full recording).
-// --graphs none leaves out the recording only, so that every mode runs the same kernels and
-// leaves KV the same memory. Steps above the ladders are lowered and warm at some sizes.
-// Errors: as the device's, naming op, segment and size.
+// Lowers, warms up and records every bucket. A bucket is recorded in full (--graphs auto and full),
+// or in pieces (--graphs piecewise, or where a launch cannot be in a full recording). With --graphs
+// none, only the recording is left out, so every mode runs the same kernels. Steps above the
+// ladders are lowered and warmed up at some sizes. Errors: the device's errors, naming op, segment
+// and size.
 void record(const UnrecordedParts& parts, const ExecutorOptions& options);
 
 }  // namespace encore::runtime

@@ -19,7 +19,7 @@ std::string_view remedy(ErrorKind kind) {
          "nothing (--graphs none)";
 }
 
-// The recording for a key; null where there is none.
+// Returns the recording for a key, or null where there is none.
 template <typename Made>
 const Recording* find(const Made& made, const typename Made::key_type& key) {
   const auto place = made.find(key);

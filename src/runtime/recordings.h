@@ -1,5 +1,5 @@
-// The recordings of a program: a whole step, or the pieces of a step between the launches that
-// pieces leave out.
+// Makes and keeps the recordings of a program: recordings of whole steps, and of the pieces of a
+// step. Between its pieces, a step has launches that no piece holds.
 #pragma once
 
 #include <cstdint>
@@ -16,85 +16,91 @@
 
 namespace encore::runtime {
 
-// A whole step, or one of its halves: up to its logits, and from there on, where the host has masks
-// of tokens to write in between.
+// A whole step, or one of its halves. The first half ends with the logits, and the second begins
+// there. The host writes token masks between the halves.
 enum class StepPart : uint8_t { kWhole, kToLogits, kFromLogits };
 
 struct RecordingStats {
   struct Part {
-    int recordings = 0;   // made
-    int erased = 0;       // of those, to make room for others
-    int executables = 0;  // fewer where recordings share one
+    int recordings = 0;   // number of recordings made
+    int erased = 0;       // recordings erased to make room for others
+    int executables = 0;  // driver executables; fewer where recordings share one
     int nodes = 0;
     double capture_ms = 0;
-    double instantiate_ms = 0;  // and upload
+    double instantiate_ms = 0;  // includes the upload
     [[nodiscard]] double ms() const { return capture_ms + instantiate_ms; }
   };
-  Part full;   // uniform steps
+  Part full;   // whole uniform steps
   Part mixed;  // whole mixed steps
   Part pieces;
   Part bursts;
-  Part halves;            // of whole steps, made when they are first needed or at start
-  int segments = 0;       // of the program
+  Part halves;            // halves of whole steps, made at start-up or on demand
+  int segments = 0;       // segments of the program
   int sizes = 0;          // step shapes lowered at start
-  int tables = 0;         // tables made for them, as shapes share the tables of segments
-  double lower_ms = 0;    // kernels and algorithms chosen and bound
-  double warm_up_ms = 0;  // each kernel launched once
-  // The growth of the driver's figure: by the code of kernels and libraries, and by recordings.
+  int tables = 0;         // tables of launches made; shapes share the tables of segments
+  double lower_ms = 0;    // time to choose and bind kernels
+  double warm_up_ms = 0;  // time to launch each kernel once
+  // The growth of the driver's count of used memory: by the code of kernels and libraries
+  // (`library_bytes`), and by recordings (`bytes`).
   int64_t library_bytes = 0;
   int64_t bytes = 0;
-  int64_t replays = 0;  // since
+  int64_t replays = 0;  // all replays so far
 
   [[nodiscard]] int num_full() const { return full.recordings + mixed.recordings; }
-  // The time to make the recordings of the start.
+  // Returns the time that start-up took to make recordings.
   [[nodiscard]] double ms() const { return full.ms() + mixed.ms() + pieces.ms() + bursts.ms(); }
 };
 
-// "12 sizes lowered to 30 tables in 91.0 ms, warmed up in 5.0 ms; full recordings: 51 in 140.2 ms, 90.1
-// of them capture, 3 executables".
+// Describes the figures for people: "12 sizes lowered to 30 tables in 91.0 ms, warmed up in 5.0 ms;
+// full recordings: 51 in 140.2 ms, 90.1 of them capture, 3 executables".
 std::string to_text(const RecordingStats& stats);
 
-// A recording that fails (--recording-errors).
+// Says what a recording that fails leads to (--recording-errors).
 enum class RecordingErrors : uint8_t {
   kStop,  // the error ends the start-up; the default
-  kDrop,  // the engine goes on without that recording; its steps run in pieces where there are some,
+  kDrop,  // the engine goes on without it; its steps run in pieces where there are some,
           // else eager, and are counted
 };
 
-// Calls `record`. By policy, an error ends the start-up, with the remedy, or leaves this recording
-// out; then it returns false. `what` begins the message.
+// Calls `record`. Where that fails, kStop throws the error with a remedy, and kDrop logs it and
+// returns false. `what` begins the message.
 bool record_or_drop(RecordingErrors policy, const std::function<void()>& record,
                     std::string_view what = "");
 
-// Lifetime: refers to the program, the addresses, the tables and the stream. Threads: one.
+// Makes, keeps and finds recordings. Lifetime: refers to the program, the addresses, the tables and
+// the stream. Threads: one.
 class Recordings {
  public:
   Recordings(const passes::Program& program, const Addresses& addresses, Tables& tables,
              Stream& stream)
       : program_(program), addresses_(addresses), tables_(tables), stream_(stream) {}
 
-  // Records a whole step. Errors: the device's, naming op and size; nothing is kept then.
+  // Records a whole step. Errors: the device's errors, naming op and size; no recording is kept
+  // then.
   void record_full(const StepKey& step);
-  // Erases a uniform step and its halves.
+  // Erases the recordings of a uniform step and of its halves.
   void erase_full(const StepKey& step);
-  // A loop asks once an iteration whether to go on, which costs the device some microseconds: an
-  // iteration is worth several steps. So a burst may run up to this less one longer than asked.
+  // The number of steps in one iteration of a recorded loop. The loop decides once an iteration
+  // whether to go on, which costs the device some microseconds, so an iteration has several steps.
+  // A burst may therefore run up to kStepsPerIteration - 1 steps longer than asked.
   static constexpr int kStepsPerIteration = 8;
-  // Records a loop of whole uniform steps. Errors: as record_full().
+  // Records a burst: a loop of whole uniform steps. Errors: as record_full().
   void record_burst(const StepKey& step);
-  // Records both halves of a whole step, unless that is done. Errors: as record_full().
+  // Records both halves of a whole step, unless they are recorded already. Errors: as
+  // record_full().
   void require_halves(const StepKey& step);
   // Records one piece of a step. Errors: as record_full(), naming the segment.
   void record_piece(int segment, const StepKey& step);
 
-  // The recording; null when there is none.
+  // Return the recording of a whole step or of a half, of a burst, or of a piece. Null where there
+  // is none.
   [[nodiscard]] const Recording* full(const StepKey& step, StepPart part = StepPart::kWhole) const;
   [[nodiscard]] const Recording* burst(const StepKey& step) const;
   [[nodiscard]] const Recording* piece(int segment, const StepKey& step) const;
-  // The segments of a part: [first, last).
+  // Returns the segments [first, last) that belong to a part of a step.
   [[nodiscard]] std::pair<int, int> segments(StepPart part) const;
 
-  // All recordings, by size.
+  // Return all recordings of one kind, keyed by step shape.
   [[nodiscard]] const auto& all_full() const { return full_; }
   [[nodiscard]] const auto& all_bursts() const { return bursts_; }
   [[nodiscard]] const auto& all_pieces() const { return pieces_; }
@@ -103,8 +109,8 @@ class Recordings {
   [[nodiscard]] RecordingStats& stats() { return stats_; }
 
  private:
-  // Records the launches of `work`; as a loop, when `again` is given. `what` names the recording in
-  // errors; `like` as for Stream::end_recording().
+  // Records the launches that `work` makes. Where `again` is given, the recording is a loop. `what`
+  // names the recording in errors. `like` has the meaning that it has in Stream::end_recording().
   std::unique_ptr<Recording> record(const std::string& what, RecordingStats::Part& part,
                                     const std::function<void()>& work,
                                     const int32_t* again = nullptr,
@@ -117,7 +123,7 @@ class Recordings {
   std::map<std::pair<StepKey, StepPart>, std::unique_ptr<Recording>> full_;
   std::map<StepKey, std::unique_ptr<Recording>> bursts_;
   std::map<Tables::Key, std::unique_ptr<Recording>> pieces_;
-  const Recording* newest_piece_ = nullptr;  // most often of the layer before, so like the next one
+  const Recording* newest_piece_ = nullptr;  // often like the next piece
   RecordingStats stats_;
 };
 

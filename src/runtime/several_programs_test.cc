@@ -17,7 +17,7 @@
 namespace encore::runtime {
 namespace {
 
-// Writes x and 2 x to caches of `columns` values a slot.
+// Compiles a program that writes x and 2 x to caches with `columns` values a slot.
 passes::Program compile(int columns) {
   const std::string text = fmt::format(R"(graph g {{
   input %x: f32[T,{0}]
@@ -82,7 +82,8 @@ TEST(SeveralPrograms, AreRecordedFirstAndThenMappedOnceAndRunByTurns) {
   Loaded draft(*device, *stream, 64);
   const std::array programs{&target.executor.loaded().kv, &draft.executor.loaded().kv};
 
-  // A page has one number in all programs, so each has as many of them as fit for all.
+  // A page has the same number in all programs, so each program gets as many pages as fit for all
+  // of them.
   const int64_t both = programs[0]->bytes_for({8}) + programs[1]->bytes_for({8});
   const auto one_group = [](int64_t pages) { return GroupRows{pages}; };
   EXPECT_EQ(rows_that_fit(programs, one_group, 64, both), 8);

@@ -20,7 +20,8 @@ TEST(MixedShapes, AreThePairsThatSomeStepIsPaddedTo) {
                        {32, 16}, {32, 4}, {6, 16}, {6, 4}, {5, 4}, {3, 4}}));
 }
 
-// Steps beyond the ladders, from the largest down to the first that no bucket holds.
+// The shapes are steps larger than any bucket, from the largest step down to the smallest that no
+// bucket holds.
 TEST(AboveShapes, HalveDownToTheFirstSizeThatTheLaddersLack) {
   for (const int64_t bucket : {1, 3, 8, 31}) {
     std::vector<int64_t> sizes;

@@ -23,8 +23,8 @@ int64_t rows_of(const ir::Type& type, const ir::Sizes& sizes) {
   return type.dims.empty() ? 1 : type.dims[0].resolve(sizes);
 }
 
-// The page tables of the graph, by group; the first is without rows where the graph has none that stays from
-// step to step.
+// Returns the page tables of the graph, by group. Where the graph has no persistent page table,
+// returns one table without rows.
 std::vector<TensorView> page_tables_of(const PersistentBuffers& persistent) {
   const TensorView kept = persistent.find("page_table");
   std::vector<TensorView> tables{kept.data != nullptr ? kept

@@ -1,9 +1,11 @@
-// Sends data to the device in front of a step, in one launch: all inputs of the step in one packed
-// struct, at fixed addresses per bucket, and pages that are new to the device (page_table.h).
+// Sends the inputs of a step to the device in one launch before the step. All inputs lie in one
+// packed struct, at addresses that are fixed per bucket. The same launch sends the pages that are
+// new to the device (page_table.h).
 //
-// Inputs over sequences lie below the middle of the region and those over tokens above it, each
-// packed for the step's padded sizes. So an address depends on B alone or on T alone, and what a
-// step sends is one contiguous range, no larger than the step.
+// Inputs with rows over sequences lie below the middle of the region, and inputs with rows over
+// tokens lie above it. Both are packed for the step's padded sizes. So the address of an input
+// depends on B alone or on T alone, and a step sends one contiguous range that is no larger than
+// its inputs.
 //
 //            <-- inputs over B ---|--- inputs over T -->
 //   [ ......... max_lens | kv_lens | ids | positions | slots ........ ]
@@ -25,19 +27,19 @@
 
 namespace encore::runtime {
 
-// The places of the step inputs, relative to the region's start.
+// Computes the offsets of the step inputs from the start of their memory region.
 class StepLayout {
  public:
   StepLayout(const ir::Graph& graph, const ir::Sizes& max_sizes);
 
   [[nodiscard]] int64_t bytes() const { return bytes_; }
-  // Offset of an input at given padded sizes.
+  // Returns the offset of an input at given padded sizes.
   [[nodiscard]] int64_t offset(ir::ValueId input, const ir::Sizes& sizes) const;
   struct Range {
     int64_t begin = 0;
     int64_t end = 0;
   };
-  // The bytes that a step of these sizes sends.
+  // Returns the range of bytes that a step of these sizes sends.
   [[nodiscard]] Range range(const ir::Sizes& sizes) const;
   [[nodiscard]] const std::vector<ir::ValueId>& inputs() const { return inputs_; }
 
@@ -48,44 +50,47 @@ class StepLayout {
   int64_t bytes_ = 0;
 };
 
-// The region on the device and its twins in memory of the host.
+// Owns the memory region of the inputs on the device, and its copies (twins) in host memory.
 // Threads: one. Lifetime: refers to the graph and to the memory of `persistent`.
 class StepInputs {
  public:
-  // `num_twins`: the number of copies of the inputs, which is one more than the steps whose inputs
-  // may be on their way to the device.
-  // Errors: kMemory; kUnsupported when the device has no kernel for `write_inputs`.
+  // `num_twins` is the number of host copies of the inputs: one more than the steps whose inputs
+  // may be on their way to the device at a time. Errors: kMemory; kUnsupported when the device has
+  // no kernel for `write_inputs`.
   StepInputs(Device& device, const ir::Graph& graph, const ir::Sizes& max_sizes,
              const PersistentBuffers& persistent, int64_t num_twins = 2);
 
-  // Starts a step: waits until what was sent last from the next twin has left it. Inputs of fixed
-  // size are zero unless they are written. `real` are the sizes before padding.
+  // Starts a step with the next host copy of the inputs. Waits until the device has read what was
+  // last sent from that copy. Inputs of fixed size are zero unless they are written. `real` are the
+  // sizes before padding.
   void begin(const ir::Sizes& real, const ir::Sizes& padded);
-  // The step's sizes before padding.
+  // Returns the step's sizes before padding.
   [[nodiscard]] const ir::Sizes& real() const { return real_; }
-  // The host's entries of one input for this step: `padded` many, the first `real` of them to be
-  // written. Errors: aborts on an unknown name or a wrong element type.
+  // Returns the host's entries of one input for this step. There is an entry for each padded row,
+  // and the caller writes those of the real rows, which come first. Errors: aborts on an unknown
+  // name or a wrong element type.
   template <typename T>
   [[nodiscard]] std::span<T> host(std::string_view name) {
     const auto bytes = host_bytes(name, dtype_of<T>());
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
   [[nodiscard]] bool has(std::string_view name) const { return find(name).has_value(); }
-  // The host's entries of an input of the table, whose entries are i32; empty where the program has no such input.
+  // Returns the host's entries of an i32 input of the table in backend/step_inputs.h. Empty where
+  // the program has no such input.
   [[nodiscard]] std::span<int32_t> host(const StepInput& input);
-  // The host's entries of all inputs of the step, as they are packed.
+  // Returns the host's packed bytes of all inputs of the step.
   [[nodiscard]] std::span<std::byte> packed() const {
     const auto [begin, end] = layout_.range(padded_);
     return {host_ + begin, static_cast<size_t>(end - begin)};
   }
-  // The pages that the sequences of a step have, in layers of each group that the program has (model/graph.h).
-  // Changed ones are sent with the next inputs, or without any.
+  // Returns the page table of one group of layers (model/graph.h), which holds the pages of the
+  // sequences of a step. Changes to it are sent by the next send() or send_pages().
   [[nodiscard]] PageTable& page_table(size_t group = 0) { return tables_.at(group)->pages; }
   [[nodiscard]] size_t num_page_tables() const { return tables_.size(); }
-  // Fills the padding rows and enqueues the launch that writes the inputs, and pages that changed.
-  // Without a begin() since the last call, it sends the same inputs once more.
+  // Fills the padding rows and enqueues the launch that writes the inputs and the changed pages.
+  // Where no begin() came since the last call, it sends the same inputs once more.
   void send(Stream& stream);
-  // Enqueues the launch for pages alone, if any changed and have not been sent.
+  // Enqueues the launch that writes pages alone, where pages have changed and were not sent yet.
   void send_pages(Stream& stream) {
     for (const auto& table : tables_)
       table->launch.launch(stream);
@@ -107,7 +112,8 @@ class StepInputs {
     return host_ + layout_.offset(input, padded_);
   }
   void fill_padding();
-  // A page table and the launch that writes it. That of the first group writes the step's inputs as well.
+  // A page table and the launch that writes it. The launch of the first group writes the step's
+  // inputs as well.
   struct Table {
     Table(Device& device, const Memory& inputs, const TensorView& table, int64_t num_twins);
 

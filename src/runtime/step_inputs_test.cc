@@ -89,7 +89,7 @@ TEST_F(StepInputsTest, FillsPaddingRowsByEachInputsRule) {
     EXPECT_EQ(device("kv_lens"), (std::vector<int32_t>{7, 7, 0, 0}));
     EXPECT_EQ(device("query_starts"), (std::vector<int32_t>{0, 1, 3, 3, 3}));
     EXPECT_EQ(device("fill"), (std::vector<int32_t>{0}));
-    // Something else in between, so that the next round finds other rows in the twin.
+    // Write other values in between, so that the next round finds other rows in the host copy.
     inputs.begin({64, 8}, {64, 8});
     for (const char* over_tokens : {"ids", "slots"}) {
       for (int32_t& value : inputs.host<int32_t>(over_tokens))

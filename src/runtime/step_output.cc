@@ -12,11 +12,11 @@ void fail_in_step(const Choice& choice, const Error& error) {
              "addresses, and `encore bisect` names the launch");
 }
 
-// Polls, because the host has other things to do than to wait in the driver. A device that failed
-// will publish nothing.
+// Polls the ring, because the host has other things to do than to wait in the driver. Also asks the
+// driver for errors, since a device that failed publishes nothing.
 StepNumber StepOutput::wait_published(const AwaitedStep& step) {
-  // The driver is asked now and then only, as that takes microseconds: never at the first look,
-  // which is before the step is due.
+  // Asking the driver takes microseconds, so only one look in kLooksPerCheck does it, and never the
+  // first, which comes before the step is due.
   constexpr int kLooksPerCheck = 4;
   int looks = 0;
   bool has_ended = false;
@@ -27,8 +27,7 @@ StepNumber StepOutput::wait_published(const AwaitedStep& step) {
     if (looks++ == 0 || looks % kLooksPerCheck > 0) return false;
     in_step(step.choice, [&] {
       loaded_.stream.check();
-      // A step that has run to its end has published its tokens before, so they are looked for once
-      // more.
+      // A step publishes its tokens before it ends. So after the end, the ring is read once more.
       has_ended = step.end != nullptr && step.end->done();
     });
     return is_published();

@@ -1,4 +1,5 @@
-// The output of steps: their tokens, which the host waits for without asking the device.
+// Waits for the tokens that steps publish. The host polls memory for them and does not call the
+// driver to wait.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,12 @@
 
 namespace encore::runtime {
 
-// Throws an error of the device's, naming the step it came in, and the remedy.
+// Throws `error`, a device error, with a message that names the step in which it came and the
+// remedy.
 [[noreturn]] void fail_in_step(const Choice& choice, const Error& error);
 
-// Does some work of a step. Errors: the work's; the device's as above.
+// Runs `work`, which is part of a step. Errors: those of `work`; a device error is thrown by
+// fail_in_step().
 template <typename Work>
 void in_step(const Choice& choice, const Work& work) {
   try {
@@ -27,11 +30,11 @@ void in_step(const Choice& choice, const Work& work) {
 // A launched step whose tokens the host wants.
 struct AwaitedStep {
   StepNumber number = 0;
-  Choice choice;  // the step's, not that of one begun since: how long such steps take
-  StepWaiter::Clock::time_point launched;  // no step that is waited for begins before
-  int64_t num_steps = 1;                   // since the one awaited before
-  bool is_last = false;                    // none is launched behind it
-  const Event* end = nullptr;              // behind the work that should publish it; null: it will
+  Choice choice;                           // of this step; says how long such steps take
+  StepWaiter::Clock::time_point launched;  // when the first of the `num_steps` was launched
+  int64_t num_steps = 1;                   // steps since the step awaited before this one
+  bool is_last = false;                    // no step is launched behind it
+  const Event* end = nullptr;              // set after the work that publishes; null: not needed
 };
 
 // Threads: one. Lifetime: refers to the program.
@@ -40,14 +43,17 @@ class StepOutput {
   explicit StepOutput(LoadedProgram& loaded) : loaded_(loaded), ring_(loaded.persistent) {}
 
   [[nodiscard]] TokenRing& ring() { return ring_; }
-  // Waits until the step's tokens are in the ring, or the work before its `end` has run without it.
-  // Returns the first step that is not published. Errors: kDevice when work failed instead.
+  // Waits until the step's tokens are in the ring, or until the work before `step.end` has run
+  // without publishing them. Returns the first step that is not published. Errors: kDevice when the
+  // work failed.
   StepNumber wait_published(const AwaitedStep& step);
-  // The number of steps like that one that are published in `time`, as far as is known: 1 at least.
+  // Returns the number of steps of the kind of `choice` that are expected to be published in
+  // `time`, at least 1.
   [[nodiscard]] int64_t steps_in(const Choice& choice, StepWaiter::Clock::duration time) const {
     return waiter_.steps_in(kind(choice), time);
   }
-  // The time to launch the step behind the only one that the device has, which is of that choice.
+  // Returns the time at which to launch the next step, where the only step in flight was launched
+  // with `choice` (StepWaiter::launch_time).
   [[nodiscard]] StepWaiter::Clock::time_point launch_time(const Choice& choice,
                                                           StepWaiter::Clock::time_point launched,
                                                           StepWaiter::Clock::duration host) const {
@@ -55,7 +61,7 @@ class StepOutput {
   }
 
  private:
-  // A key that is the same for steps that take about the same time.
+  // Returns a key that is the same for steps which take about the same time.
   static int64_t kind(const Choice& choice) {
     const StepKey& key = choice.key;
     return key.q ? (key.sequences << 8) + *key.q : -(key.tokens << 8) - key.drafts;

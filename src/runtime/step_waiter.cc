@@ -13,42 +13,47 @@ using Duration = StepWaiter::Clock::duration;
 
 constexpr Duration kUnknown(0);
 
-// A sleep in one go, where the device has many steps to do. Longer, and steps that became much
-// shorter are noticed late; shorter, and looks cost the host more than they tell it.
+// The longest single sleep, which matters where the device has many steps to run. With a longer
+// one, the host would notice late that steps have become much shorter. With a shorter one, looks
+// would cost the host more than they tell it.
 constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
 constexpr Duration kShortestSleep = microseconds(5);
 
-// The pause between two looks for an end that is near, as a part of a step. A host that is a step
-// ahead loses nothing when it is late. Where the device waits for it, more looks pay.
+// Near the expected end of a step, the host pauses between two looks for the step's time divided by
+// one of these numbers. A host that is a step ahead loses nothing by being late. Where the device
+// waits for the host, more looks pay.
 constexpr int kLooksAStepAhead = 64;
 constexpr int kLooksAStepBehind = 512;
-// A host that the device waits for begins to look before the expected end, by so many pauses between looks.
+// The number of pauses before the expected end at which a host begins to look, where the device
+// waits for it.
 constexpr int kPausesBeforeEnd = 4;
-// Where ends scatter, looks are as far apart as this part of the scatter; behind the expected end, as
-// this part of the delay: a step that stalls costs few looks.
+// Where the times of steps vary, the pause between looks is at least the average deviation divided
+// by this number. After the expected end, it is at least the delay so far divided by this number,
+// so a step that stalls costs few looks.
 constexpr int kLooksAScatter = 4;
 constexpr int kLooksADelay = 16;
 
-// A look, or a launch, comes so many average deviations before the expected end. With more, hosts
-// look more often, or launch before requests come that could have taken part; with less, ends are
-// slept through, or the device waits.
+// The number of average deviations by which a look, or a launch, comes before the expected end.
+// With more of them, the host looks more often, or launches before requests come that could have
+// taken part. With fewer, the host sleeps through ends, or the device waits.
 constexpr int kDeviationsBeforeLook = 2;
 constexpr int kDeviationsBeforeLaunch = 3;
 
-// The inertia of averages. An error moves the time by a part in 4, so that one odd step matters
-// little, and the deviation by a part in 8.
+// The inertia of the averages. An error moves the average time by a quarter of the error, so that
+// one odd step matters little, and the average deviation by an eighth.
 constexpr int64_t kTimeInertia = 3;
 constexpr int kDeviationInertia = 8;
-// An end that was slept through takes that part off the time and the deviation, so that sooner or
-// later a look comes early enough to see one.
+// An end that the host slept through reduces the average time by one part in kTimeForgets, and the
+// deviation by one part in kDeviationForgets, so that sooner or later a look comes early enough to
+// see an end.
 constexpr int kTimeForgets = 1024;
 constexpr int kDeviationForgets = 16;
-// The first step of a kind is seen to end within that part of its time.
+// After the first step of a kind, its deviation is taken to be its time divided by this number.
 constexpr int kFirstDeviation = 16;
 
-// Moves the average towards what `num_steps` steps took, which together ended `error` later than
-// expected. More steps weigh more; the error counts as half of the expected time at least, and as
-// twice of it at most.
+// Moves the average `took` towards the time of `num_steps` steps, which together ended `error`
+// later than expected. More steps weigh more. The change is limited: the steps count as having
+// taken at least half and at most twice the expected time.
 void adjust(Duration& took, Duration error, int64_t num_steps) {
   took += std::clamp(error, -num_steps * took / 2, num_steps * took) / (num_steps + kTimeInertia);
 }
@@ -57,7 +62,7 @@ void adjust(Duration& took, Duration error, int64_t num_steps) {
 
 StepWaiter::Time StepWaiter::real_time() {
   return {Clock::now, [](Clock::time_point until) {
-            // Linux rounds sleeps up by 50 us unless a thread asks for better.
+            // Linux lengthens sleeps by up to 50 us unless a thread asks for less.
             [[maybe_unused]] thread_local const int kOnce = prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
             std::this_thread::sleep_until(until);
           }};
@@ -84,15 +89,16 @@ void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done)
   Kind& kind = kinds_[key];
   ended_ = std::max(ended_, launched);
   if (done()) return end_unseen(kind, num_steps);
-  // The last one began about now: when it was launched, or when the one before it was seen to end.
-  // Others that should have ended began late or take longer, and how long they take is not seen.
+  // The last step began about now: when it was launched, or when the step before it was seen to
+  // end. An earlier step that should have ended by now began late or takes longer, and its time
+  // cannot be seen.
   const bool is_overdue = !is_last && ended_ + num_steps * kind.took < start;
   if (is_last) ended_ = start;
   if (is_overdue) ended_ = start - kind.took;
   const auto expected = ended_ + num_steps * kind.took;
 
-  // To be late is cheap for a host that is a whole step ahead. If it is not, or waits for several
-  // steps at once, it is worth some looks to be in time.
+  // A host that is a whole step ahead loses little by being late. A host that is not, or that waits
+  // for several steps at once, looks more often to be in time.
   const bool is_ahead = !is_last && num_steps == 1;
   Duration pause = std::max<Duration>(kind.took / (is_ahead ? kLooksAStepAhead : kLooksAStepBehind),
                                       kShortestSleep);
@@ -100,7 +106,8 @@ void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done)
                     (is_ahead ? pause : -kPausesBeforeEnd * pause);
   auto now = start;
   while (now < look) {
-    // If the step ends just now, the one launched behind it keeps the device busy for as long again.
+    // If the step ends just now, the step launched after it keeps the device busy for as long
+    // again.
     const Duration busy = is_ahead ? now - ended_ : Duration();
     const Duration nap = num_steps == 1 ? busy + kBetweenLooks : kLongestSleep;
     const auto next = std::min(look, now + std::min(nap, kLongestSleep));
@@ -108,7 +115,8 @@ void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done)
     now = time_.now();
     if (!done()) continue;
     if (next < look) return end_unseen(kind, num_steps);
-    // As predicted or earlier, which is not known until a look is early enough to see an end.
+    // The step ended as predicted or earlier. Which of the two is not known until a look comes
+    // early enough to see an end.
     kind.took -= kind.took / kTimeForgets;
     kind.differs -= kind.differs / kDeviationForgets;
     return pass(key, num_steps);
@@ -131,10 +139,10 @@ void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done)
   ended_ = now;
 }
 
-// The host has slept longer than the step took, or was away. A step that ended later than predicted
-// would still run, so nothing is learned where it may have ended as predicted. One that ended earlier
-// took no longer than until now: that is its time from now on, and the deviation grows, so that the
-// steps behind it are launched early enough to see them end.
+// Handles a step whose end the host did not see, because it slept too long or was away. Where the
+// step may have ended as predicted, nothing is learned. Where it must have ended earlier than
+// predicted, it took no longer than until now. That time becomes the expected time, and the
+// deviation grows, so that the following steps are launched early enough to see them end.
 void StepWaiter::end_unseen(Kind& kind, int64_t num_steps) {
   const auto now = time_.now();
   const Duration at_most = (now - ended_) / num_steps;
@@ -153,7 +161,7 @@ void StepWaiter::pass(int64_t key, int64_t num_steps) {
   Duration& took = kinds_[key].took;
   ended_ += num_steps * took;
   if (ended_ <= now) return;
-  // All that can be learned of their end is that it was not later than now.
+  // It is only known of their end that it was not later than now.
   adjust(took, now - ended_, num_steps);
   ended_ = now;
 }

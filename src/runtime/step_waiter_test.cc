@@ -18,29 +18,29 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A host that has one step launched ahead of the one it waits for, and a device that runs them;
-// time passes only while somebody sleeps, and a sleeper oversleeps.
+// Simulates a device that runs steps, and a host that has launched one step ahead of the one that
+// it waits for. Time passes only while the host sleeps, and it oversleeps a little.
 class Loop {
  public:
   struct Ran {
     StepWaiter::Clock::duration worked;
-    StepWaiter::Clock::duration waited;  // for the host
+    StepWaiter::Clock::duration waited;  // time that the device waited for the host
   };
-  // Runs so many steps of one key; `stall`: of the first of them. Returns how much longer than its
-  // steps the device took.
+  // Runs `steps` steps of one key. The first of them takes the time `stall` longer. Returns how
+  // long the device waited for the host.
   StepWaiter::Clock::duration run(int steps, StepWaiter::Clock::duration step,
                                   StepWaiter::Clock::duration stall = {}) {
     return run_each(steps,
                     [&](int i) {
-                      // They differ by up to half a percent either way.
+                      // The times of steps vary by up to half a percent either way.
                       const int off = static_cast<int>(random_() % 101) - 50;
                       return Step{1, step + step * off / 10000 +
                                          (i == 0 ? stall : StepWaiter::Clock::duration())};
                     })
         .waited;
   }
-  // Runs decode steps of four sizes, each of its own length, and among them, so many in 100, steps
-  // with prompts in them, which take longer and differ by 30 % either way.
+  // Runs decode steps of four sizes, which take different times. Of 100 steps, `long_ones` on
+  // average are steps with prompts, which take longer and vary by 30 % either way.
   Ran run_mixed(int steps, int long_ones) {
     return run_each(steps, [&](int /*i*/) {
       const int size = static_cast<int>(random_() % 4);
@@ -50,15 +50,15 @@ class Loop {
                      : Step{1 + size, microseconds(5000 + 300 * size + off / 15)};
     });
   }
-  // Waits for so many steps of one key that have all ended before the host asks.
+  // Waits for `steps` steps of one key that have all ended before the host looks.
   void fall_behind(int64_t steps, StepWaiter::Clock::duration step) {
     for (int64_t i = 0; i < steps; ++i) {
       now_ += step;
       waiter_.wait({.key = 1}, [] { return true; });
     }
   }
-  // Steps that run on without the host, which waits for groups of so many, and takes with them what
-  // has ended since.
+  // Simulates a device that runs steps without the host. The host waits for groups of `steps`
+  // steps, and also counts the steps that have ended since.
   void run_groups(int groups, int64_t steps, StepWaiter::Clock::duration step) {
     const auto start = now_;
     int64_t num_taken = 0;
@@ -74,16 +74,16 @@ class Loop {
   [[nodiscard]] int64_t steps_in(StepWaiter::Clock::duration time) const {
     return waiter_.steps_in(1, time);
   }
-  // Launches each of so many decode steps of four sizes when the waiter says so, and among them, so
-  // many in 100, steps with prompts in them.
+  // Does the same as run_mixed(), but launches each step at the time that the waiter says.
   Ran run_just_in_time(int steps, int long_ones) {
     launches_late_ = true;
     const Ran ran = run_mixed(steps, long_ones);
     launches_late_ = false;
     return ran;
   }
-  // Runs steps of one key just in time; `next(i)` is what the i-th step takes. Calls `launched(i,
-  // idle)` when it launches step i, for which the device has waited so long.
+  // Runs steps of one key, each launched at the time that the waiter says. The i-th step takes the
+  // time `next(i)`. Calls `launched(i, idle)` when it launches step i; `idle` is how long the
+  // device has waited for it.
   void run_just_in_time(int steps, const std::function<StepWaiter::Clock::duration(int)>& next,
                         const std::function<void(int, StepWaiter::Clock::duration)>& launched) {
     launches_late_ = true;
@@ -92,11 +92,13 @@ class Loop {
     on_launch_ = nullptr;
     launches_late_ = false;
   }
-  // The time, over all steps, from a launch until the step before it has ended.
+  // Returns the sum over all launches of the time from a launch until the step before it ended, and
+  // resets it.
   StepWaiter::Clock::duration take_ahead() { return std::exchange(ahead_, {}); }
   void idle(StepWaiter::Clock::duration time) { now_ += time; }
   int take_sleeps() { return std::exchange(sleeps_, 0); }
-  // The time, over all steps, from a step's end until the host has seen it.
+  // Returns the sum over all steps of the time from the end of a step until the host saw it, and
+  // resets it.
   StepWaiter::Clock::duration take_late() { return std::exchange(late_, {}); }
 
  private:
@@ -104,7 +106,7 @@ class Loop {
     int64_t key;
     StepWaiter::Clock::duration takes;
   };
-  // `next(i)`: the i-th step.
+  // Runs `steps` steps, of which `next(i)` returns the i-th.
   template <typename Next>
   Ran run_each(int steps, Next next) {
     const auto start = now_;
@@ -155,7 +157,7 @@ class Loop {
   std::mt19937 random_{7};
   int sleeps_ = 0;
   StepWaiter::Clock::duration late_{};
-  static constexpr microseconds kHost{150};  // to launch a step
+  static constexpr microseconds kHost{150};  // time that the host takes to launch a step
   bool launches_late_ = false;
   std::function<void(int, StepWaiter::Clock::duration)> on_launch_;
   StepWaiter::Clock::duration ahead_{};
@@ -163,7 +165,8 @@ class Loop {
       {.now = [this] { return now_; }, .sleep_until = [this](auto until) { sleep_until(until); }}};
 };
 
-// Steps that the waiter knows by now: a sleep until the end, and before it some that double each time.
+// Expects few sleeps for steps whose time the waiter knows by now: one until the end of a step, and
+// before it some that double each time.
 void expect_few_sleeps_a_step(Loop& loop, int steps, microseconds step, double surplus) {
   loop.take_sleeps();
   loop.take_late();
@@ -200,7 +203,7 @@ TEST(StepWaiter, KnowsHowManyStepsFitATime) {
 
 TEST(StepWaiter, WaitsForAGroupOfStepsInFewSleeps) {
   for (const int64_t steps : {16, 3}) {
-    // Steps are taken for shorter or longer than they are.
+    // The waiter expects steps that are shorter, as long, or longer than the real ones.
     for (const microseconds before : {microseconds(1200), microseconds(1500), microseconds(2000)}) {
       Loop loop;
       loop.run(20, before);
@@ -231,7 +234,7 @@ TEST(StepWaiter, SoonForgetsAStepThatStalled) {
 }
 
 TEST(StepWaiter, KeepsUpWithStepsOfSeveralKinds) {
-  for (const int long_ones : {5, 30, 60}) {  // of 100
+  for (const int long_ones : {5, 30, 60}) {  // number of long steps in 100
     Loop loop;
     const Loop::Ran ran = loop.run_mixed(2000, long_ones);
     EXPECT_LE(ran.waited, ran.worked / 500) << long_ones;
@@ -240,7 +243,7 @@ TEST(StepWaiter, KeepsUpWithStepsOfSeveralKinds) {
   }
 }
 
-// The number of steps is such that its square, times what a step may differ, would overflow a
+// The number of steps is so large that its square times the deviation of a step would overflow a
 // duration.
 TEST(StepWaiter, SeesAStepEndAfterAnyNumberThatItWasTooLateFor) {
   constexpr milliseconds kStep(20);
@@ -254,7 +257,7 @@ TEST(StepWaiter, SeesAStepEndAfterAnyNumberThatItWasTooLateFor) {
 
 TEST(StepWaiter, SaysWhenToLaunchSoThatTheDeviceNeedNotWait) {
   Loop loop;
-  (void)loop.run_just_in_time(50, 0);  // gets to know them
+  (void)loop.run_just_in_time(50, 0);  // lets the waiter learn the times
   loop.take_ahead();
   const Loop::Ran decode = loop.run_just_in_time(1000, 0);
   EXPECT_LT(decode.waited, decode.worked / 1000);
@@ -266,17 +269,17 @@ TEST(StepWaiter, SaysWhenToLaunchSoThatTheDeviceNeedNotWait) {
   EXPECT_LT(loop.take_ahead(), mixed.worked / 2);
 }
 
-// Steps of one kind take as long as before, but for half a percent, until they take some other time.
+// Consecutive steps of one kind that take the same time, except for half a percent.
 struct Stretch {
   int steps = 0;
   microseconds takes{};
 };
 
-// Runs them, launched just in time. Since each change, the device has waited for no more than 2 % of
-// the time, or 2 ms.
+// Runs the stretches, with each step launched at the time that the waiter says. Expects that after
+// each change of the time of steps the device waits for at most 2 ms, or 2 % of the time.
 void expect_little_idle_after_each_change(const std::vector<Stretch>& stretches) {
   std::mt19937 random(5);
-  std::vector<std::pair<size_t, StepWaiter::Clock::duration>> steps;  // in which stretch, how long
+  std::vector<std::pair<size_t, StepWaiter::Clock::duration>> steps;  // stretch and time of each
   for (size_t stretch = 0; stretch < stretches.size(); ++stretch) {
     for (int i = 0; i < stretches[stretch].steps; ++i) {
       const StepWaiter::Clock::duration takes = stretches[stretch].takes;
@@ -289,7 +292,8 @@ void expect_little_idle_after_each_change(const std::vector<Stretch>& stretches)
   loop.run_just_in_time(
       static_cast<int>(steps.size()), [&](int i) { return steps[i].second; },
       [&](int i, StepWaiter::Clock::duration idle) {
-        // A stretch begins with the launch of its second step: nobody knows of its first before.
+        // Count a stretch from the launch of its second step, because the waiter cannot know the
+        // time of its first step before.
         const bool changed = i < 2 || steps[i - 1].first != steps[i - 2].first;
         worked = (changed ? StepWaiter::Clock::duration() : worked) + steps[i - 1].second;
         waited = (changed ? StepWaiter::Clock::duration() : waited) + idle;
@@ -323,7 +327,7 @@ TEST(StepWaiter, HasTheDeviceWaitLittleHoweverOftenStepsChange) {
     SCOPED_TRACE(round);
     std::vector<Stretch> stretches(30);
     for (Stretch& stretch : stretches) {
-      // Times from 0.4 to 100 ms, as many of each size.
+      // The times of steps are 0.4 to 100 ms, evenly spread on a logarithmic scale.
       const double ms = 0.4 * std::pow(250.0, some(0, 1000) / 1000.0);
       stretch = {some(1, round % 2 == 0 ? 100 : 10), microseconds(static_cast<int>(ms * 1000))};
     }

@@ -1,5 +1,5 @@
-// Keeps the launches of each segment at each step shape: lowered once, launched eagerly or
-// recorded.
+// Keeps a table of launches for each segment and each step shape. A table is lowered once; its
+// launches are then enqueued by eager steps, or recorded.
 #pragma once
 
 #include <map>
@@ -18,35 +18,37 @@ namespace encore::runtime {
 // Lifetime: refers to the device, the program and the addresses. Threads: one.
 class Tables {
  public:
-  // A segment, and those sizes of the step that the segment depends on. The other sizes are fixed,
-  // so that steps which differ only in those share its table and its recording.
+  // A segment, and the sizes of the step that the segment depends on. Sizes that it does not depend
+  // on have a fixed value in the key, so steps that differ only in them share the segment's table
+  // and its recording.
   using Key = std::pair<int, StepKey>;
 
   Tables(Device& device, const passes::Program& program, const Addresses& addresses);
 
   [[nodiscard]] Key key(int segment, const StepKey& step) const;
-  // The table of one segment, lowered at first use. A table of a step that lower_all() did not
-  // lower may be dropped at the next call, to make room. Errors: kUnsupported or kCompile naming
-  // the op.
+  // Returns the table of one segment, which is lowered at the first call. A table for a step that
+  // lower_all() was not called for may be dropped at the next call, to make room. Errors:
+  // kUnsupported or kCompile naming the op.
   const std::vector<Launch>& at(int segment, const StepKey& step);
-  // Lowers every segment, and keeps the tables.
+  // Lowers every segment for this step shape, and keeps the tables for good.
   void lower_all(const StepKey& step);
-  // May a recording hold the step, or one segment of it: does no kernel that was chosen follow
-  // lengths that only the host knows?
+  // Return whether a recording may hold the step, or one segment of it. A recording may not hold
+  // launches of a kernel that reads StepLengths, which only the host knows.
   bool recordable(const StepKey& step);
   bool recordable(int segment, const StepKey& step);
 
-  // The reasons why the step is slow (Kernel::slow), once each; none if it is not.
+  // Returns each reason why the step is slow (Kernel::slow) once. Empty if the step is not slow.
   [[nodiscard]] std::set<std::string_view> slow_reasons(const StepKey& step);
 
-  // Lists the launches of lower_all(), a line each: step, segment, node, kernel, and the shapes that decide
-  // its grid.
+  // Lists the launches of lower_all(), one on each line: step, segment, node, kernel, and the
+  // shapes that decide its grid.
   [[nodiscard]] std::string to_text() const;
 
   // Enqueues the launches of segments [first, last), in order.
   void launch(Stream& stream, int first, int last, const Step& step);
 
-  // Tables of steps that lower_all() did not lower: steps above the ladders come in any size.
+  // The most tables that are kept for steps that lower_all() was not called for. Such steps are
+  // above the ladders and come in any size.
   static constexpr size_t kMaxPassing = 4096;
   [[nodiscard]] int num_tables() const {
     return static_cast<int>(tables_.size() + passing_.size());
@@ -54,17 +56,17 @@ class Tables {
   [[nodiscard]] int num_segments() const { return static_cast<int>(program_.segments.size()); }
 
  private:
-  // The sizes that a segment's launches depend on.
+  // Returns which sizes of a step the launches of a segment depend on.
   [[nodiscard]] passes::UsedSizes used_sizes(const passes::Segment& segment) const;
-  // The launches of a segment.
+  // Makes the launches of a segment.
   [[nodiscard]] std::vector<Launch> lower_segment(const Key& key) const;
 
   Device& device_;
   const passes::Program& program_;
   const Addresses& addresses_;
-  std::vector<passes::UsedSizes> used_sizes_;  // by segment
+  std::vector<passes::UsedSizes> used_sizes_;  // indexed by segment
   std::map<Key, std::vector<Launch>> tables_;
-  std::map<Key, std::vector<Launch>> passing_;  // kMaxPassing at most
+  std::map<Key, std::vector<Launch>> passing_;  // tables that may be dropped, kMaxPassing at most
 };
 
 }  // namespace encore::runtime

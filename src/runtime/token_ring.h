@@ -1,6 +1,6 @@
-// Reads the tokens that steps publish, in memory that host and device both see. Nothing is copied
-// and nothing waits for the device: the device writes the tokens, then counts the step. See
-// `advance` in ops.cc for the device's end.
+// Reads the tokens that steps publish, from memory that host and device both see. Nothing is
+// copied, and no call waits for the device: the device writes the tokens of a step, and then
+// increments the count of published steps. `advance` in ops.cc describes the device's side.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 
 namespace encore::runtime {
 
-// Steps are numbered as they are launched. Numbers wrap, so compare them by is_before() only.
+// The number of a step, in the order of launches. Numbers wrap around, so compare them by
+// is_before() only.
 using StepNumber = uint32_t;
 constexpr bool is_before(StepNumber a, StepNumber b) {
   return static_cast<int32_t>(a - b) < 0;
@@ -24,40 +25,42 @@ constexpr bool is_before(StepNumber a, StepNumber b) {
 // Threads: any. Lifetime: refers to the memory of `persistent`.
 class TokenRing {
  public:
-  // Reads the ring of a graph that ends with `advance`; any other graph never publishes anything.
+  // Reads the ring of a graph that ends with `advance`; the ring of any other graph never has a
+  // published step.
   explicit TokenRing(const PersistentBuffers& persistent)
       : ring_(persistent.find("token_ring")),
         logprobs_(persistent.find("logprob_ring")),
         marks_(persistent.find("ring_marks").as<int32_t>()) {}
 
-  // The first step that is not published.
+  // Returns the number of the first step that is not published yet.
   [[nodiscard]] StepNumber published() const {
     if (marks_ == nullptr) return 0;
     return static_cast<StepNumber>(
         std::atomic_ref(marks_[advance_op::kPublished]).load(std::memory_order_acquire));
   }
-  // The tokens of a published step by row of logits, padding rows included; where drafts were wrong,
-  // -1. Stays readable until `capacity()` later steps have been launched.
+  // Returns the tokens of a published step, one for each row of logits, padding rows included. A
+  // token is -1 where a draft was wrong. The tokens stay readable until capacity() later steps have
+  // been launched.
   [[nodiscard]] std::span<const int32_t> tokens(StepNumber step) const {
     ENCORE_CHECK(is_before(step, published()), "step {} is not published", step);
     const int64_t rows = ring_.shape[1];
     return {ring_.as<int32_t>() + step % ring_.shape[0] * rows, static_cast<size_t>(rows)};
   }
-  // The tokens that one row of a published step gave, at most `rows_each`; drafts that were wrong are left
-  // out.
+  // Returns the tokens that a published step gave the sequence in row `row` of the batch. Each
+  // sequence has `rows_each` rows of logits. Wrong drafts are left out.
   [[nodiscard]] std::span<const int32_t> span(StepNumber step, int64_t row,
                                               int64_t rows_each) const {
     const auto all =
         tokens(step).subspan(static_cast<size_t>(row * rows_each), static_cast<size_t>(rows_each));
     return {all.begin(), std::ranges::find(all, -1)};
   }
-  // The log probabilities that a row of logits of a published step asked for; readable as long as its
-  // tokens.
+  // Returns the log probabilities that a row of logits of a published step asked for. They stay
+  // readable as long as the tokens of the step.
   [[nodiscard]] const LogprobRow& logprobs(StepNumber step, int64_t row) const {
     ENCORE_CHECK(logprobs_.data != nullptr && is_before(step, published()));
     return logprobs_.as<const LogprobRow>()[step % logprobs_.shape[0] * logprobs_.shape[1] + row];
   }
-  // Lets bursts go on until this step is the next, or no sequence is left.
+  // Lets bursts run until `step` is the next step to run, or until all sequences have ended.
   void run_until(StepNumber step) {
     ENCORE_CHECK(marks_ != nullptr, "a program that publishes nothing has no bursts");
     std::atomic_ref(marks_[advance_op::kRunUntil])

@@ -18,7 +18,7 @@ TEST(TokenRing, ReadsWhatIsPublishedAlsoWhereCountsWrap) {
   EXPECT_EQ(tokens.capacity(), 4);
   EXPECT_EQ(tokens.published(), 0U);
 
-  const StepNumber step = 0xffffffffU;  // the last before the count wraps
+  const StepNumber step = 0xffffffffU;  // the last number before the count wraps
   persistent.view(ring).as<int32_t>()[3 * 3 + 1] = 42;
   persistent.view(marks).as<int32_t>()[0] = 0;
   EXPECT_TRUE(is_before(step, tokens.published()));

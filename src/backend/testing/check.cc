@@ -11,11 +11,12 @@
 namespace encore {
 namespace {
 
-// Complements of each other: an element that a kernel did not write differs between the two runs.
+// The bytes that fill the buffer before the two runs. They are complements of each other, so an
+// element that the kernel did not write differs between the runs.
 constexpr std::byte kPoisons[2] = {std::byte{0xa5}, std::byte{0x5a}};
 constexpr int64_t kPlaceAlignment = 256;
 
-// A piece of the one buffer that holds everything a launch may write.
+// A region of the buffer that holds all memory which a launch may write.
 struct Region {
   int64_t begin = 0;  // bytes from the buffer's start
   int64_t end = 0;
@@ -24,10 +25,10 @@ struct Region {
 struct Output {
   TensorView view;
   Region region;
-  std::optional<std::string_view> input;  // the input it lies over
+  std::optional<std::string_view> input;  // the input that the output overwrites
 };
 
-// Everything the kernel may write, with guards, in one buffer.
+// Holds everything that the kernel may write in one buffer, with guards between.
 class Bench {
  public:
   Bench(Device& device, const KernelCheck& check);
@@ -58,8 +59,8 @@ class Bench {
   Device& device_;
   const KernelCheck& check_;
   std::unique_ptr<Stream> stream_;
-  std::vector<OpLaunch> launches_;  // of the op
-  Views inputs_;                    // as they were given
+  std::vector<OpLaunch> launches_;  // launches of the op
+  Views inputs_;                    // inputs as the caller gave them
   KernelArgs args_;
   ir::Types types_;
   std::vector<Output> outputs_;
@@ -97,7 +98,8 @@ std::optional<std::string_view> Bench::input_under(std::string_view output) cons
   return pair == pairs.end() ? std::nullopt : std::optional(pair->input);
 }
 
-// Wide guards: a kernel that is a few rows off must not reach other memory.
+// Reserves a region of the buffer. The guards around it are wide, so that a kernel which is a few
+// rows off does not reach other memory.
 Region Bench::place(int64_t bytes) {
   const int64_t guard = round_up(std::clamp<int64_t>(bytes, 4096, 1 << 20), kPlaceAlignment);
   Region region;
@@ -144,7 +146,8 @@ void Bench::give_addresses() {
   launches_ = expanded();
 }
 
-// The buffer before a run: poison, with inputs where outputs lie over them, and zero counters.
+// Returns the content of the buffer before a run: poison, the inputs that outputs overwrite, and
+// zero counters.
 std::vector<std::byte> Bench::image(std::byte poison) {
   std::vector<std::byte> image(static_cast<size_t>(bytes_), poison);
   copy_inputs_under_outputs(image);
@@ -184,7 +187,8 @@ std::string Bench::describe(size_t index) const {
                      types_.values()[index].to_string(), check_.step.tokens, check_.step.sequences);
 }
 
-// Bytes [begin, end), which the kernel must not write. `what` says where they are.
+// Throws if the kernel has written any of the bytes [begin, end). `what` names the place of the
+// bytes in the message.
 void Bench::expect_intact(int run, int64_t begin, int64_t end, const std::string& what) const {
   const auto first = after_[run].begin() + begin;
   const auto last = after_[run].begin() + end;
