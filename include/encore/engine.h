@@ -1,17 +1,19 @@
-// Encore for C++: open a model, submit prompts, read tokens as they come.
+// This header is Encore's C++ interface: it opens a model, submits prompts and reads tokens as they
+// come.
 //
 //   encore::Engine engine({{"model", "stories"}});
 //   encore::Request request = engine.submit("Once upon a time", {{"max_tokens", 100}, {"temperature", 0.8}});
 //   while (auto update = request.next()) std::cout << update->text << std::flush;
 //
-// A layer of inline functions over the C functions of libencore.so, which encore/c_api.h documents: options,
-// parameters and what counts. So no C++ type crosses the library's border, and a program may be built with
-// another compiler, standard (C++17 or later) or C++ library than Encore.
+// These inline functions call the C functions of libencore.so. encore/c_api.h documents the
+// options, the parameters and the statistics. No C++ type crosses the library's border, so a
+// program may be built with another compiler, standard (C++17 or later) or C++ library than Encore.
 //
-// Errors: functions throw encore::Error where nothing else is said.
-// Threads: an Engine may be used by any threads at once. Of a Request, next() and wait() belong to one thread at
-//   a time; abort() may come from any. Moving and destroying either is up to its owner alone.
-// Lifetime: a Request may outlive its Engine, whose end aborts it.
+// Errors: functions throw encore::Error unless their comments say otherwise.
+// Threads: any threads may use an Engine at once. Request::next() and Request::wait() belong to one
+// thread at a time; any thread may call Request::abort(). Only the owner of an object may move or
+// destroy it.
+// Lifetime: a Request may outlive its Engine. The Engine's destructor aborts it.
 #pragma once
 
 #include <charconv>
@@ -35,14 +37,15 @@ class Error : public std::runtime_error {
  public:
   Error(encore_status status, const std::string& message)
       : std::runtime_error(message), status_(status) {}
-  // ENCORE_QUEUE_FULL: the same call may succeed later.
+  // Returns the C function's status. After ENCORE_QUEUE_FULL, the same call may succeed later.
   encore_status status() const noexcept { return status_; }
 
  private:
   encore_status status_;
 };
 
-// An option of an engine or a parameter of a request. Its value is a text, a number, or on and off.
+// Holds an option of an engine or a parameter of a request. The value is a text, a number, or a
+// bool, which is written as "on" or "off".
 struct Setting {
   Setting(std::string setting_name, std::string text)
       : name(std::move(setting_name)), value(std::move(text)) {}
@@ -69,34 +72,37 @@ struct Setting {
 };
 using Settings = std::vector<Setting>;
 
-// The log probability of a token, its rank, and the tokens that were the likeliest in its place.
+// Holds the log probability of a generated token, its rank, and the likeliest tokens at its
+// position.
 struct Logprobs {
   float logprob = 0;
-  int32_t rank = 0;  // 1: no token was likelier
+  int32_t rank = 0;  // 1 where no token was likelier
   std::vector<encore_candidate> top;
 };
 
-// The part of a request's answer that next() returns at once.
+// Holds the part of a request's answer that one call of next() returns.
 struct Update {
-  std::string text;                     // UTF-8, whole characters
-  std::vector<int32_t> tokens;          // with those that show no text
-  std::vector<Logprobs> logprobs;       // one for each, where the request has `logprobs`
-  int64_t num_cached_tokens = 0;        // of the prompt, found in the prefix cache
+  std::string text;                     // UTF-8; no character is cut
+  std::vector<int32_t> tokens;          // includes tokens that show no text
+  std::vector<Logprobs> logprobs;       // one for each token, if the request has `logprobs`
+  int64_t num_cached_tokens = 0;        // prompt tokens that were found in the prefix cache
   std::optional<encore_finish> finish;  // set in the last update
-  std::string error;                    // of ENCORE_FINISH_ERROR
+  std::string error;                    // set where `finish` is ENCORE_FINISH_ERROR
 };
 
-// A prompt and what is generated behind it. Its destructor aborts it if it has not ended.
+// Represents a prompt and the answer that is generated behind it. The destructor aborts the request
+// if it has not ended.
 class Request {
  public:
   static constexpr std::chrono::milliseconds kForever{-1};
 
-  // Waits for an update, and for no longer than `timeout`. Nothing: the time was over, or the last update was
-  // returned before.
+  // Waits for an update, at most for `timeout`. Returns nullopt when the time is over, or when an
+  // earlier call has returned the last update.
   std::optional<Update> next(std::chrono::milliseconds timeout = kForever);
-  // Waits for the end. Returns what next() has not returned, as one update.
+  // Waits for the end of the request. Returns everything that next() has not returned, as one
+  // update.
   Update wait();
-  // Was the last update returned?
+  // Returns whether the last update was returned.
   bool has_ended() const noexcept { return has_ended_; }
   // Ends the request soon, with ENCORE_FINISH_ABORTED.
   void abort() noexcept { encore_abort(handle_.get()); }
@@ -112,7 +118,8 @@ class Request {
   bool has_ended_ = false;
 };
 
-// A model that takes requests. Its destructor aborts those that live.
+// Represents a loaded model that takes requests. The destructor aborts all requests that have not
+// ended.
 class Engine {
  public:
   // Loads a model and waits until it takes requests.
@@ -120,12 +127,13 @@ class Engine {
 
   Request submit(std::string_view prompt, const Settings& parameters = {});
   Request submit_tokens(const std::vector<int32_t>& prompt, const Settings& parameters = {});
-  // `messages`: a JSON array, as /v1/chat/completions takes it.
+  // Submits a conversation. `messages` is a JSON array in the form that /v1/chat/completions takes.
   Request submit_chat(std::string_view messages, const Settings& parameters = {});
   // Loads an adapter (LoRA), which requests may name as their parameter `adapter` from then on.
   void load_adapter(const std::string& name, const std::string& path, bool replaces = false);
   void unload_adapter(const std::string& name);
-  // Takes no more requests and waits until all have ended, and for no longer than `timeout`. Have they?
+  // Takes no more requests and waits until all have ended, at most for `timeout`. Returns whether
+  // all have ended.
   bool drain(std::chrono::milliseconds timeout = Request::kForever);
   encore_statistics statistics() const;
 
@@ -143,7 +151,7 @@ inline void check(encore_status status) {
   if (status != ENCORE_OK) throw Error(status, encore_error_text());
 }
 
-// Lifetime: refers to `settings`.
+// Returns the settings as C structs. Lifetime: the structs point to the texts of `settings`.
 inline std::vector<encore_setting> to_c(const Settings& settings) {
   std::vector<encore_setting> list;
   for (const Setting& setting : settings)

@@ -1,4 +1,5 @@
-// Models in the cache that Hugging Face's tools share: CACHE/models--ORG--NAME/{refs/main, snapshots/COMMIT, blobs}.
+// Finds models in the cache that Hugging Face's tools share: CACHE/models--ORG--NAME/{refs/main,
+// snapshots/COMMIT, blobs}.
 #pragma once
 
 #include <filesystem>
@@ -8,15 +9,18 @@
 
 namespace encore::hub {
 
-// "ORG/NAME", by the hub's rule: letters, digits, - _ and ., of which - and . neither begin nor end a part nor stand
-// twice, at most 96 characters.
+// Returns whether `name` is "ORG/NAME" by the hub's rule: at most 96 characters, which are letters,
+// digits, '-', '_' and '.'. A part neither begins nor ends with '-' or '.', and neither occurs
+// twice in a row.
 bool is_repository(std::string_view name);
 
-// CACHE/models--ORG--NAME. REQUIRES: is_repository(name).
+// Returns CACHE/models--ORG--NAME, the repository's folder in the cache. REQUIRES:
+// is_repository(name).
 std::filesystem::path repository_folder(const std::filesystem::path& cache, std::string_view name);
 
-// The directory of the commit that refs/main names, or else of the only snapshot there is. Nothing where the cache has
-// none. Errors: kModel where refs/main names a commit that is not there.
+// Returns the directory of the commit that refs/main names, or of the only snapshot if refs/main is
+// missing. Returns nullopt where the cache has neither. Errors: kModel where refs/main names a
+// commit that is not in the cache.
 std::optional<std::filesystem::path> find_snapshot(const std::filesystem::path& cache,
                                                    std::string_view name);
 

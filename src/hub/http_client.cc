@@ -28,7 +28,7 @@ constexpr int kMostRedirects = 5;
 constexpr size_t kPart = 256 << 10;
 constexpr const char* kUserAgent = "encore";
 
-// The files in which systems other than Debian keep the certificates that they trust.
+// Lists the files in which systems other than Debian keep the certificates that they trust.
 constexpr std::array kBundles = {"/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
                                  "/etc/ssl/cert.pem"};
 
@@ -43,7 +43,7 @@ asio::ssl::context trusting_context() {
   return context;
 }
 
-// One connection, whose operations end when nothing comes for too long.
+// Represents one connection. Its operations fail when nothing arrives for the timeout.
 class Connection {
  public:
   Connection(const Url& url, std::chrono::seconds timeout) : timeout_(timeout) {
@@ -85,8 +85,8 @@ class Connection {
               : http::async_read_header(plain_, buffer_, parser, done);
     });
   }
-  // Reads a part of the body. The parser reports need_buffer when there is more, which is no error
-  // here.
+  // Reads a part of the body. Does not treat the parser's need_buffer as an error, because it only
+  // says that more of the body follows.
   template <typename Parser>
   void read(Parser& parser) {
     wait("broke off", [&](auto done) {

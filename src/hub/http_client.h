@@ -1,4 +1,4 @@
-// GET over HTTPS, or HTTP, following redirects.
+// Sends GET requests over HTTPS or HTTP, and follows redirects.
 #pragma once
 
 #include <chrono>
@@ -22,33 +22,35 @@ struct Url {
 };
 // Parses an address. Errors: kUsage, naming it, if it is no http or https address.
 Url parse_url(std::string_view text);
-// The address to which a Location header leads from `from`.
+// Returns the address that the Location header `location`, in an answer of `from`, refers to.
 Url redirected(const Url& from, std::string_view location);
 
-// Says why there was no answer: nothing of that name, a refused connection, one that broke off or
-// stood still. Another try may go on where this one ended.
+// Says why there was no complete answer: the host is unknown, the connection was refused, broke
+// off, or made no progress. Another try may go on where this one ended.
 struct ConnectionError {
   std::string why;
 };
 
 struct GetOptions {
-  std::string token;                 // sent to the first address's origin alone; empty: none
-  int64_t first_byte = 0;            // of what is wanted
-  std::chrono::seconds timeout{30};  // without any progress
+  std::string token;                 // sent only to the first address's origin; empty: none
+  int64_t first_byte = 0;            // the first byte wanted of the file
+  std::chrono::seconds timeout{30};  // the longest time without progress
 };
 
 struct Answer {
   int status = 0;
-  bool is_partial = false;  // what came begins at GetOptions::first_byte
+  bool is_partial = false;  // the body begins at GetOptions::first_byte
 };
 
-// Called with the final answer, and says whether its body is wanted; then with each part of it.
+// Receives an answer. `begin` is called with the answer after all redirects and returns whether its
+// body is wanted. If so, `take` is called with each part of the body.
 struct Receiver {
   std::function<bool(const Answer&)> begin;
   std::function<void(std::string_view)> take;
 };
 
-// Throws ConnectionError. Errors: kModel for an answer that is none, or more redirects than anybody needs.
+// Sends a GET request and passes the answer to `receiver`. Throws ConnectionError. Errors: kModel
+// for too many redirects, and for one from HTTPS to HTTP.
 Answer get(const Url& url, const GetOptions& options, const Receiver& receiver);
 
 }  // namespace encore::hub

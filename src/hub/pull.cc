@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kLargestListing = 64 << 20;
-constexpr int kTries = 5;  // in a row, without a byte that is new
+constexpr int kTries = 5;  // failed tries in a row, without a new byte
 constexpr std::string_view kSha256 = "sha256";
 constexpr std::string_view kGitSha1 = "sha1";  // of "blob SIZE\0" and the content
 
@@ -32,7 +32,7 @@ struct RemoteFile {
   std::string name;  // "model-00001-of-00002.safetensors"
   int64_t bytes = 0;
   std::string_view hash_kind;
-  std::string hash;  // also the blob's name in the cache
+  std::string hash;  // the file's hash, also the blob's name in the cache
 };
 
 struct Listing {
@@ -90,7 +90,7 @@ class Hash {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-// A file that grows until it is whole, that no other process writes.
+// Owns a file that grows until it is complete. A lock keeps other processes from writing it.
 class Incomplete {
  public:
   explicit Incomplete(fs::path path) : path_(std::move(path)) {
@@ -105,7 +105,7 @@ class Incomplete {
   Incomplete(const Incomplete&) = delete;
   Incomplete& operator=(const Incomplete&) = delete;
 
-  // Hashes what is there. Returns its size.
+  // Adds the bytes that the file already has to `hash`. Returns their number.
   int64_t read(Hash& hash) {
     std::string part(1 << 20, '\0');
     int64_t size = 0;

@@ -1,4 +1,4 @@
-// Fetches a model from the hub into the cache, as Hugging Face's own tools lay it out.
+// Fetches a model from the hub into the cache, in the layout of Hugging Face's own tools.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,18 @@ namespace encore::hub {
 struct PullOptions {
   std::filesystem::path cache;
   std::string endpoint = "https://huggingface.co";
-  std::string token;  // sent to the endpoint alone; empty: none
-  // Called as bytes come: of the file, which is one of so many, and how far it is.
+  std::string token;  // sent only to the endpoint; empty: none
+  // `on_progress` is called as bytes arrive, with the file's name, its bytes so far and its size.
   std::function<void(std::string_view file, int64_t done, int64_t total)> on_progress;
 };
 
-// Fetches what Encore reads of ORG/NAME at refs/main: configuration, tokenizer, templates and safetensors, each checked by
-// the hash that the hub names. What is in the cache already is not fetched again, and a file that broke off goes on where
-// it ended. Returns the snapshot's directory. Errors: kUsage for what is no name; kModel where the hub cannot be
-// reached (with the command that fetches the model elsewhere), has no such model, keeps it from others, or gives a file
-// with another hash.
+// Fetches the files that Encore reads of ORG/NAME at refs/main: configuration, tokenizer, templates
+// and safetensors. Each is checked by the hash that the hub names. Files in the cache are not
+// fetched again, and a file whose transfer broke off continues where it ended. Returns the
+// snapshot's directory.
+// Errors: kUsage for an invalid name; kModel where the hub cannot be reached (with the command that
+// fetches the model elsewhere), has no such model, denies access to it, or sends a file with
+// another hash.
 std::filesystem::path pull(const std::string& name, const PullOptions& options);
 
 }  // namespace encore::hub

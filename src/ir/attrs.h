@@ -1,4 +1,5 @@
-// An op's attributes: a few named values, kept in order so that text is stable.
+// Holds an op's attributes: a few named values. They keep the order in which they were added, so
+// that printed text is stable.
 #pragma once
 
 #include <string>
@@ -24,7 +25,8 @@ class Attrs {
     }
     return nullptr;
   }
-  // Errors: kCompile when the attribute is missing or of another type.
+  // These functions return the value of an attribute. Errors: kCompile when the attribute is
+  // missing or of another type.
   [[nodiscard]] int64_t get_int(std::string_view name) const { return get<int64_t>(name); }
   [[nodiscard]] double get_double(std::string_view name) const { return get<double>(name); }
   [[nodiscard]] const std::string& get_string(std::string_view name) const {
@@ -34,7 +36,7 @@ class Attrs {
     return get<std::vector<int64_t>>(name);
   }
 
-  // Adds or replaces.
+  // Sets an attribute, replacing an earlier value of that name.
   void set(std::string name, Value value) {
     for (auto& [key, old] : entries_) {
       if (key == name) {

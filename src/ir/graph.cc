@@ -89,7 +89,8 @@ void Graph::replace_nodes(std::vector<Node> nodes) {
   }
   for (const ValueId id : outputs_)
     used[id.index] = true;
-  // A step input is the host's contract and stays; so does what lives across steps.
+  // Step inputs, which the host writes, and values that live across steps are kept even if no node
+  // uses them.
   std::vector<ValueId> renumbered(values_.size());
   std::vector<Value> kept;
   for (size_t i = 0; i < values_.size(); ++i) {

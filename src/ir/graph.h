@@ -1,4 +1,5 @@
-// The graph: values in SSA form, nodes in an order that respects data flow.
+// Defines the graph: values in SSA form, and nodes in an order that respects data flow. An example
+// of its text form:
 //
 //   graph tiny {
 //     input %ids: i32[T] pad -1
@@ -28,35 +29,35 @@ namespace encore::ir {
 using ValueId = Id<struct ValueTag>;
 using NodeId = Id<struct NodeTag>;
 
-// The content of a step input's padding rows.
+// Says what the padding rows of a step input contain.
 enum class Pad : uint8_t {
   kZero,
   kMinusOne,
-  kRepeatLast,  // the last real entry again: cumulative starts
+  kRepeatLast,  // repeats the last real entry, for cumulative starts
 };
 
 enum class ValueKind : uint8_t {
   kInput,        // written by the host before each step
   kWeight,       // constant after loading
   kState,        // lives across steps at a fixed address, mapped page by page: a KV cache
-  kPersistent,   // lives across steps, small, zero at the start: what a step tells the next
-  kHostVisible,  // as kPersistent, in memory that the host can read and write while steps run
+  kPersistent,   // lives across steps, small, zero at the start: a step leaves it for the next
+  kHostVisible,  // like kPersistent, but the host can read and write it while steps run
   kNode,         // made by a node, in the arena
 };
-// An op may mutate these values, if it says so: values that live across steps, and inputs that the
-// host writes.
+// Returns whether an op may mutate values of this kind, if the op declares that. These are values
+// that live across steps, and inputs that the host writes.
 constexpr bool is_mutable(ValueKind kind) {
   return kind != ValueKind::kWeight && kind != ValueKind::kNode;
 }
 
 struct Value {
-  std::string name;  // without the %
+  std::string name;  // without the leading %
   Type type;
   ValueKind kind = ValueKind::kNode;
-  Pad pad = Pad::kZero;  // kInput
-  WeightRecipe recipe;   // kWeight
-  NodeId producer;       // kNode
-  int group = 0;         // kState: those of one group have as many rows, which are used alike
+  Pad pad = Pad::kZero;  // only for kInput: content of the padding rows
+  WeightRecipe recipe;   // only for kWeight: how the weight is made
+  NodeId producer;       // only for kNode: the node that makes the value
+  int group = 0;         // kState: states of one group have equally many rows, with the same pages
 };
 
 struct Node {
@@ -73,15 +74,15 @@ class Graph {
 
   ValueId add_input(std::string name, Type type, Pad pad = Pad::kZero);
   ValueId add_weight(std::string name, Type type, WeightRecipe recipe);
-  // A state of that group. Errors: kCompile when the group is negative.
+  // Adds a state to the group `group`. Errors: kCompile when the group is negative.
   ValueId add_state(std::string name, Type type, int group = 0);
-  // Adds a value of any other kind. If a pass writes a node itself, the pass sets the value as its
+  // Adds a value of any other kind. A pass that builds a node by hand makes the value that node's
   // output.
   ValueId add_value(ValueKind kind, std::string name, Type type);
 
-  // Appends a node; the op's row gives the output types.
-  // Names: outputs take `name`, made unique; a second output `name.1`, and so on.
-  // Errors: kCompile naming the op and the input that does not fit it.
+  // Appends a node. The op's row gives the types of its outputs.
+  // Names: the first output takes `name`, made unique; a second output takes `name.1`, and so on.
+  // Errors: kCompile, naming the op and the input that does not fit it.
   const Node& add_node(const Op& op, const Operands<ValueId>& inputs, Attrs attrs = {},
                        const std::string& name = "v");
   void add_output(ValueId value) { outputs_.push_back(value); }
@@ -98,35 +99,38 @@ class Graph {
   [[nodiscard]] const std::vector<ValueId>& outputs() const { return outputs_; }
   [[nodiscard]] std::vector<ValueId> values_of_kind(ValueKind kind) const;
   [[nodiscard]] std::optional<ValueId> find_value(std::string_view name) const;
-  // The nodes that read each value, in order; indexed by ValueId::index.
+  // Returns, for each value, the nodes that read it, in the graph's order. The index is
+  // ValueId::index.
   [[nodiscard]] std::vector<std::vector<NodeId>> readers() const;
 
-  // Rebuilds the whole graph from `nodes` (a legal order over the same values): values that nothing
-  // reads or writes any more disappear, ids are renumbered, outputs kept. Passes delete nodes this
-  // way.
+  // Rebuilds the whole graph from `nodes`, which is a legal order over the same values. Values that
+  // no node reads or writes disappear, ids are renumbered, and the outputs are kept. Passes delete
+  // nodes this way.
   void replace_nodes(std::vector<Node> nodes);
-  // Errors: kCompile when the name is taken.
+  // Renames a value. Errors: kCompile when the name is taken.
   void rename(ValueId id, const std::string& name);
 
  private:
   ValueId add_named(Value value);
 
   std::string name_;
-  // Names in use, each with the suffix that another value of that name tries first.
+  // Maps each name in use to the suffix that the next value of the same name tries first.
   std::unordered_map<std::string, int> names_;
   std::vector<Value> values_;
   std::vector<Node> nodes_;
   std::vector<ValueId> outputs_;
 };
 
-// Types of a node's inputs or outputs.
+// Returns the types of a node's inputs or outputs.
 Types types(const Graph& graph, const Operands<ValueId>& values);
 
-// Is the graph well formed? Run after every pass. Checks: values defined before use and once;
-// operands and types as each op's row says; no data-dependent dim; a step input varies in one symbol
-// at most; mutated inputs are states (or new versions of states) that nothing reads afterwards;
-// in-place choices allowed by the op's row, with no reader of the overwritten value after the node.
-// Errors: kCompile naming the op and the value.
+// Checks that the graph is well formed; runs after every pass. It checks that
+// - each value is defined once, before its uses;
+// - operands and types are as each op's row says;
+// - no dim depends on data, and a step input varies in one symbol at most;
+// - mutated inputs are states (or new versions of states) that no later node reads;
+// - the op's row allows each in-place choice, and no later node reads the overwritten value.
+// Errors: kCompile, naming the op and the value.
 void verify(const Graph& graph);
 
 }  // namespace encore::ir

@@ -82,7 +82,7 @@ TEST(Verify, RefusesADataDependentShapeByTheOpsName) {
   EXPECT_NE(error.find("depends on data"), std::string::npos) << error;
 }
 
-// The error of a product of %x and what is left to say.
+// Returns the error of a linear of %x whose text ends with `rest`.
 std::string error_of_product(const std::string& rest) {
   return error_of(
       "graph g {\n input %x: bf16[T,8]\n weight %w: bf16[4,8] = \"w\"\n weight %b: bf16[4] = "

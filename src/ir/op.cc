@@ -26,12 +26,14 @@ Operand::Dim parse_dim(std::string_view text) {
   return dim;
 }
 
-// Operands against a row: what its letters and dtypes stand for, as far as that is known.
+// Matches operands against an op's row. It remembers the values of the row's letters and dtypes
+// that are known so far.
 class Fitting {
  public:
-  // Errors: kCompile naming an operand that does not fit.
+  // Matches the operands `given` against the signature `row`. Errors: kCompile, naming an operand
+  // that does not fit.
   void fit(const Signature& row, const Types& given) {
-    // A dim with several letters that are not known yet waits for operands that say one of them.
+    // A dim with several unknown letters is matched after the operands that determine one of them.
     size_t known = 0;
     do {
       known = letters_.size();
@@ -42,7 +44,7 @@ class Fitting {
       }
     } while (waits_ && letters_.size() > known);
   }
-  // Do the inputs say what an output is?
+  // Returns whether the inputs determine the type of an output.
   [[nodiscard]] bool knows(const Operand& output, const Types& inputs) const {
     if (output.dtype.empty()) return inputs.find(output.dims[0].text) != nullptr;
     return std::ranges::all_of(output.dims,
@@ -70,7 +72,7 @@ class Fitting {
     return place == known.end() ? nullptr : &place->second;
   }
 
-  // The dim's value; nothing where a letter is not known.
+  // Returns the dim's value, or nullopt if one of its letters is unknown.
   [[nodiscard]] std::optional<Dim> value(const Operand::Dim& dim) const {
     Dim product = dim.factor;
     for (const std::string_view letter : dim.letters) {
@@ -83,8 +85,8 @@ class Fitting {
   }
   bool fits(const Operand::Dim& wanted, const Dim& dim) {
     if (wanted.text == "*") return true;
-    int64_t others = wanted.factor;  // the product of what is known
-    std::string_view letter;         // what is not
+    int64_t others = wanted.factor;  // the product of the factor and the known letters
+    std::string_view letter;         // the letter that is not known
     for (const std::string_view candidate : wanted.letters) {
       if (const Dim* known = find(letters_, candidate)) {
         others *= known->value;

@@ -1,5 +1,6 @@
-// An op is a row of data: everything the compiler and the runtime know about it, without its
-// kernel. Kernels live in backend/, one table per device, and find their op by name.
+// Describes an op as a row of data that holds everything the compiler and the runtime know about
+// it, except its kernel. Kernels live in backend/, in one table per device, and refer to their op
+// by name.
 #pragma once
 
 #include <map>
@@ -13,44 +14,48 @@
 
 namespace encore::ir {
 
-// The operands of an op, in text: "x float[R,I], weight float[O,I], bias? float[O]".
+// Describes one operand of an op. A row writes its operands as text: "x float[R,I], weight
+// float[O,I], bias? float[O]".
 //
-// A `?` marks an operand that may be absent. Dtypes: f32, i32 and the like; `float`, one float
-// dtype in all operands that say so; `kv`, likewise one that KV may be kept in; `stored`, that float
-// or a type that weights alone are stored in (fp8); `any`. A dim is a letter, which stands for the
-// same number wherever it occurs, or made of letters: "B+1", "K*G*C", "V/32" (rounded up), "2". R, T,
-// B and L may vary from step to step, all others are numbers. `*` is any dim, of which the launch
-// knows nothing; [...] is any shape.
-// An output is written so too, or "y = x": y has the type of x. One with a `?` is there where the
-// inputs that are given say what it is. An output with the name of an input, without a type, is its
-// new version: it has the input's memory.
+// A `?` marks an operand that may be absent. A dtype is f32, i32 and the like; or `float`, which is
+// the same float dtype in all operands that have it; or `kv`, which is one dtype that KV may be
+// kept in; or `stored`, which is the operands' `float` or a dtype that only weights are stored in
+// (fp8); or `any`.
+// A dim is a letter, which stands for the same number in all operands, or a formula of letters:
+// "B+1", "K*G*C", "V/32" (rounded up), "2". R, T, B and L may vary from step to step; all other
+// letters are constants. `*` is any dim, of which a launch knows nothing, and [...] is any shape.
+// An output is written in the same way, or as "y = x", which gives y the type of x. An output with
+// a `?` exists if the inputs that are given determine its type. An output that has the name of an
+// input and no type is a new version of that input, in the same memory.
 // Lifetime: refers to the text, which is a literal.
 struct Operand {
-  // A dim in its parts: factor times the letters, to which `plus` is added, or divided by `over`.
+  // Holds a parsed dim: `factor` times the letters, then plus `plus`, or divided by `over` and
+  // rounded up.
   struct Dim {
     std::string_view text;
     std::vector<std::string_view> letters;
     int64_t factor = 1;
     int64_t plus = 0;
     int64_t over = 1;
-    // One letter stands for a dim as it is, which may vary.
+    // Returns whether the dim is a product: anything but a single letter, with or without `plus`
+    // and `over`. Only a dim with a single letter may vary from step to step.
     [[nodiscard]] bool is_product() const { return letters.size() != 1 || factor != 1; }
   };
 
   std::string_view name;
   bool optional = false;
   std::string_view dtype;  // of an output "y = x": empty
-  std::vector<Dim> dims;   // there: x
+  std::vector<Dim> dims;   // where `dtype` is empty: {x}, the input whose type it has
   [[nodiscard]] std::string type_text() const;
 };
 struct Signature : std::vector<Operand> {
   Signature() = default;
   Signature(const char* text);  // NOLINT(google-explicit-constructor): rows read as text
-  // The operand of that name; null when there is none.
+  // Returns the operand of that name, or null.
   [[nodiscard]] const Operand* find(std::string_view name) const;
 };
 
-// Output `output` occupies the memory of input `input`.
+// Says that the output `output` occupies the memory of the input `input`.
 struct InPlace {
   std::string_view output;
   std::string_view input;
@@ -60,43 +65,49 @@ struct InPlace {
 
 using Types = Operands<Type>;
 
-// An op whose rows depend on each other takes a row mask, so that padding rows cannot leak.
+// Describes an op. If the rows of an op depend on each other, it takes a mask of rows, so that
+// padding rows cannot influence real ones.
 struct Op {
   std::string name;
   Signature inputs;
   Signature outputs;
   Attrs attrs;  // examples of those that a node must have: {{"eps", 0.0}}
 
-  // Checks and computes types beyond what the signatures say. `out` has the types that `outputs`
-  // gives. Errors: kCompile with a reason; the caller adds the op's name.
+  // Checks and computes types where the signatures are not enough. `out` holds the types that the
+  // signature `outputs` gives. Errors: kCompile with a reason; the caller adds the op's name.
   void (*infer)(const Types& in, const Attrs& attrs, Types& out) = nullptr;
 
-  // The host may write an operand while what comes before it runs: a segment begins with it.
+  // If true, the host may write an operand while the preceding ops run, so a segment begins with
+  // this op.
   bool awaits_host = false;
 
-  // All ranks of a model run it together, each waiting for the others: all in the same order.
+  // If true, all ranks of a model run the op together and wait for each other in it. All ranks run
+  // such ops in the same order.
   bool is_collective = false;
 
-  // Outputs a kernel may write over an input that dies at this node.
+  // Lists the outputs that a kernel may write over an input, if that input is not read after this
+  // node.
   std::vector<InPlace> may_reuse;
 
-  // Outputs are column slices of the input; the op needs no kernel.
+  // If true, the outputs are column slices of the input and the op needs no kernel.
   bool is_view = false;
 
-  // Outputs that are new versions of a mutated input (KV caches): always in place.
+  // Returns the outputs that are new versions of a mutated input, such as a KV cache. They are
+  // always in place.
   [[nodiscard]] std::vector<InPlace> mutations() const;
 };
 
-// The types of an op's outputs.
-// Errors: kCompile naming the op, and the operand that is missing, unknown or does not fit.
+// Returns the types of an op's outputs.
+// Errors: kCompile, naming the op and the operand that is missing, unknown or does not fit.
 Types infer(const Op& op, const Types& inputs, const Attrs& attrs);
 
-// For each operand of the row, its index in `names`; -1: none. Entries of `names` that are empty
-// are the required operands, in order. Errors: kCompile naming the op and an operand that is
-// missing, unknown or there twice.
+// Returns, for each operand of the op's row, its index in `names`, or -1 if it is not there. Empty
+// entries of `names` stand for the required operands, in order. Errors: kCompile, naming the op and
+// an operand that is missing, unknown or given twice.
 std::vector<int> places(const Op& op, const std::vector<std::string_view>& names);
 
-// The inputs of an op, by the names and in the order of its row. Errors: those of places().
+// Returns the inputs `given` with the names and in the order of the op's row. Errors: those of
+// places().
 template <typename T>
 Operands<T> named(const Op& op, const Operands<T>& given) {
   std::vector<std::string_view> names(given.size());
@@ -112,14 +123,15 @@ Operands<T> named(const Op& op, const Operands<T>& given) {
   return inputs;
 }
 
-// The ops a graph may use. Copy one and add to it to register ops from outside the library.
-// Lifetime: graphs point to rows of their OpSet, which must outlive them and not move.
+// Holds the ops that a graph may use. To register ops from outside the library, copy a set and add
+// rows.
+// Lifetime: graphs point to rows of their OpSet, so it must outlive them and must not move.
 class OpSet {
  public:
-  // Errors: kCompile when the name is taken or the row says nothing of its outputs.
+  // Adds an op. Errors: kCompile when the name is taken or the row does not determine the outputs.
   const Op& add(Op op);
   [[nodiscard]] const Op* find(std::string_view name) const;
-  [[nodiscard]] const auto& rows() const { return rows_; }  // by name
+  [[nodiscard]] const auto& rows() const { return rows_; }  // the ops, sorted by name
 
  private:
   std::map<std::string, Op, std::less<>> rows_;

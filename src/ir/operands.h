@@ -1,5 +1,5 @@
-// Operands by name: the values that a node reads, a launch is given, or a shape function is asked
-// about.
+// Holds operands by name: the values that a node reads, the tensors of a launch, or the types that
+// a shape function gets.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,14 @@
 
 namespace encore::ir {
 
-// Operands stand in the order of the op's row. An optional operand that is absent is not there.
-// Lifetime: names are literals, or of an op's row.
+// Maps names to operands in the order of the op's row. An absent optional operand has no entry.
+// Lifetime: the names are literals or belong to an op's row.
 template <typename T>
 class Operands {
  public:
-  // {"weight", w}; an optional one as {"bias", b} where b is a pointer or std::optional, which may
-  // hold nothing. An item without a name is the next that the row requires (ir::named).
+  // Holds an operand with its name, as {"weight", w}. An optional operand is {"bias", b}, where b
+  // is a pointer or a std::optional that may be empty. An item without a name is the next operand
+  // that the row requires (ir::named).
   struct Item {
     // NOLINTBEGIN(google-explicit-constructor): items read as pairs
     Item(T value) : value(std::move(value)) {}
@@ -51,14 +52,14 @@ class Operands {
     values_.push_back(std::move(value));
   }
 
-  // The operand of that name; null when it is absent.
+  // Returns the operand of that name, or null if it is absent.
   [[nodiscard]] const T* find(std::string_view name) const {
     for (size_t i = 0; i < names_.size(); ++i) {
       if (names_[i].name == name) return &values_[i];
     }
     return nullptr;
   }
-  // Errors: kCompile when there is none of that name.
+  // Returns the operand of that name. Errors: kCompile when it is absent.
   [[nodiscard]] const T& operator[](std::string_view name) const {
     const T* value = find(name);
     if (value == nullptr) fail(ErrorKind::kCompile, "there is no operand '{}'", name);
@@ -77,7 +78,7 @@ class Operands {
   [[nodiscard]] auto end() { return values_.end(); }
   [[nodiscard]] const std::vector<T>& values() const { return values_; }
   [[nodiscard]] std::vector<T>& values() { return values_; }
-  // The name of values()[i].
+  // Returns the name of values()[i].
   [[nodiscard]] std::string_view name(size_t i) const { return names_[i].name; }
   [[nodiscard]] bool is_optional(size_t i) const { return names_[i].optional; }
 

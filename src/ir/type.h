@@ -1,4 +1,4 @@
-// Dims and types: what the graph knows about a value before any step has run.
+// Defines dims and types: the facts about a value that are known before any step has run.
 #pragma once
 
 #include <string>
@@ -9,18 +9,19 @@
 
 namespace encore::ir {
 
-// The sizes that vary from step to step.
+// Names the sizes that vary from step to step.
 enum class Symbol : uint8_t {
   kNone,       // the dim is a number
   kTokens,     // T: tokens in the step
   kSequences,  // B: sequences in the step
-  kLogits,     // L: rows of logits in the step, as many of each sequence
-  kGuessing,   // G: sequences of a step that may guess tokens (with drafts); 0 in any other step
-  kUnguessed,  // U: tokens of a step in which some sequence may guess none; 0 in any other step
-  kData,       // depends on the values of tensors; the verifier refuses it by the op's name
+  kLogits,     // L: rows of logits in the step, equally many for each sequence
+  kGuessing,   // G: sequences of a step that may guess drafts; 0 in any other step
+  kUnguessed,  // U: tokens of a step in which a sequence may guess none; 0 in any other step
+  kData,       // depends on tensors' values; the verifier refuses it, naming the op
 };
 
-// Concrete T, B and L, which is B unless it is given; G and U, which are 0 unless they are.
+// Holds the values of T, B, L, G and U in one step. L is B unless it is given; G and U are 0 unless
+// they are given.
 struct Sizes {
   constexpr Sizes() = default;
   constexpr Sizes(int64_t tokens, int64_t sequences) : Sizes(tokens, sequences, sequences) {}
@@ -36,7 +37,7 @@ struct Sizes {
   friend auto operator<=>(const Sizes&, const Sizes&) = default;
 };
 
-// A number, or a symbol plus a number: 2048, T, B, B+1, L, G, U.
+// Represents a dim: a number, or a symbol plus a number, such as 2048, T, B, B+1, L, G, U.
 struct Dim {
   Symbol symbol = Symbol::kNone;
   int64_t value = 0;
@@ -59,15 +60,15 @@ struct Dim {
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
-// Element type and dims of a value: bf16[T,2048].
+// Holds the element type and the dims of a value, such as bf16[T,2048].
 struct Type {
   DType dtype = DType::kF32;
   std::vector<Dim> dims;
 
   [[nodiscard]] Shape resolve(const Sizes& sizes) const;
-  // Bytes of a dense tensor of this type.
+  // Returns the bytes of a dense tensor of this type.
   [[nodiscard]] int64_t num_bytes(const Sizes& sizes) const;
-  // Returns the size that the first dim counts, or none that varies.
+  // Returns the symbol of the first dim, or kNone if that dim is a number or there is no dim.
   [[nodiscard]] Symbol rows() const { return dims.empty() ? Symbol::kNone : dims[0].symbol; }
   [[nodiscard]] std::string to_string() const;
 

@@ -35,7 +35,8 @@ void check_types(const Graph& graph, const Node& node) {
   }
 }
 
-// Is this memory that may be mutated, or what an op made of it? Followed through its versions.
+// Returns whether a value is memory that may be mutated, or a new version of such a value that an
+// op made. Follows the versions back to the first.
 bool is_mutable_version(const Graph& graph, ValueId id) {
   const Value* value = &graph.value(id);
   while (value->kind == ValueKind::kNode) {
@@ -60,7 +61,7 @@ void check_memory(const Graph& graph, int index, const std::vector<std::vector<N
   };
   const auto mutations = node.op->mutations();
   for (const InPlace& mutation : mutations) {
-    if (node.inputs.find(mutation.input) == nullptr) continue;  // an operand that may be absent
+    if (node.inputs.find(mutation.input) == nullptr) continue;  // the optional operand is absent
     const ValueId id = node.inputs[mutation.input];
     const std::string& name = graph.value(id).name;
     if (!is_mutable_version(graph, id))

@@ -1,5 +1,5 @@
-// Recipes of weights: how they are made from tensors of a checkpoint, or from numbers known at
-// build time. Passes that merge weights write recipes; the loader executes them.
+// Defines recipes, which say how a weight is made from tensors of a checkpoint, or from numbers
+// known at build time. Passes that merge weights write recipes; the loader executes them.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@
 
 namespace encore::ir {
 
-// A change that a tensor goes through before it is cut: a row of the loader's table
-// (model/transforms.h) and its numbers. It is data, so that a recipe can be printed, compared and
-// executed again.
+// Describes a change that a tensor goes through before it is cut: the name of a row of the loader's
+// table (model/transforms.h), and its numbers. It is data, so that a recipe can be printed,
+// compared and executed again.
 struct WeightTransform {
   std::string name;
   std::vector<int64_t> numbers = {};
@@ -18,8 +18,9 @@ struct WeightTransform {
   friend bool operator==(const WeightTransform&, const WeightTransform&) = default;
 };
 
-// A checkpoint tensor, transformed if so asked; of that, rows [first, last) of the first dim and
-// columns [first, last) of the last, or all that are not given; times `factor`.
+// Describes a part of a checkpoint's tensor. The tensor is transformed if `transform` is set. Then
+// rows [first, last) of the first dim and columns [first, last) of the last dim are cut out (all
+// where a range is absent) and multiplied by `factor`.
 struct WeightPiece {
   struct Range {
     int64_t first = 0;
@@ -32,17 +33,19 @@ struct WeightPiece {
   double factor = 1;
   std::optional<Range> columns = {};
   std::optional<WeightTransform> transform = {};
-  // The weight takes all rows of the piece to be so many, beside other pieces. Absent: as many as are left.
+  // `num_rows` is the number of the weight's rows that the piece fills, where it takes all rows of
+  // its tensor and stands beside other pieces. Absent: pieces without a range of rows share the
+  // weight's rows evenly.
   std::optional<int64_t> num_rows = {};
 
   friend bool operator==(const WeightPiece&, const WeightPiece&) = default;
 };
 
-// The pieces one below the other, cast to the weight's dtype; or, when there are no pieces, the
-// constant itself. Pieces that lack the weight's first dim are stacked along it: [O,I] of each expert
-// make [E,O,I], one or several pieces an expert.
+// Describes a weight: the pieces one below the other, cast to the weight's dtype, or the numbers of
+// `constant` if there are no pieces. Pieces that lack the weight's first dim are stacked along it:
+// matrices [O,I] of single experts make [E,O,I], from one or more pieces per expert.
 //
-// A weight with slots, [S,...], holds nothing of the checkpoint: each of its slots is zero until an
+// A weight with slots, [S,...], holds no numbers of the checkpoint. Each slot is zero until an
 // adapter's tensors are written to it as the pieces say (model/lora/slots.h).
 struct WeightRecipe {
   std::vector<WeightPiece> pieces;

@@ -1,4 +1,4 @@
-// Reading text a word at a time: rows of ops, and rules of passes.
+// Reads text word by word, for rows of ops and rules of passes.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 
 namespace encore::ir {
 
-// Takes the letters, digits and underscores in front; there may be none.
+// Removes the letters, digits and underscores at the beginning of `text` and returns them. There
+// may be none.
 inline std::string_view take_word(std::string_view& text) {
   const auto end = std::ranges::find_if_not(
       text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
@@ -16,7 +17,7 @@ inline std::string_view take_word(std::string_view& text) {
   return word;
 }
 
-// Takes `token` if the text begins with it.
+// Removes `token` from the beginning of `text`. Returns false if the text does not begin with it.
 inline bool accept(std::string_view& text, std::string_view token) {
   if (!text.starts_with(token)) return false;
   text.remove_prefix(token.size());

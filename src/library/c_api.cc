@@ -1,4 +1,5 @@
-// The functions that libencore.so exports: checks of arguments, and exceptions turned into statuses.
+// Defines the functions that libencore.so exports. They check arguments and turn exceptions into
+// statuses.
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -19,21 +20,21 @@ using encore::ErrorKind;
 using encore::fail;
 
 struct encore_engine {
-  std::shared_ptr<library::Engine> engine;  // shared with its requests
+  std::shared_ptr<library::Engine> engine;  // shared with the engine's requests
 };
 
 struct encore_request {
   std::shared_ptr<library::Engine> engine;  // shared with the handle of the engine; perhaps closed
   std::shared_ptr<library::Request> request;  // shared with the engine
-  library::Update update;                     // the last one that was given out
-  std::vector<encore_logprobs> logprobs;      // of that
+  library::Update update;                     // the last update that encore_next() returned
+  std::vector<encore_logprobs> logprobs;      // log probabilities of the last update
 };
 
 namespace {
 
 thread_local std::string error_text;
 
-// Waits of more milliseconds are without end: 30 years.
+// A wait of this many milliseconds (30 years) or more has no limit.
 constexpr int64_t kForeverMs = 1'000'000'000'000;
 
 encore_status fail_with(encore_status status, std::string_view text) noexcept {
@@ -89,7 +90,7 @@ encore_status status_of(encore::engine::RefusalKind kind) {
       return ENCORE_QUEUE_FULL;
     case encore::engine::RefusalKind::kDraining:
       return ENCORE_DRAINING;
-    case encore::engine::RefusalKind::kAsleep:  // there is no function that lets it sleep
+    case encore::engine::RefusalKind::kAsleep:  // no function of the library lets the engine sleep
     case encore::engine::RefusalKind::kStopped:
     case encore::engine::RefusalKind::kFailed:
       break;
@@ -111,7 +112,7 @@ encore_finish to_c(library::Finish finish) {
   return ENCORE_FINISH_ERROR;
 }
 
-// Candidates are given out where they lie.
+// The caller gets pointers to the candidates in place, so both types must have the same layout.
 using Entry = encore::LogprobRow::Entry;
 static_assert(sizeof(encore_candidate) == sizeof(Entry) &&
               offsetof(encore_candidate, token) == offsetof(Entry, token) &&

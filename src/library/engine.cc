@@ -12,7 +12,7 @@
 
 namespace encore::library {
 
-// Belongs to the thread that runs the steps.
+// Holds the loaded model and its loop. The thread that runs the steps owns it.
 struct Engine::Model {
   explicit Model(const config::Settings& settings)
       : source(setup::open_source(settings)),
@@ -37,18 +37,18 @@ struct Engine::Model {
 
   model::ModelSource source;
   std::optional<text::Tokenizer> tokenizer;
-  std::optional<text::ChatTemplate> chat_template;  // beside a tokenizer; may have no text
+  std::optional<text::ChatTemplate> chat_template;  // set if there is a tokenizer; may have no text
   std::vector<int32_t> end_tokens;
   std::unique_ptr<planning::StepLogWriter> step_log;  // may be null
   std::unique_ptr<Device> device;
   std::unique_ptr<engine::LoadedModel> loaded;
-  int64_t longest_text;  // tokens of a prompt and what follows it
+  int64_t longest_text;  // most tokens of a prompt and its answer together
   engine::ServingLoop loop;
   grammar::Compiler grammars;
 };
 
 Engine::Engine(const config::Settings& settings) {
-  // A program's stderr is its own.
+  // stderr belongs to the program that uses the library, so only warnings go there by default.
   static std::once_flag is_quiet;
   std::call_once(is_quiet, [] { log::set_level(log::Level::kWarning); });
   std::promise<void> opened;
@@ -75,7 +75,8 @@ void Engine::run_steps(const config::Settings& settings, std::promise<void>& ope
   try {
     model->loop.run();
   } catch (const std::exception&) {
-    // Every request has ended with the message by now, and submit() refuses others with it.
+    // Every request has ended with the error message by now, and submit() refuses further requests
+    // with it.
   }
   if (model->step_log) model->step_log->flush();
   {
@@ -100,7 +101,7 @@ std::vector<int32_t> Engine::tokens_of(const Prompt& prompt, const Parameters& p
   const text::ChatPrompt rendered = model_->chat_template->render(conversation);
   if (const auto* error = std::get_if<text::ChatError>(&rendered))
     fail(ErrorKind::kUsage, "messages: {}", error->message);
-  // The template has written the special tokens.
+  // The template has already written the special tokens, so encode() adds none.
   return tokenizer.encode(std::get<std::string>(rendered), false);
 }
 
@@ -136,7 +137,7 @@ std::variant<std::shared_ptr<Request>, engine::Refusal> Engine::submit(
     fail(ErrorKind::kUsage,
          "stop is text, and the model has no tokenizer.json: give stop_token_ids");
   }
-  auto taken = std::make_shared<Request>(std::move(output));  // by the caller and the sink
+  auto taken = std::make_shared<Request>(std::move(output));  // shared by the caller and the sink
   taken->num_top =
       std::clamp<int64_t>(request.sampling.num_logprobs, 0, model.source.config.vocab_size);
   std::vector<engine::Submission> submissions;

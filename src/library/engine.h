@@ -24,16 +24,17 @@ namespace encore::library {
 struct Chat {
   json::array messages;
 };
-// Text, tokens, or a conversation.
+// Holds the prompt of a request as a text, as token ids, or as a conversation.
 using Prompt = std::variant<std::string, std::vector<int32_t>, Chat>;
 
 struct Statistics {
   engine::GeneratorStatistics generator;
-  std::array<int64_t, kNumFinishes> finished = {};  // requests, by Finish
+  std::array<int64_t, kNumFinishes> finished = {};  // number of ended requests, by Finish
 };
 
-// One thread loads the model and runs its steps; another one makes tokens texts, so that no step waits for that.
-// Threads: any, but close() is the last call besides abort().
+// Runs a model for the callers of the library. One thread loads the model and runs its steps. A
+// second thread turns tokens into text, so that no step waits for that.
+// Threads: any thread may call any function, but after close() only abort() may be called.
 class Engine {
  public:
   // Loads the model. Errors: those of setup/open.h.
@@ -42,28 +43,31 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Waits for the request's grammar to be compiled, up to seconds.
-  // Errors: kUsage for text where the model has no tokenizer, for a conversation that its template
-  // does not take, and for a grammar; kUnsupported as Tokenizer::encode().
+  // Submits a request. Waits up to seconds for the request's grammar to be compiled.
+  // Errors: kUsage for a text where the model has no tokenizer, for a conversation that the model's
+  // template refuses, and for an invalid grammar; kUnsupported as Tokenizer::encode().
   std::variant<std::shared_ptr<Request>, engine::Refusal> submit(const Prompt& prompt,
                                                                  const Parameters& parameters);
   // Ends a request soon, unless it has ended. Does nothing once the engine is closed.
   void abort(const Request& request);
-  // As engine::Generator has them. Why not, where it is not done.
+  // Loads or unloads an adapter as the functions of engine::Generator do. Returns a refusal with
+  // its reason where that is not possible.
   std::optional<engine::Refusal> load_adapter(const std::string& name, const std::string& path,
                                               bool replaces);
   std::optional<engine::Refusal> unload_adapter(const std::string& name);
-  // Takes no more requests, and waits for the end of all. Have they ended? The statistics are then final.
+  // Takes no more requests and waits until all have ended. Returns whether they have ended before
+  // the timeout; the statistics are final then.
   bool drain(Timeout timeout);
   [[nodiscard]] Statistics statistics() const;
-  // Ends all requests, waits for that, and gives the model back.
+  // Aborts all requests, waits until they have ended, and releases the model.
   void close();
 
  private:
   struct Model;
-  // Tokens of a request on their way from the thread that runs steps to the one that makes texts.
+  // Holds tokens of a request on their way from the thread that runs steps to the thread that makes
+  // texts.
   struct Delivery {
-    std::shared_ptr<Request> request;  // shared with who submitted it and with the sink
+    std::shared_ptr<Request> request;  // shared with the submitter and with the sink
     std::vector<int32_t> tokens;
     std::vector<LogprobRow> logprobs;
     int64_t num_cached = 0;
@@ -78,19 +82,19 @@ class Engine {
   void deliver(const Delivery& delivery);
   void count_live(int64_t change);
 
-  Model* model_ = nullptr;  // while opened and not closed; run_steps() has it
+  Model* model_ = nullptr;  // null before opening and after closing; owned by run_steps()
 
   // Guards Request::id, and model_ against close().
   std::mutex submit_mutex_;
 
   // Guards the fields below, except the threads.
   mutable std::mutex mutex_;
-  std::condition_variable arrives_;  // a delivery, or is_closing_
-  std::condition_variable ends_;     // a request, or the last step
+  std::condition_variable arrives_;  // notified when a delivery arrives or is_closing_ is set
+  std::condition_variable ends_;     // notified when a request or the last step ends
   std::vector<Delivery> deliveries_;
-  int64_t num_live_ = 0;  // taken, or about to be, and without an end
+  int64_t num_live_ = 0;  // requests submitted that have not ended
   std::array<int64_t, kNumFinishes> finished_ = {};
-  bool has_run_ = false;  // the last step
+  bool has_run_ = false;  // true once the loop has run its last step
   bool is_closing_ = false;
 
   std::promise<void> closes_;

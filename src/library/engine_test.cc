@@ -14,10 +14,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kPrompt = "Once upon a time";
-// Parameters of a request that goes on while others come and end.
+// Parameters of a request that runs on while other requests come and end.
 const Settings kLong = {{"max_tokens", 900}, {"ignore_eos", true}};
 
-// Options of an engine that starts quickly.
+// Returns options of an engine that starts quickly.
 Settings options(int max_batch_size = 8) {
   return {{"device", "cpu"},
           {"max_batch_size", max_batch_size},
@@ -25,7 +25,7 @@ Settings options(int max_batch_size = 8) {
           {"max_seq_len", 1024}};
 }
 
-// The status of what `call` throws, and its text.
+// Returns the status and the text of the error that `call` throws.
 template <typename Call>
 std::pair<encore_status, std::string> failure(Call&& call) {
   try {
@@ -49,7 +49,7 @@ TEST(LibraryEngine, StreamsWhatItGivesAsAWhole) {
   EXPECT_EQ(whole.tokens.size(), 20U);
   EXPECT_FALSE(whole.text.empty());
 
-  // A thread that comes late finds all in one update.
+  // A thread that calls late gets everything in one update.
   int num_updates = 0;
   for (int round = 0; round < 100 && num_updates < 2; ++round) {
     Request request = engine.submit(kPrompt, parameters);

@@ -16,7 +16,7 @@
 namespace encore::library {
 namespace {
 
-// The whole text as a number.
+// Parses the whole text as a number.
 template <typename Number>
 Number read_number(std::string_view name, const std::string& text,
                    Number min = std::numeric_limits<Number>::lowest()) {
@@ -38,8 +38,8 @@ bool read_switch(std::string_view name, const std::string& text) {
   fail(ErrorKind::kUsage, "{} is on or off, not '{}'", name, text);
 }
 
-// Returns the one grammar that holds the answer, creating it on the first call; a list of choices
-// adds to it. Errors: kUsage where a grammar of another kind is set already.
+// Returns the only grammar of the request, and creates it on the first call. A list of choices adds
+// to the grammar that it creates. Errors: kUsage where a grammar of another kind is set already.
 grammar::Source& only_grammar(Parameters& parameters, grammar::SourceKind kind) {
   if (parameters.grammar && parameters.grammar->kind != kind) {
     fail(ErrorKind::kUsage,
@@ -54,7 +54,7 @@ void set_grammar(Parameters& parameters, std::string_view /*name*/, const std::s
   only_grammar(parameters, kKind).text = text;
 }
 
-// A parameter besides those of sample::parameters().
+// Describes a parameter that sample::parameters() does not list.
 struct Row {
   std::string_view name;
   void (*set)(Parameters& parameters, std::string_view name, const std::string& text);
@@ -145,7 +145,7 @@ std::vector<std::string_view> parameter_names() {
   return names;
 }
 
-// Is the option one of the server's network, which the library does not have?
+// Returns whether the option is about the server's network, which the library does not have.
 bool is_of_server(const config::Option& option) {
   return option.group == config::Group::kServer && option.name != "max_queue" &&
          option.name != "chat_template";

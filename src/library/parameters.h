@@ -1,4 +1,5 @@
-// Reads names and texts that the library is given: options of an engine, parameters of a request.
+// Reads the settings that the library's callers give as names and texts: options of an engine and
+// parameters of a request.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +21,27 @@ struct Setting {
   std::string value;
 };
 
-// Reads the options of the table, without those of `encore serve` alone. Errors: kUsage naming the
-// option, in the table's words.
+// Reads an engine's options. All options of the table in config/ are allowed, except those that
+// only `encore serve` has. Errors: kUsage, naming the option in the table's words.
 config::Settings read_options(std::span<const Setting> options);
 
-// Parses an argument that is JSON. Errors: kUsage naming it.
+// Parses the argument `name`, whose value is JSON. Errors: kUsage, naming the argument.
 json::value parse_argument(std::string_view name, std::string_view text);
 
-// The parameters by which a request is generated.
+// Holds the parameters of a request.
 struct Parameters {
   std::optional<int64_t> max_tokens;
   sample::SamplingParams sampling;
-  text::StopRules stops;  // its end tokens are the model's, unless ignores_eos
+  text::StopRules stops;  // end tokens are the model's; none if ignores_eos
   bool ignores_eos = false;
   int32_t priority = 0;
   std::string cache_salt;
   std::string adapter;
-  std::optional<grammar::Source> grammar;  // that the answer fits
-  json::object template_variables;         // of a conversation
+  std::optional<grammar::Source> grammar;  // the grammar that the answer must fit
+  json::object template_variables;         // variables for a conversation's chat template
 };
 
-// Errors: kUsage naming the parameter.
+// Reads the parameters of a request. Errors: kUsage, naming the parameter.
 Parameters read_parameters(std::span<const Setting> parameters);
 
 }  // namespace encore::library

@@ -42,7 +42,7 @@ Update Request::read(const engine::Update& delivered) {
     if (output_) update.text += output_->finish();
   }
   is_over_ = update.finish.has_value();
-  // It refers to the tokenizer, which the request may outlive.
+  // output_ refers to the tokenizer, which the request may outlive.
   if (is_over_) output_.reset();
   return update;
 }

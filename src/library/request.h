@@ -21,37 +21,38 @@ inline constexpr size_t kNumFinishes = 4;
 struct Update {
   std::string text;
   std::vector<int32_t> tokens;
-  std::vector<LogprobRow> logprobs;  // one a token, where the request asks for them
+  std::vector<LogprobRow> logprobs;  // one for each token, if the request asks for them
   int64_t num_cached = 0;            // tokens of the prompt that the prefix cache had
   std::optional<Finish> finish;
-  std::string error;  // of kError
+  std::string error;  // set where `finish` is kError
 };
 
-// How long a caller waits; absent: without a limit.
+// The longest time that a caller waits. Absent: the wait has no limit.
 using Timeout = std::optional<std::chrono::milliseconds>;
 
-// Threads: one calls read() and give(), another one next().
-// Lifetime: the tokenizer must outlive the read() that finds the end.
+// Holds the state of one request. Threads: one thread calls read() and give(), another one calls
+// next().
+// Lifetime: the tokenizer must outlive the call of read() that finds the end of the answer.
 class Request {
  public:
-  // `output` turns tokens into text; absent: the request gets tokens only.
+  // `output` turns tokens into text. Where it is absent, the caller gets tokens only.
   explicit Request(std::optional<text::OutputText> output) : output_(std::move(output)) {}
 
-  // Takes tokens that the engine delivers and returns what the caller gets of them: the text, and
-  // no token behind the end of the answer.
+  // Takes tokens that the engine delivers. Returns the update for the caller: the text of the
+  // tokens, and the tokens up to the end of the answer.
   Update read(const engine::Update& delivered);
-  // Adds `update` to what next() will return.
+  // Adds `update` to the updates that next() has not returned yet.
   void give(Update update);
-  // Waits for something new and returns all of it. Returns at once when the request has ended, with
-  // its end.
+  // Waits until there is something that was not returned yet, and returns all of it. Once the
+  // request has ended, it returns at once, with the reason for the end.
   Update next(Timeout timeout);
   [[nodiscard]] bool has_ended() const;
 
-  engine::RequestId id = 0;  // the generator's; guarded by the engine that set it
-  size_t num_top = 0;        // entries that a row of log probabilities has; set before the first
+  engine::RequestId id = 0;  // the generator's id; guarded by Engine::submit_mutex_
+  size_t num_top = 0;        // entries of a row of log probabilities; set before the first row
 
  private:
-  // The thread that calls read() uses these two.
+  // Only the thread that calls read() uses output_ and is_over_.
   std::optional<text::OutputText> output_;
   bool is_over_ = false;
 

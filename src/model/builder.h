@@ -1,4 +1,4 @@
-// Traces a model: each call appends one node. Model code reads like the paper:
+// Traces a model: each call appends one node to a graph. Model code reads like the paper:
 //
 //   auto h = b.rms_norm(x, w.input_norm, eps);
 //   x = b.add(x, b.linear(attention(h), w.o_proj));
@@ -15,17 +15,19 @@ namespace encore::model {
 using ir::ValueId;
 using Values = ir::Operands<ValueId>;
 
-// Errors: every method throws kCompile, naming the op, when its inputs do not fit.
-// Lifetime: refers to the graph, and to the op set the graph's nodes will point to.
+// Appends nodes to a graph. Errors: every method throws kCompile, naming the op, when its inputs do
+// not fit.
+// Lifetime: refers to the graph, and to the op set that the graph's nodes point to.
 class Builder {
  public:
   Builder(ir::Graph& graph, const ir::OpSet& ops) : graph_(graph), ops_(ops) {}
 
-  // `first_row`: of a table that is a rank's share.
+  // Looks up the rows of `table` for `ids`. If the table is a rank's share of a larger table,
+  // `first_row` is its first row in the larger table.
   ValueId embedding(ValueId ids, ValueId table, ValueId fill,
                     std::optional<ValueId> last_tokens = std::nullopt, double scale = 1,
                     std::optional<int64_t> first_row = std::nullopt);
-  // The weight of a product, [O,I]: floats, or codes in fp8 with their scales.
+  // Holds the weight of a product, [O,I]: floats, or codes in fp8 with their scales.
   struct Matrix {
     // NOLINTNEXTLINE(google-explicit-constructor): a value of floats is one
     Matrix(ValueId weight) : weight(weight) {}
@@ -35,10 +37,12 @@ class Builder {
 
     ValueId weight;
     std::optional<ValueId> scale;
-    std::optional<int64_t> fp8_rows;  // from so many rows of x on, those are rounded to fp8
-    std::optional<double> x_scale;    // by this static scale; absent: by scales of their own
+    std::optional<int64_t> fp8_rows;  // x is rounded to fp8 if it has at least this many rows
+    // `x_scale` is the static scale by which x is rounded to fp8. Absent: each row of x has its own
+    // scale.
+    std::optional<double> x_scale;
   };
-  // Room for adapters: see `linear` in ops.cc.
+  // Holds the weights that have slots for adapters, and each row's slot; see `linear` in ops.cc.
   struct Lora {
     ValueId a;
     ValueId b;
@@ -46,7 +50,7 @@ class Builder {
   };
   ValueId linear(ValueId x, const Matrix& matrix, std::optional<ValueId> bias = std::nullopt,
                  const std::optional<Lora>& lora = std::nullopt);
-  // A linear whose output has its own dtype: logits in f32.
+  // Appends a linear whose output has the dtype `out`, such as logits in f32.
   ValueId linear_as(DType out, ValueId x, const Matrix& matrix);
   ValueId rms_norm(ValueId x, ValueId weight, double eps, double offset = 0);
   ValueId add(ValueId a, ValueId b);
@@ -60,13 +64,13 @@ class Builder {
     ValueId v;
   };
   Cache kv_write(Cache cache, ValueId k, ValueId v, ValueId slots);
-  // The places of each sequence's queries and KV; see `attention` in ops.cc.
+  // Holds the values that say where each sequence's queries and KV are; see `attention` in ops.cc.
   struct Batch {
     ValueId page_table;
     ValueId kv_lens;
     ValueId query_starts;
   };
-  // The rules by which scores become weights; see `attention` in ops.cc.
+  // Holds the rules by which attention's scores become weights; see `attention` in ops.cc.
   struct Scores {
     double scale = 1;
     std::optional<int64_t> window = {};
@@ -78,7 +82,7 @@ class Builder {
   struct Routing {
     int64_t top_k = 1;
     bool renormalize = false;
-    int64_t least = 0;  // a row is live where live[r] is no less
+    int64_t least = 0;  // row r is live where live[r] >= least
     bool sigmoid = false;
     std::optional<ValueId> bias = {};
     int64_t groups = 1;
@@ -91,24 +95,25 @@ class Builder {
   };
   Routed route(ValueId logits, ValueId live, const Routing& routing);
   ValueId expert_mlp(ValueId x, const Routed& routed, const Matrix& gate_up, const Matrix& down);
-  // all_reduce adds up what all ranks have in x; all_gather puts their columns side by side. `of` names
-  // the result in messages.
+  // all_reduce adds up the x of all ranks; all_gather puts the columns of their x side by side.
+  // Messages call the result `of`.
   ValueId all_reduce(ValueId x, const std::string& of, int64_t ranks);
   ValueId all_gather(ValueId x, const std::string& of, int64_t ranks);
-  // Gathers as all_gather() does, and tells all ranks which step a burst runs until.
+  // Gathers as all_gather() does, and gives all ranks the same number of the step up to which a
+  // burst runs.
   struct Gathered {
     ValueId y;
     ValueId run_until;
   };
   Gathered all_gather(ValueId x, const std::string& of, int64_t ranks, ValueId ring_marks);
-  // Gathers as all_gather() does, but puts the columns of the rank itself first.
+  // Gathers as all_gather() does, but each rank's result begins with its own columns.
   ValueId all_gather_own_first(ValueId x, const std::string& of, int64_t ranks);
   ValueId first_columns(ValueId x, int64_t count);
-  // Takes the same rows of both.
+  // Takes the rows `rows` of x and of the residual.
   std::pair<ValueId, ValueId> gather_rows(ValueId x, ValueId residual, ValueId rows);
 
-  // Appends any op of the set, and returns its outputs: for ops with many operands, or from outside
-  // the library.
+  // Appends an op of the set by its name and returns its outputs. It serves ops with many operands
+  // and ops from outside the library.
   Values call(const std::string& op, const Values& inputs, ir::Attrs attrs = {},
               const std::string& name = "v");
 

@@ -17,7 +17,7 @@ constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kEmbeddingName = "model.embed_tokens.weight";
 constexpr std::string_view kHeadName = "lm_head.weight";
 
-// Does `name` stay inside the directory that it is appended to?
+// Returns whether `name` stays inside the directory that it is appended to.
 bool is_plain_file_name(std::string_view name) {
   if (name.empty() || name == "." || name == ".." || name.size() > 255) return false;
   return std::none_of(name.begin(), name.end(), [](char c) {
@@ -25,7 +25,7 @@ bool is_plain_file_name(std::string_view name) {
   });
 }
 
-// "[2, 3]", as config files and error messages of this field write shapes.
+// Returns a shape as config files and error messages write it: "[2, 3]".
 std::string text_of(const Shape& shape) {
   std::string text;
   for (const int64_t dim : shape)
@@ -148,7 +148,8 @@ void Checkpoint::open_shards(const fs::path& index_path) {
 }
 
 bool Checkpoint::finds_own_head() {
-  // An index may leave out what it takes for tied.
+  // An index may leave out tensors that it takes to be tied, so all files are searched for the head
+  // and the embedding.
   for (size_t number = 0; number < files_.size(); ++number) {
     for (const std::string_view name : {kHeadName, kEmbeddingName})
       if (files_[number].contains(name))
@@ -169,7 +170,8 @@ std::vector<fs::path> Checkpoint::files() const {
   return paths;
 }
 
-// Plain numbers as they lie there, and blocks as the f32 that they stand for.
+// Returns a tensor of a GGUF file: plain numbers in the file's dtype, or blocks, which stand for
+// f32.
 StoredTensor Checkpoint::gguf_tensor(std::string_view tensor_name) const {
   const gguf::File& file = *gguf_;
   const auto found = file.tensors().find(gguf::tensor_name(tensor_name));

@@ -69,7 +69,7 @@ TEST(Checkpoint, FollowsLinksToFiles) {
   expect_tiny_llama(Checkpoint(dir.path()));
 }
 
-// The tiny model's config, which says that the head is the embedding.
+// Returns the tiny model's config, changed to say that the head is the embedding.
 std::string tied_config() {
   std::string config = kTinyLlamaConfig;
   replace(config, "{", R"({"tie_word_embeddings": true, )");
@@ -97,7 +97,7 @@ TEST(Checkpoint, FindsAHeadThatTheIndexLeavesOut) {
 
 TEST(Checkpoint, StaysTiedWhereThereIsNoHeadOrTheSame) {
   NamedShapes tensors = tiny_llama_tensors();
-  tensors.pop_back();  // the head
+  tensors.pop_back();  // removes the head
   const std::string without = safetensors(tensors);
   std::string same = without;
   replace_in_header(
@@ -113,7 +113,7 @@ TEST(Checkpoint, StaysTiedWhereThereIsNoHeadOrTheSame) {
 
 TEST(Checkpoint, FindsATensorUnderTheNameThatSaveModelLeftOut) {
   NamedShapes tensors = tiny_llama_tensors();
-  tensors.erase(tensors.begin());  // the embedding
+  tensors.erase(tensors.begin());  // removes the embedding
   std::string file = safetensors(tensors);
   replace_in_header(file, R"("format":"pt")",
                     R"("format":"pt","model.embed_tokens.weight":"lm_head.weight")");
@@ -146,7 +146,8 @@ TEST(Checkpoint, TellsWhatToDoAboutAPathThatIsNoCheckpoint) {
   EXPECT_NE(open_error(dir.write("file", "")).find("not a directory; give"), std::string::npos);
   EXPECT_NE(open_error(dir.path()).find("no config.json; a Hugging Face checkpoint has"),
             std::string::npos);
-  // A folder that may not be read is no different from a link that leads nowhere.
+  // A link to itself stands for a folder that may not be read: in both cases the file system
+  // reports an error.
   std::filesystem::create_symlink("config.json", dir.path() / "config.json");
   EXPECT_NE(open_error(dir.path()).find("config.json: Too many levels of symbolic links"),
             std::string::npos);

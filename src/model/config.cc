@@ -12,7 +12,8 @@
 namespace encore::model {
 namespace {
 
-// Errors: kUnsupported on a head other than the language model's (a classifier, a bare encoder).
+// Checks the config's architecture. Errors: kUnsupported on a head other than the language model's
+// (a classifier, a bare encoder).
 void check_architecture(const json::Object& config, const Family& family) {
   if (!config.has("architectures")) return;
   std::string first;
@@ -30,7 +31,7 @@ void check_architecture(const json::Object& config, const Family& family) {
        config.where(), first.substr(0, 80), family.model_type, family.architecture);
 }
 
-// The activation that the config names, or else the family's own.
+// Returns the activation that the config names, or the family's default.
 Activation read_activation(const json::Object& config, Activation of_family) {
   for (const std::string_view key : {"hidden_activation", "hidden_act"}) {
     if (!config.has(key)) continue;
@@ -44,8 +45,9 @@ Activation read_activation(const json::Object& config, Activation of_family) {
   return of_family;
 }
 
-// The text model of a model of several kinds of input: its own object, and what stands outside for
-// all of them. The config itself where there is no such object.
+// Returns the config of the text model, for a model of several kinds of input: the object of the
+// text model, and the keys outside of it that hold for all kinds. Returns the config itself if it
+// has no such object.
 json::value text_config(const json::Object& config) {
   json::object text = config.raw();
   if (!config.has("text_config")) return text;
@@ -54,7 +56,7 @@ json::value text_config(const json::Object& config) {
                                      "eos_token_id", "quantization_config"}) {
     if (config.has(key) && !text.contains(key)) text[key] = config.at(key);
   }
-  // Architectures are named for the whole model.
+  // `architectures` names the whole model, not the text model.
   text.erase("architectures");
   return text;
 }
@@ -71,7 +73,7 @@ DType read_dtype(const json::Object& config) {
        text.substr(0, 80));
 }
 
-// An id, a list of ids, or null for none.
+// Reads token ids under a key: one id, a list of ids, or null for no id.
 std::vector<int32_t> token_ids_at(const json::Object& object, std::string_view key) {
   const json::value& found = object.at(key);
   std::vector<int32_t> ids;
@@ -101,7 +103,7 @@ void read_special_tokens(const json::Object& config, const json::Object* generat
     return fallback ? std::vector<int32_t>{*fallback} : std::vector<int32_t>{};
   };
   model.eos_token_ids = read("eos_token_id", family.eos_token_id);
-  // Nothing ends at a token that is never chosen.
+  // An end token outside the vocabulary is never sampled, so it is removed.
   std::erase_if(model.eos_token_ids, [&](int32_t id) { return id >= model.vocab_size; });
   const std::vector<int32_t> bos = read("bos_token_id", family.bos_token_id);
   if (!bos.empty()) model.bos_token_id = bos.front();
@@ -135,7 +137,8 @@ void read_heads(const json::Object& config, const Family& family, ModelConfig& m
   }
 }
 
-// A file beside config.json that need not be there. Immovable: the object refers to the value.
+// Reads an optional JSON file beside config.json. Immovable, because the object refers to the
+// value.
 class ConfigBeside {
  public:
   explicit ConfigBeside(const std::filesystem::path& path) {
@@ -147,7 +150,7 @@ class ConfigBeside {
   ConfigBeside(const ConfigBeside&) = delete;
   ConfigBeside& operator=(const ConfigBeside&) = delete;
 
-  // The file's content; null when there is no such file.
+  // Returns the file's content, or null when there is no such file.
   [[nodiscard]] const json::Object* get() const { return object_ ? &*object_ : nullptr; }
 
  private:
@@ -191,7 +194,9 @@ ModelConfig parse_config(const json::Object& whole, const json::Object* generati
 ModelConfig read_config(const std::filesystem::path& dir) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  std::error_code problem;  // of a file that may be there, as in a folder that may not be read
+  // `problem` is the error of looking for a file that may exist, as in a folder without read
+  // access.
+  std::error_code problem;
   if (gguf::is_gguf(dir) && fs::exists(dir, ignored)) return gguf::read_config(gguf::File(dir));
   if (!fs::is_directory(dir, ignored)) {
     fail(ErrorKind::kModel,

@@ -15,14 +15,14 @@ ModelConfig parse(const std::string& config, const std::string& generation_confi
   return parse_config(object, &generation_object);
 }
 
-// The keys without defaults; `more` follows them.
+// Returns a config's text with the keys that have no defaults, followed by `more`.
 std::string sizes(const std::string& model_type, const std::string& more = "") {
   return R"({"model_type": ")" + model_type + R"(", "hidden_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 32, "intermediate_size": 256, "vocab_size": 1000)" +
          (more.empty() ? "" : ", " + more) + "}";
 }
 
-// The windows of the layers, from the first layer on.
+// Lists the window of each layer, from the first layer on. A layer without a window has nullopt.
 using Windows = std::vector<std::optional<int64_t>>;
 const Windows kNoWindows(2);
 Windows windows(const ModelConfig& config) {
@@ -126,7 +126,8 @@ TEST(Config, ReadsBiasesOfEachModelType) {
 
 TEST(Config, SlidesForQwenOnlyWhenSwitchedOnForSomeLayer) {
   const std::string on = R"("use_sliding_window": true, "sliding_window": 64)";
-  EXPECT_EQ(windows(parse(sizes("qwen2", on))), kNoWindows);  // 28 layers before it
+  // By default, the first 28 layers have no window.
+  EXPECT_EQ(windows(parse(sizes("qwen2", on))), kNoWindows);
   EXPECT_EQ(windows(parse(sizes("qwen2", on + R"(, "max_window_layers": 1)"))),
             (Windows{std::nullopt, 64}));
   EXPECT_EQ(windows(parse(sizes(

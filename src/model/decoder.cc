@@ -7,7 +7,7 @@
 namespace encore::model {
 namespace {
 
-// One row an architecture.
+// Lists the architectures, one row for each.
 constexpr Architecture kArchitectures[] = {
     {"LlamaForCausalLM", llama_attention, llama_rest},
     {"MistralForCausalLM", llama_attention, llama_rest},
@@ -36,8 +36,9 @@ const Architecture& find_architecture(const std::string& name) {
   fail(ErrorKind::kUnsupported, "no builder for architecture '{}'; there are {}", name, known);
 }
 
-// The state that a layer keeps of the tokens it has seen: the type of each of its states,
-// [P,...,S,...] of the `num_pages` of its group, by the beginning of its name. K and V are a pair of them.
+// Describes the state that a layer keeps of its tokens: the name's beginning and the type of each
+// tensor of the state, [P,...,S,...], with the `num_pages` pages of the layer's group. K and V are
+// a pair of such tensors.
 struct LayerState {
   const char* name;
   ir::Type type;
@@ -55,7 +56,8 @@ Layer layer_at(const ModelConfig& config, size_t index) {
   return {index, fmt::format("model.layers.{}", index), config.layers[index]};
 }
 
-// The scale as the reference implementation multiplies by it: rounded to the activations' dtype.
+// Returns the scale rounded to the activations' dtype, as the reference implementation multiplies
+// by it.
 double rounded_scale(double scale, DType dtype) {
   visit_float(dtype, [&](auto element) {
     element = decltype(element)(static_cast<float>(scale));

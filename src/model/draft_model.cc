@@ -7,10 +7,11 @@
 namespace encore::model {
 namespace {
 
-// The options of the draft model's own graph. K and V are kept as the model's, without scales. Each rank
-// has all of the draft model: K passes follow each other in front of a step, and each would wait for the
-// other ranks more often than a share of its few weights saves time. Ranks that run the same kernels on
-// the same numbers guess the same drafts, to the bit.
+// Returns the options for the draft model. K and V are kept in the model's dtype, without scales.
+// Each rank has the whole draft model: its K passes run one after the other in front of a step, and
+// in shared passes the ranks would wait for each other more often than a share of the few weights
+// saves time. Ranks that run the same kernels on the same numbers guess the same drafts, bit for
+// bit.
 GraphOptions options_of_draft(const GraphOptions& options) {
   GraphOptions own = options;
   own.kv_scales = {};
@@ -20,7 +21,7 @@ GraphOptions options_of_draft(const GraphOptions& options) {
   return own;
 }
 
-// Passes of the draft model over rows of a step, one after the other on the same caches.
+// Traces passes of the draft model over rows of a step, one after the other, on the same caches.
 class DraftPasses {
  public:
   DraftPasses(const Trace& model, ValueId page_table, ValueId fill)
@@ -38,20 +39,21 @@ class DraftPasses {
     embedding_ = trace_embedding(trace_);
   }
 
-  // The rows of a pass: tokens, and the sequences that they belong to.
+  // Holds the rows of a pass: tokens, and the sequences that they belong to.
   struct Rows {
     ValueId ids;
     ValueId positions;
     ValueId slots;
     ValueId kv_lens;
     ValueId query_starts;
-    std::optional<ValueId> window_slots;  // where there are pages of windows
+    std::optional<ValueId> window_slots;  // set if layers with a window have pages of their own
   };
-  // The pages of layers with a window, where some of the draft model's have their own.
+  // Returns the pages of layers with a window, if layers of the draft model have pages of their
+  // own.
   [[nodiscard]] const std::optional<Trace::WindowPages>& window() const { return trace_.window; }
-  // Reads tokens for their K and V. The rest of the last layer is dead code.
+  // Traces a pass that reads tokens for their K and V. The rest of the last layer is dead code.
   void read(const Rows& rows) { (void)run(rows); }
-  // The logits behind each token.
+  // Traces a pass and returns the logits behind each token.
   ValueId logits(const Rows& rows) {
     const Attended attended = run(rows);
     return trace_logits(trace_, attended, trace_head(trace_, embedding_));
@@ -73,14 +75,15 @@ class DraftPasses {
   ValueId embedding_;
 };
 
-// An output that an op gives in some graphs only.
+// Returns an output that an op has only in some graphs, or nullopt.
 std::optional<ValueId> found(const Values& outputs, std::string_view name) {
   const ValueId* const value = outputs.find(name);
   return value == nullptr ? std::nullopt : std::optional(*value);
 }
 
-// Chooses drafts by their logits: with the noise of the model's own choice, or, where drafts are accepted by
-// rejection sampling, with noise of its own, keeping what they were drawn from.
+// Chooses drafts by their logits. It uses the noise of the model's own choice, or, where drafts are
+// accepted by rejection sampling, separate noise, and then it keeps the distributions that drafts
+// were drawn from.
 class DraftSampling {
  public:
   DraftSampling(Builder& b, const GraphOptions& options, ValueId sampling)
@@ -92,7 +95,7 @@ class DraftSampling {
          {options.num_drafts, options.max_batch_size, options.draft->config.vocab_size}});
   }
 
-  // The draft in that place behind each row's sequence of `lens` tokens.
+  // Returns the draft number `place` of each row's sequence, which has `lens` tokens.
   ValueId next(ValueId logits, ValueId lens, int64_t place) {
     if (!rejects_) {
       return b_.call(
@@ -107,7 +110,7 @@ class DraftSampling {
     probs_ = sampled["draft_probs"];
     return sampled["next"];
   }
-  // The distributions that the drafts were drawn from, where they are kept.
+  // Returns the distributions that the drafts were drawn from, if they are kept.
   [[nodiscard]] const std::optional<ValueId>& probs() const { return probs_; }
 
  private:

@@ -1,4 +1,4 @@
-// The end tokens that a checkpoint's config.json names.
+// Reads the end tokens that a checkpoint's config.json names.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace encore::model {
 
-// config.json's eos_token_id, whatever generation_config.json says, which read_config prefers.
+// Returns eos_token_id of config.json. generation_config.json, which read_config prefers, is
+// ignored.
 // Errors: kModel where the file cannot be read.
 std::vector<int32_t> config_end_tokens(const std::filesystem::path& dir);
 

@@ -15,7 +15,8 @@ bool all_slide(const json::Object& /*config*/, int64_t /*layer*/) {
   return true;
 }
 
-// Off unless switched on, and for late layers only.
+// Returns whether a layer of Qwen2 has a window where windows are switched on: only layers from
+// max_window_layers on have one.
 bool qwen_slides(const json::Object& config, int64_t layer) {
   return layer >= config.int_or("max_window_layers", 28);
 }
@@ -28,7 +29,7 @@ bool gemma3_slides(const json::Object& config, int64_t layer) {
   return (layer + 1) % count_or(config, "sliding_window_pattern", 6, kMaxLayers) != 0;
 }
 
-// SmolLM3: does the layer turn q and k?
+// Returns whether a layer of SmolLM3 rotates q and k.
 bool smollm3_rotates(const json::Object& config, int64_t layer) {
   if (!config.has("no_rope_layers"))
     return (layer + 1) % count_or(config, "no_rope_layer_interval", 4, kMaxLayers) != 0;
@@ -161,7 +162,7 @@ void read_gemma(const json::Object& config, ModelConfig& model) {
   model.attention_scale =
       1 / std::sqrt(real_or(config, "query_pre_attn_scalar", 256, kLeastFactor));
   const bool is_gemma2 = model.model_type == "gemma2";
-  // Gemma 2 has caps where the key is absent; null means no cap.
+  // In Gemma 2, an absent key stands for the default cap, and null for no cap.
   const auto read_cap = [&](std::string_view key, double fallback) -> std::optional<double> {
     if (config.has(key)) return real(config, key, config.double_at(key), kLeastFactor);
     if (present(config, key) || !is_gemma2) return std::nullopt;
@@ -337,7 +338,7 @@ constexpr std::array kFamilies = {
            .read = read_seed_oss},
 };
 
-// Tells for each layer whether it has a window, where the model has one.
+// Returns for each layer whether it has a window, for a model that has windows.
 std::vector<bool> sliding_layers(const json::Object& config, const Family& family,
                                  int64_t num_layers) {
   std::vector<bool> slides(static_cast<size_t>(num_layers));
@@ -380,7 +381,7 @@ std::vector<LayerKind> read_layers(const json::Object& config, const Family& fam
   const bool is_null = present(config, "sliding_window") && !config.has("sliding_window");
   const bool is_absent = !config.has("sliding_window") && !family.sliding_window;
   if (family.slides == nullptr || is_null || is_absent) return layers;
-  // If the switch is part of the family, its absence means off.
+  // In families with the switch use_sliding_window, its absence means off.
   const bool has_switch = family.slides == qwen_slides || family.slides == smollm3_slides ||
                           family.slides == qwen3_moe_slides;
   if (has_switch && !config.bool_or("use_sliding_window", false)) return layers;
@@ -406,7 +407,7 @@ void read_llama3(const json::Object& params, Rope& rope) {
   }
 }
 
-// The factor of scores where positions are `factor` times as far apart.
+// Returns the factor of attention's scores for positions that are stretched by `factor`.
 double mscale(double factor, double weight) {
   return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
 }
@@ -452,7 +453,7 @@ void read_longrope(const json::Object& params, const ModelConfig& model, Rope& r
 // "su" and, in Phi's configs, "yarn" are older names of longrope.
 RopeScaling scaling_of(const json::Object& params, const Family& family) {
   const std::string type = params.string_or("rope_type", params.string_or("type", "default"));
-  // The sections of rotations in three parts make no difference to text.
+  // mrope's three sections of positions are equal for text, so it is a plain rotation.
   if (type == "default" || type == "mrope") return RopeScaling::kNone;
   if (type == "linear") return RopeScaling::kLinear;
   if (type == "llama3") return RopeScaling::kLlama3;
@@ -466,7 +467,7 @@ RopeScaling scaling_of(const json::Object& params, const Family& family) {
        params.where(), type.substr(0, 80));
 }
 
-// One rotation, from the object that names its type.
+// Reads one rotation from the object that names its type.
 Rope read_rope(const json::Object& config, const json::Object& params, const Family& family,
                const ModelConfig& model, double theta) {
   Rope rope;
@@ -521,7 +522,7 @@ void read_ropes(const json::Object& config, const Family& family, ModelConfig& m
   constexpr std::string_view kFull = "full_attention";
   constexpr std::string_view kSliding = "sliding_attention";
   const bool by_type = params.has(kFull) || params.has(kSliding);
-  // Gemma 3 turns the layers with a window by another base.
+  // In Gemma 3, layers with a window have another base of the rotation.
   if (!by_type && family.model_type != "gemma3_text") {
     for (const auto& item : params.raw()) {
       if (!item.value().is_object()) continue;

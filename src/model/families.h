@@ -1,4 +1,5 @@
-// The families of models that config.json may name: what each implies, and the keys of its own.
+// Describes the families of models that config.json may name: what each family implies, and the
+// keys that only it has.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,9 @@
 
 namespace encore::model {
 
-// A model type: what it implies, and its values for absent keys, as the reference implementation
-// has them. A zero says that the key must be there, unless its line says otherwise.
+// Describes a model type: what it implies, and its defaults for absent keys, which are those of the
+// reference implementation. A zero means that the key must be present, unless the field's comment
+// says otherwise.
 struct Family {
   std::string_view model_type;
   std::string_view architecture;
@@ -26,22 +28,26 @@ struct Family {
   bool ties_embeddings = false;
   std::optional<int32_t> bos_token_id = {};
   std::optional<int32_t> eos_token_id = {};
-  // The window of the layers that have one, where config.json names none. Absent: then no layer has a window.
+  // `sliding_window` is the default window of layers that have a window. Absent: no layer has a
+  // window unless config.json names one.
   std::optional<int64_t> sliding_window = {};
-  // Tells whether a layer slides where the config has no list of layer types. Null: none ever does.
+  // Returns whether a layer has a sliding window, for a config without a list of layer types. Null:
+  // no layer has one.
   bool (*slides)(const json::Object& config, int64_t layer) = nullptr;
-  // Reads the keys of its own, behind all others. Null: it has none.
+  // Reads the keys that only this family has, after all other keys. Null: the family has no such
+  // keys.
   void (*read)(const json::Object& config, ModelConfig& model) = nullptr;
 };
 
-// Errors: kUnsupported, listing those that exist, where the config's model type is none of them.
+// Returns the family of the config's model type. Errors: kUnsupported, listing the known model
+// types, for another one.
 const Family& family_of(const json::Object& config);
 
-// The layers, with their windows. Errors: kModel, kUnsupported.
+// Reads the layers with their windows. Errors: kModel, kUnsupported.
 std::vector<LayerKind> read_layers(const json::Object& config, const Family& family);
 
-// The rotations, and which of them each layer has. REQUIRES: the model's layers, head_dim and
-// max_position_embeddings. Errors: kModel, kUnsupported.
+// Reads the rotations, and sets which of them each layer has. REQUIRES: the model's layers,
+// head_dim and max_position_embeddings are set. Errors: kModel, kUnsupported.
 void read_ropes(const json::Object& config, const Family& family, ModelConfig& model);
 
 }  // namespace encore::model

@@ -1,5 +1,5 @@
-// Tests how config.json of each family is read. tools/parity.py shows that whole models of them
-// compute as their reference does.
+// Tests how config.json of each family is read. tools/parity.py shows that whole models of these
+// families compute the same as their references.
 #include "model/families.h"
 
 #include <cmath>
@@ -101,7 +101,8 @@ TEST(Families, Phi3TurnsPartOfAHeadByLongrope) {
   EXPECT_EQ(c.ropes[0].long_factor.back(), 12);
   EXPECT_EQ(parse_family("phi3").layers[0].window, std::nullopt);
   EXPECT_NE(family_error("phi3", R"("partial_rotary_factor": 1e30)"), "");
-  EXPECT_NE(family_error("phi3", R"("partial_rotary_factor": 0.1)"), "");  // 3 elements
+  // A factor of 0.1 would rotate 3 elements, an odd number.
+  EXPECT_NE(family_error("phi3", R"("partial_rotary_factor": 0.1)"), "");
   EXPECT_EQ(family_error("phi3", R"("rope_scaling": {"type": "su", "short_factor": [1],
                                      "long_factor": [1]})"),
             "model: config.json: 'rope_scaling': key 'short_factor' must have 16 numbers, one of "
@@ -152,7 +153,8 @@ TEST(Families, Qwen3MoeHasDenseLayersAmongExperts) {
             (Experts{.num_experts = 8, .num_experts_per_tok = 3, .intermediate_size = 48}));
   EXPECT_TRUE(c.qk_norm);
   EXPECT_EQ(layer_windows(c), LayerWindows(4));
-  // Absent keys, as the reference has them, which are not those of the published checkpoints.
+  // Absent keys take the reference implementation's defaults, which differ from the values in
+  // published checkpoints.
   const ModelConfig silent = parse_family("qwen3_moe", "");
   EXPECT_EQ(silent.experts,
             (Experts{.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 768}));

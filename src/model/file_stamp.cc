@@ -11,8 +11,8 @@
 namespace encore::model {
 namespace {
 
-// The most bytes of a header that are hashed. A GGUF file is hashed up to there as well, since its
-// metadata does not tell its length.
+// The largest number of bytes of a header that are hashed. A GGUF file is hashed up to this length,
+// because its metadata does not tell how long it is.
 constexpr uint64_t kMostHashed = 16 << 20;
 
 }  // namespace

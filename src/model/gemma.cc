@@ -1,5 +1,6 @@
-// Gemma 2 and 3: RMS norms before and behind both halves of a layer. Their attention is Llama's, or
-// Qwen3's with norms per head; windows, caps and scales are in the config.
+// Traces layers of Gemma 2 and 3, which have RMS norms before and behind both halves of a layer.
+// Their attention is Llama's, or Qwen3's if they have norms per head. Windows, caps and scales come
+// from the config.
 // Source: Gemma 2 technical report, arXiv:2408.00118, section 2; Gemma 3, arXiv:2503.19786.
 #include "model/trace.h"
 

@@ -1,4 +1,5 @@
-// GLM-4 (0414): Llama's attention, and norms before and behind both halves of a layer.
+// Traces layers of GLM-4 (0414), which have Llama's attention, and norms before and behind both
+// halves of a layer.
 // Source: GLM-4 technical report, arXiv:2406.12793; the norms are those of its 0414 release.
 #include "model/trace.h"
 

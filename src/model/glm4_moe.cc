@@ -1,5 +1,5 @@
-// GLM-4.5: Llama's attention, in the larger models with norms per head, and a feed-forward by experts behind
-// the first layers.
+// Traces attention of GLM-4.5: Llama's attention, with norms per head in the larger models. Behind
+// the first layers, the feed-forward is by experts.
 // Source: GLM-4.5 technical report, arXiv:2508.06471, section 2.1.
 #include "model/trace.h"
 

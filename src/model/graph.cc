@@ -17,10 +17,12 @@ namespace {
 using ir::Dim;
 using ir::ValueKind;
 
-// Adds the values that the ops at the end of a step read, by the names that those ops have for them.
+// Adds the values that the ops at the end of a step read. Returns them under the names of those
+// ops' operands.
 Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOptions& options) {
   const int64_t num_rows = options.max_batch_size;
-  const int64_t num_tokens = num_rows * (1 + options.num_drafts);  // of a step at most
+  // A step publishes at most this many tokens.
+  const int64_t num_tokens = num_rows * (1 + options.num_drafts);
   const auto persistent = [&](const char* name, std::vector<Dim> dims) {
     return graph.add_value(ValueKind::kPersistent, name, {DType::kI32, std::move(dims)});
   };
@@ -37,8 +39,9 @@ Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOpti
       {"logprob_ring", host_visible("logprob_ring", {kTokenRingSteps, num_tokens, kLogprobWords})}};
 }
 
-// The ids of a step that may have drafts, and the rows that have logits: by the draft model where there is one,
-// else looked up in the sequences. `step`: as of trace_draft_model().
+// Traces the beginning of a step that may have drafts, and returns its ids and the rows that have
+// logits. Drafts come from the draft model if there is one; otherwise they are looked up in the
+// sequences. `step` is as in trace_draft_model().
 Values trace_drafts(const Trace& trace, const Values& step) {
   const GraphOptions& options = trace.options;
   if (options.draft) return trace_draft_model(trace, step);
@@ -56,13 +59,13 @@ Values trace_drafts(const Trace& trace, const Values& step) {
       {{"max_match", options.max_match}}, "drafts");
 }
 
-// Are drafts accepted by rejection sampling?
+// Returns whether drafts are accepted by rejection sampling.
 bool rejects_drafts(const GraphOptions& options) {
   return options.num_drafts > 0 && options.acceptance == Acceptance::kRejection;
 }
 
-// Do ranks choose tokens from each other's candidates? Rejection sampling needs whole distributions. Noise
-// comes in blocks of four tokens, and a rank has whole blocks then.
+// Returns whether ranks choose tokens from each other's candidates. Rejection sampling needs whole
+// distributions. Noise comes in blocks of four tokens, so each rank must have whole blocks.
 bool merges_candidates(const Trace& trace) {
   const auto own = trace.own_vocabulary();
   const GraphOptions& options = trace.options;
@@ -70,7 +73,8 @@ bool merges_candidates(const Trace& trace) {
          (own.last - own.first) % 4 == 0;
 }
 
-// The step's last gathering: where bursts end at one step on all ranks, it carries which.
+// Traces the step's last gathering of all ranks. Where ranks agree on the end of a burst, it also
+// carries that step.
 ValueId gather_last(Trace& trace, ValueId x, const std::string& of) {
   const int64_t num_ranks = trace.options.rank.size;
   if (!trace.ring_marks) return trace.b.all_gather(x, of, num_ranks);
@@ -79,8 +83,8 @@ ValueId gather_last(Trace& trace, ValueId x, const std::string& of) {
   return all.y;
 }
 
-// The logits that tokens are chosen by, of the rank's own ones. Ranks that merge candidates gather rows that
-// need all of them.
+// Traces the gathering of the logits from which tokens are chosen. `own` is the rank's columns.
+// Ranks that merge candidates gather only the rows that need all logits.
 ValueId gather_sampled(Trace& trace, ValueId own, const Values& sampling, ValueId kv_lens) {
   const int64_t num_ranks = trace.options.rank.size;
   if (num_ranks == 1) return own;
@@ -90,7 +94,7 @@ ValueId gather_sampled(Trace& trace, ValueId own, const Values& sampling, ValueI
                       {{"of", std::string("lm_head")}, {"ranks", num_ranks}}, "logits")["logits"];
 }
 
-// The candidates of all ranks for each row of logits.
+// Traces the candidates of all ranks for each row of logits.
 ValueId trace_candidates(Trace& trace, ValueId logits, ValueId adjusted, const Values& sampling,
                          ValueId kv_lens) {
   const auto own = trace.own_vocabulary();
@@ -115,9 +119,9 @@ ValueId trace_candidates(Trace& trace, ValueId logits, ValueId adjusted, const V
   return gather_last(trace, candidates, "lm_head.candidates");
 }
 
-// The token of each row of logits. Those of several ranks are gathered, or candidates merged
-// (trace_candidates). `drafts`: those of a program with any; null where there are none. With drafts, only `advance`
-// knows which tokens count.
+// Traces the choice of a token for each row of logits. Several ranks gather their logits or merge
+// candidates (trace_candidates). `drafts` has the drafts' values, or is null in a program without
+// drafts. With drafts, only `advance` knows which tokens count.
 ValueId sample(Trace& trace, ValueId logits, const Values& sampling, ValueId kv_lens,
                const Values* drafts) {
   Builder& b = trace.b;
@@ -224,7 +228,8 @@ ir::Graph build_graph(const ModelConfig& whole, const GraphOptions& options) {
     scale_kv_weights(graph, options.kv_scales);
     return graph;
   }
-  // Nothing reads the other tokens again but their K and V, which all layers have by now.
+  // From here on, only rows with logits are needed: later tokens read the other tokens only by
+  // their K and V, which all layers have by now.
   const ValueId logits_rows =
       drafts ? (*drafts)["logits_rows"] : step_input::kLastRows.add_to(graph);
   const ValueId lengths = drafts ? (*drafts)["lengths"] : batch.kv_lens;

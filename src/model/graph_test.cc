@@ -75,7 +75,7 @@ TEST(BuildGraph, GivesLogitsOfEveryTokenWhenAskedAndSamplesNothing) {
   EXPECT_FALSE(graph.find_value("temperature").has_value());
 }
 
-// The last layer's output behind its attention is used for no other rows.
+// In the last layer, only rows with logits are computed behind attention.
 TEST(BuildGraph, LeavesTheRowsWithoutLogitsBehindTheLastAttention) {
   const ModelConfig config = small_config("LlamaForCausalLM", 3);
   const auto rows_by_op = [&](LogitsRows logits) {
@@ -98,7 +98,7 @@ TEST(BuildGraph, LeavesTheRowsWithoutLogitsBehindTheLastAttention) {
   EXPECT_EQ(rows["linear"], (Rows{{kTokens, 3 * 7 + 1}}));
 }
 
-// The nodes of an op, in order.
+// Returns the nodes of an op, in the graph's order.
 std::vector<const ir::Node*> nodes_of(const ir::Graph& graph, std::string_view op) {
   std::vector<const ir::Node*> found;
   for (const ir::Node& node : graph.nodes()) {
@@ -107,7 +107,8 @@ std::vector<const ir::Node*> nodes_of(const ir::Graph& graph, std::string_view o
   return found;
 }
 
-// The model's window hides more than the first layer of the draft model sees, and less than the second.
+// The pages of the model's window hold enough tokens for the first layer of the draft model, and
+// too few for the second.
 TEST(BuildGraph, ADraftModelsLayersHaveThePagesOfWindowsThatHoldWhatTheySee) {
   GraphOptions options = kOptions;
   options.num_drafts = 2;
@@ -142,7 +143,7 @@ TEST(BuildGraph, GivesEachLayerItsWindowAndItsRotation) {
   ModelConfig config = small_config("LlamaForCausalLM", 4);
   config.ropes.push_back({.theta = 5});
   config.layers[0].window = 20;
-  config.layers[1].window = 64;  // as long as any sequence
+  config.layers[1].window = 64;  // the window is as long as the longest sequence
   config.layers[2].rope = 1;
   config.layers[3].rope.reset();
   const ir::Graph graph = build_graph(config, kOptions);
@@ -172,7 +173,8 @@ TEST(BuildGraph, PutsScalesCapsAndOffsetsWhereTheyBelong) {
   config.residual_scale = 0.22;
   const ir::Graph graph = build_graph(config, kOptions);
   EXPECT_NO_THROW(ir::verify(graph));
-  EXPECT_EQ(nodes_of(graph, "embedding")[0]->attrs.get_double("scale"), 11.3125);  // in bf16
+  // The scale is rounded to bf16.
+  EXPECT_EQ(nodes_of(graph, "embedding")[0]->attrs.get_double("scale"), 11.3125);
   EXPECT_EQ(nodes_of(graph, "rms_norm").size(), 2U * 6 + 1);
   for (const ir::Node* node : nodes_of(graph, "rms_norm"))
     EXPECT_EQ(node->attrs.get_double("offset"), 1);
@@ -192,7 +194,8 @@ TEST(BuildGraph, PutsScalesCapsAndOffsetsWhereTheyBelong) {
   EXPECT_EQ(factor("model.layers.0.mlp.up_proj.weight"), 1);
 }
 
-// Attention's own scale takes the factor where all of a head turns, else the part of K that turns.
+// Attention's scale has the rotation's factor if the whole head turns. Otherwise the part of K that
+// turns has it.
 TEST(BuildGraph, MultipliesScoresByTheFactorOfTheRotation) {
   ModelConfig config = small_config("Phi3ForCausalLM", 1);
   config.merged_qkv = config.merged_gate_up = true;
@@ -217,7 +220,7 @@ TEST(BuildGraph, MultipliesScoresByTheFactorOfTheRotation) {
             (ir::WeightPiece{"model.layers.0.self_attn.qkv_proj.weight", Rows{64, 68}, 9}));
   EXPECT_EQ(recipe("model.layers.0.self_attn.k_proj.weight").at(1),
             (ir::WeightPiece{"model.layers.0.self_attn.qkv_proj.weight", Rows{72, 76}, 1}));
-  // All of a head turns, whose rows are paired in another order.
+  // The whole head turns, and its rows are paired in another order.
   config.ropes[0].rotary_dim = 0;
   config.ropes[0].interleaved = true;
   graph = build_graph(config, kOptions);
@@ -235,8 +238,8 @@ TEST(BuildGraph, BuildsEveryArchitecture) {
   }
 }
 
-// Slots tell padding apart, and so do the lengths of sequences in the last layer, whose rows are
-// sequences.
+// `slots` mark padding among rows that are tokens. In the last layer, whose rows are sequences,
+// `kv_lens` mark it.
 TEST(BuildGraph, RoutesTheLiveRowsOfLayersThatHaveExperts) {
   ModelConfig config = small_config("Qwen3MoeForCausalLM", 3);
   config.qk_norm = true;
@@ -267,8 +270,9 @@ TEST(BuildGraph, RoutesTheLiveRowsOfLayersThatHaveExperts) {
       (ir::WeightPiece{.tensor = "model.layers.2.mlp.experts.4.down_proj.weight", .factor = 0.5}));
 }
 
-// Kernels pair neighbours of other rows than the checkpoint where part of a head turns; the norm of a head
-// follows them, and takes the factor of the rotation, which a norm behind the projection would undo.
+// Where part of a head turns, kernels pair other rows than the checkpoint. The norm of a head
+// follows their order. It also has the rotation's factor, because a norm behind the projection
+// would undo a factor in the projection's rows.
 TEST(BuildGraph, OrdersTheNormsOfHeadsAsTheirRows) {
   ModelConfig config = small_config("Qwen3ForCausalLM", 1);
   config.qk_norm = true;
@@ -279,7 +283,7 @@ TEST(BuildGraph, OrdersTheNormsOfHeadsAsTheirRows) {
     return graph.value(graph.find_value(name).value()).recipe.pieces;
   };
   Pieces rows = recipe("model.layers.0.self_attn.k_proj.weight");
-  rows.resize(rows.size() / 2);  // of the first of two heads
+  rows.resize(rows.size() / 2);  // rows of the first of two heads
   Pieces norm = recipe("model.layers.0.self_attn.k_norm.weight");
   ASSERT_EQ(norm.size(), rows.size());
   EXPECT_GT(norm.size(), 1U);
@@ -324,7 +328,7 @@ TEST(BuildGraph, AddsTheExpertsThatAllTokensPass) {
   EXPECT_EQ(graph.node(graph.value(sum->inputs["b"]).producer).op->name, "add");
 }
 
-// The router stays a float.
+// The router's weight stays a float.
 TEST(BuildGraph, StacksExpertsInFp8WithTheirScales) {
   ModelConfig config = small_config("Qwen3MoeForCausalLM", 1);
   config.qk_norm = true;

@@ -13,11 +13,11 @@
 namespace encore::model {
 namespace {
 
-constexpr double kLargest = 448;  // that 8 bits (e4m3) hold
-constexpr double kRoom = 2;       // of K and V, to what their biases are
+constexpr double kLargest = 448;  // the largest number that 8 bits (e4m3) hold
+constexpr double kRoom = 2;       // how much larger K and V may be than their biases
 
-// Names below "model.layers.N.self_attn". The last is the scale of both K and V, as older
-// quantizers wrote it.
+// These are names below "model.layers.N.self_attn". The last one is the scale of both K and V, as
+// older quantizers wrote it.
 constexpr std::array kNamesOfK = {"k_scale", "k_proj.k_scale", "k_proj.output_scale", "kv_scale"};
 constexpr std::array kNamesOfV = {"v_scale", "v_proj.v_scale", "v_proj.output_scale", "kv_scale"};
 
@@ -40,7 +40,8 @@ double power_of_two_from(double scale) {
   return std::exp2(std::ceil(std::log2(scale)));
 }
 
-// The scales of K, or of V: the largest one of a layer's heads, and each head's share of it where they differ.
+// Holds the scales of K or of V in one layer: the largest scale of all heads, and each head's share
+// of it if the scales differ.
 struct HeadScales {
   double largest = 1;
   std::vector<double> shares = {};
@@ -88,7 +89,8 @@ double scale_for_bias(const Checkpoint& checkpoint, const std::string& name, siz
   return std::max(1.0, power_of_two_from(kRoom * largest / kLargest));
 }
 
-// The distance at which the checkpoint keeps two elements of K that the rotation pairs.
+// Returns the distance between two elements of K that the rotation pairs, in the checkpoint's
+// order.
 size_t pair_distance(const ModelConfig& config, const LayerKind& layer) {
   if (!layer.rope) return 0;
   const Rope& rope = config.ropes.at(*layer.rope);
@@ -104,9 +106,9 @@ bool multiply(ir::Graph& graph, const std::string& name, double factor) {
   return true;
 }
 
-// Multiplies the weight of a projection by `factor`: its scales where it is stored as codes, which stay as they are,
-// or else its floats. What adapters add to the projection is multiplied too, by way of lora_b. Returns false if the
-// graph has no such projection.
+// Multiplies the weight of a projection by `factor`. Codes stay as they are, and their scales are
+// multiplied; floats are multiplied themselves. The outputs of adapters of this projection are
+// multiplied too, through lora_b. Returns false if the graph has no such projection.
 bool multiply_projection(ir::Graph& graph, const std::string& projection, double factor) {
   multiply(graph, projection + ".lora_b", factor);
   return multiply(graph, projection + ".scale", factor) ||
@@ -118,7 +120,8 @@ const ir::Value* find_weight(const ir::Graph& graph, const std::string& name) {
   return weight ? &graph.value(*weight) : nullptr;
 }
 
-// Calls body(node) for each product with a static scale of its activations that reads the weight.
+// Calls body(node) for each product that reads the weight and has a static scale of its
+// activations.
 template <typename Graph, typename Body>
 void for_static_products(Graph& graph, const std::string& projection, const Body& body) {
   const auto weight = graph.find_value(projection + ".weight");
@@ -153,8 +156,8 @@ void divide_static_scales(ir::Graph& graph, const std::string& projection, doubl
   });
 }
 
-// Returns whether the projection's columns can be multiplied by a factor for each of `num_heads` equal parts. A
-// static scale of the activations prevents it, as it is one number for all columns.
+// Returns whether the projection's columns can be multiplied by a factor for each of `num_heads`
+// equal parts. A static scale of the activations prevents it, as it is one number for all columns.
 bool takes_columns(const ir::Graph& graph, const std::string& projection, size_t num_heads) {
   const ir::Value* weight = find_weight(graph, projection + ".weight");
   if (weight == nullptr) return false;
@@ -173,8 +176,7 @@ bool takes_columns(const ir::Graph& graph, const std::string& projection, size_t
   });
 }
 
-// Divides the rows into as many equal parts as there are factors, and multiplies each part by its
-// factor.
+// Divides the rows into equal parts, one for each factor, and multiplies each part by its factor.
 void multiply_parts(ir::Value& weight, std::span<const double> factors) {
   const int64_t rows = weight.type.dims[0].value;
   const int64_t part = rows / static_cast<int64_t>(factors.size());
@@ -220,9 +222,9 @@ std::vector<double> inverses(std::vector<double> factors) {
   return factors;
 }
 
-// Multiplies each head of K by its share, and the queries that read it by the inverse: in the rows of the
-// projections, as a norm that is one for all heads cannot hold a share of each. Does nothing where there is such a
-// norm.
+// Divides the rows of each head in K's projection by the head's share, and multiplies the rows of
+// the queries that read this head by it. Does nothing where K or q has a norm, which is the same
+// for all heads and cannot hold a share of each.
 void share_keys(ir::Graph& graph, const std::string& prefix, const std::vector<double>& shares) {
   const std::string k = prefix + "k_proj";
   const std::string q = prefix + "q_proj";
@@ -265,7 +267,7 @@ std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint) {
     const std::string prefix = prefix_of(layer);
     const auto k = stored_scale(checkpoint, prefix, kNamesOfK);
     const auto v = stored_scale(checkpoint, prefix, kNamesOfV);
-    // Where heads are normalized, a bias in front of the norm does not tell the size of K.
+    // A bias in front of a norm of heads does not tell how large K is.
     const double k_bias = config.qk_norm
                               ? 1
                               : scale_for_bias(checkpoint, prefix + "k_proj.bias",

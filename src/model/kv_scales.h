@@ -1,15 +1,18 @@
-// Scales for K and V that are kept in 8 bits, so that large ones do not saturate.
+// Handles the scales of K and V that are kept in 8 bits. They keep large numbers from saturating.
 //
-// They are powers of two, and so the weights around a cache take them exactly: as they are loaded,
-// what makes K and V is divided by them (the projections and their biases; where K has a norm per
-// head, that norm), and the output projection multiplied; attention's own scale takes K's. No
-// kernel knows of them, and a result differs in what 8 bits keep alone.
+// The scales are powers of two, so that the weights around a cache can absorb them exactly. When
+// weights are loaded, those that make K and V (the projections and their biases; or K's norm, where
+// K has a norm per head) are divided by the scales. The output projection is multiplied by V's
+// scale, and attention's own scale by K's. No kernel knows of the scales, and results change only
+// by what 8 bits keep.
 //
-// Heads may have scales of their own. The layer's scale is the largest then, and a head's share of it
-// goes into rows: of K's projection, and, undone, of the projection of its queries; of V's, and, undone,
-// into columns of the output projection. Where a weight cannot take shares (a norm that all heads of K
-// have in common, an output projection of codes whose scales are by row), its heads keep the largest:
-// no number saturates, and those of a head with a smaller scale are subnormal sooner.
+// Heads may have different scales. The layer's scale is then the largest, and each head has a share
+// of it, at most 1. The rows of a head in K's projection are divided by the share, and the rows in
+// the projection of the head's queries are multiplied by it. The rows of a head in V's projection
+// are divided by the share, and its columns in the output projection are multiplied by it. Some
+// weights cannot hold shares: a norm that all heads of K have in common, or an output projection of
+// codes whose scales are by row. There all heads have the largest scale, so that no number
+// saturates, but numbers of heads with a smaller scale become subnormal sooner.
 #pragma once
 
 #include <optional>
@@ -22,24 +25,26 @@
 
 namespace encore::model {
 
-// The scales of each layer: what the checkpoint says (`self_attn.k_scale` and `v_scale`, one number or
-// one for each head, or the other names that quantizers give them), rounded up to a power of two; else
-// what keeps biases of K and V, turned and with as much again on top, within 8 bits. Errors: kModel
-// when a scale is not a positive number.
+// Returns the scales of each layer, rounded up to a power of two. They come from the checkpoint
+// (`self_attn.k_scale` and `v_scale`, with one number or one for each head, or the other names that
+// quantizers use). Where it has none, they keep the biases of K and V, after the rotation and with
+// as much again on top, within 8 bits.
+// Errors: kModel when a scale is not a positive number.
 std::vector<KvScale> read_kv_scales(const Checkpoint& checkpoint);
-// Says, for people, that a configuration declares such scales and the files have none, so that they are
-// taken as 1; nothing where all is well.
+// Returns a message for people if the configuration declares such scales but the files have none,
+// so that they are taken as 1. Returns nullopt otherwise.
 std::optional<std::string> missing_kv_scales(const Checkpoint& checkpoint);
-// Leaves all heads of a layer its largest scale, for graphs whose weights take no shares: those of a rank
-// of several, and those with room for adapters.
+// Gives all heads of a layer its largest scale, for graphs whose weights cannot hold shares: graphs
+// of one rank of several, and graphs with room for adapters.
 void drop_shares(std::span<KvScale> scales);
 
-// Writes the scales, by layer, into the weights of a graph as it was traced: K's into what makes K, V's
-// into what makes V and, undone, into what reads it. K's is undone in attention's scale
-// (Trace::attend). Errors: kUnsupported where the graph lacks one of them.
+// Writes the scales of each layer into the weights of a graph, as it was traced. Weights that make
+// K and V are divided by the scales, and weights that read V are multiplied. Attention's scale
+// undoes the scale of K (Trace::attend). Errors: kUnsupported where the graph lacks one of these
+// weights.
 void scale_kv_weights(ir::Graph& graph, std::span<const KvScale> scales);
-// Writes into a score graph, which begins behind the last layer's attention, what the weights that it
-// shares with the model have of the scales.
+// Writes the scales into the weights that a score graph shares with the model. A score graph begins
+// behind the last layer's attention.
 void scale_score_weights(ir::Graph& graph, std::span<const KvScale> scales);
 
 }  // namespace encore::model

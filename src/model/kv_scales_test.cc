@@ -12,7 +12,8 @@
 namespace encore::model {
 namespace {
 
-// The tiny Llama of one layer, with tensors of its attention added, each element of one `value`.
+// Describes a tensor of attention that is added to the tiny Llama of one layer. All its elements
+// are `value`.
 struct Added {
   std::string name;  // behind "self_attn."
   Shape shape;
@@ -52,7 +53,8 @@ TEST(KvScales, AreFoundUnderTheNamesThatQuantizersGiveThem) {
     EXPECT_EQ(scales_with({{name, {1}, 8}})[0].v, 8) << name;
 }
 
-// vllm-project/vllm issues 25047 and 41343: a scheme whose tensors are absent, or under other names.
+// Covers vllm-project/vllm issues 25047 and 41343: a scheme declares scales whose tensors are
+// absent or have other names.
 TEST(KvScales, AreMissedWhereAConfigurationDeclaresThem) {
   const auto missing = [](const std::string& quantization, const char* scale) {
     const TempDir dir;
@@ -76,7 +78,8 @@ TEST(KvScales, AreMissedWhereAConfigurationDeclaresThem) {
 }
 
 TEST(KvScales, KeepLargeBiasesWithinEightBits) {
-  // Heads of 4: a turned pair is as long as sqrt(2) * 400, twice that is below 4 * 448.
+  // In heads of 4, a rotated pair of the bias has length sqrt(2) * 400, and twice that is below 4 *
+  // 448.
   const auto scales = scales_with({{"k_proj.bias", {4}, 400}, {"v_proj.bias", {4}, 300}});
   EXPECT_EQ(scales[0].k, 4);
   EXPECT_EQ(scales[0].v, 2);
@@ -94,7 +97,8 @@ TEST(KvScales, AreRefusedUnlessPositiveNumbers) {
   EXPECT_NE(error_of([] { return scales_with({{"k_scale", {2}, 1}}); }), "");
 }
 
-// The tiny Llama has one head of K and V, and takes no two scales; the small one below has two.
+// The tiny Llama has one head of K and V, so two scales do not fit it. The small model below has
+// two such heads.
 TEST(KvScales, OfHeadsAreTheLargestAndSharesOfIt) {
   const TempDir dir;
   NamedShapes tensors = tiny_llama_tensors();
@@ -117,7 +121,7 @@ TEST(KvScales, OfHeadsAreTheLargestAndSharesOfIt) {
   EXPECT_TRUE(scales[0].k_shares.empty());
 }
 
-// The factor of the weight with that value name; 0 for a weight that the graph lacks.
+// Returns the factor of the weight with that value name, or 0 if the graph lacks the weight.
 double factor_of(const ir::Graph& graph, const std::string& name) {
   const auto weight = graph.find_value("model.layers.1.self_attn." + name);
   return weight ? graph.value(*weight).recipe.pieces.at(0).factor : 0;
@@ -154,7 +158,7 @@ TEST(KvScales, GoIntoTheNormOfKeysWhereThereIsOne) {
   EXPECT_EQ(factor_of(graph, "v_proj.weight"), 2);
 }
 
-// Rows and factors of the pieces of a weight of layer 0.
+// Returns the rows and factors of the pieces of a weight of layer 0.
 std::vector<std::pair<int64_t, double>> row_factors(const ir::Graph& graph,
                                                     const std::string& name) {
   std::vector<std::pair<int64_t, double>> result;
@@ -172,7 +176,7 @@ GraphOptions options_with_shares() {
 
 using RowFactors = std::vector<std::pair<int64_t, double>>;
 
-// Two heads of K and V, of 16 rows, and four of queries.
+// The model has two heads of K and V, with 16 rows each, and four heads of queries.
 TEST(KvScales, OfHeadsGoIntoRowsAndIntoColumnsOfTheOutput) {
   ModelConfig config = small_config("Qwen2ForCausalLM", 1);
   config.qkv_bias = true;
@@ -186,7 +190,7 @@ TEST(KvScales, OfHeadsGoIntoRowsAndIntoColumnsOfTheOutput) {
   const auto& output = graph.value(*graph.find_value("model.layers.0.self_attn.o_proj.weight"));
   EXPECT_EQ(output.recipe.pieces.at(0).transform, (ir::WeightTransform{"scale_columns", {-1, 0}}));
   EXPECT_EQ(output.recipe.pieces.at(0).factor, 2);
-  // The graph that scores prompts finds the weight by its recipe.
+  // The graph that scores prompts finds the weight by its recipe too.
   const ir::Graph scores = build_score_graph(config, options, 16);
   const auto& shared = scores.value(*scores.find_value("model.layers.0.self_attn.o_proj.weight"));
   EXPECT_EQ(shared.recipe, output.recipe);
@@ -206,7 +210,7 @@ TEST(KvScales, OfHeadsAreTheLargestWhereAWeightCannotTakeShares) {
   EXPECT_EQ(row_factors(graph, "o_proj.scale"), (RowFactors{{0, 2}}));
 }
 
-// Activations in front of the output projection are over V's scale, and so is their static scale.
+// The input of the output projection is divided by V's scale, so its static scale must be too.
 TEST(KvScales, DivideTheStaticScaleOfWhatTheOutputTakes) {
   const std::string o = "model.layers.0.self_attn.o_proj";
   ModelConfig config = small_config("LlamaForCausalLM", 1);

@@ -1,6 +1,6 @@
-// Llama 2 and 3, and all that differ from them in biases, scales, windows and rotations alone: Mistral,
-// Qwen2, Phi-3, SmolLM3, Granite 3, Seed-OSS. And those whose feed-forward is one of experts: Mixtral,
-// Qwen3-MoE, GLM-4.5.
+// Traces layers of Llama 2 and 3, and of models that differ only in biases, scales, windows and
+// rotations: Mistral, Qwen2, Phi-3, SmolLM3, Granite 3, Seed-OSS. The second half of the layer also
+// serves models whose feed-forward is by experts: Mixtral, Qwen3-MoE, GLM-4.5.
 // Source: Touvron et al., "LLaMA", arXiv:2302.13971, section 2.2; grouped queries:
 // arXiv:2305.13245.
 #include "model/trace.h"

@@ -1,5 +1,5 @@
-// Every way a checkpoint was seen or imagined broken: one clear line and an exit code, never a
-// crash.
+// Tests that each known or conceivable way to break a checkpoint ends with one clear line and an
+// exit code, and never with a crash.
 #include <random>
 
 #include "model/checkpoint.h"
@@ -19,7 +19,7 @@ struct Case {
   ErrorKind kind = ErrorKind::kModel;
 };
 
-// Opens a checkpoint and takes each tensor that a Llama of its config has, as a loader would.
+// Opens a checkpoint and reads each tensor that a Llama with its config has, as a loader would.
 void load(const std::filesystem::path& dir) {
   const Checkpoint checkpoint(dir);
   const ModelConfig& c = checkpoint.config();

@@ -1,12 +1,13 @@
-// OLMo 2: norms only behind each half of a layer, and over whole rows of q and k.
+// Traces layers of OLMo 2, which have norms only behind each half of a layer, and norms over whole
+// rows of q and k.
 // Source: Team OLMo, "2 OLMo 2 Furious", arXiv:2501.00656, section 2.
 #include "model/trace.h"
 
 namespace encore::model {
 namespace {
 
-// Normalizes a rank's heads by an RMS norm that runs over the heads of all ranks, and returns the
-// rank's own. The model has `num_all` such heads in all.
+// Applies an RMS norm that runs over the heads of all ranks, of which there are `num_all`. Returns
+// the rank's own heads.
 ValueId norm_heads(Trace& trace, ValueId heads, const std::string& name, int64_t num_all) {
   const auto [index, num_ranks] = trace.options.rank;
   const int64_t own = trace.b.graph().value(heads).type.dims[1].value;

@@ -5,7 +5,8 @@
 namespace encore::model {
 namespace {
 
-// One row per published model; what the rows of a family share is filled in below.
+// Holds the numbers of one preset. The code below fills in the fields that all models of a family
+// share.
 struct Preset {
   std::string_view name;
   std::string_view model_type;
@@ -17,7 +18,7 @@ struct Preset {
   int64_t intermediate_size;  // F
   int64_t vocab_size;         // V
   bool tie_word_embeddings;
-  double llama3_factor;  // 0: no scaling of RoPE
+  double llama3_factor;  // factor of Llama 3's RoPE scaling; 0: no scaling
   int64_t num_experts = 0;
   int64_t num_experts_per_tok = 0;
   int64_t moe_intermediate_size = 0;
@@ -25,8 +26,8 @@ struct Preset {
 constexpr std::array kPresets = {
     Preset{"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, true, 32},
     Preset{"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, false, 8},
-    // Reads as much as an EAGLE-3 head of the 8B does, whose products have wider inputs instead of so many
-    // columns in between.
+    // This draft model reads as many bytes as an EAGLE-3 head of the 8B model, which has products
+    // with wider inputs and fewer columns in between.
     Preset{"llama-3.1-8b-draft", "llama", 1, 4096, 32, 8, 128, 20480, 32000, false, 8},
     Preset{"llama-3.1-70b", "llama", 80, 8192, 64, 8, 128, 28672, 128256, false, 8},
     Preset{"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, true, 0},

@@ -1,4 +1,5 @@
-// Qwen3: Llama's attention with an RMS norm on each head of q and k before the rotation.
+// Traces attention of Qwen3: Llama's attention with an RMS norm on each head of q and k before the
+// rotation.
 // Source: Qwen3 technical report, arXiv:2505.09388, section 2.
 #include "model/trace.h"
 

@@ -8,7 +8,7 @@
 namespace encore::model {
 namespace {
 
-constexpr int kThreads = 4;  // blocks that a disk reads at a time
+constexpr int kThreads = 4;  // number of blocks that are read at a time
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Reads files that are mapped into memory before their bytes are used: page faults, one after the
-// other, leave a disk idle most of the time.
+// Reads mapped files into memory before their bytes are used, because page faults that follow each
+// other leave a disk idle most of the time.
 #pragma once
 
 #include <condition_variable>
@@ -13,32 +13,33 @@
 
 namespace encore::model {
 
-// Threads: one calls; some of its own read. Lifetime: the mappings outlive it.
+// Reads ahead of a reader of mapped files. Threads: one thread calls; threads of the object read.
+// Lifetime: the mappings must outlive it.
 class ReadAhead {
  public:
   using Bytes = std::span<const std::byte>;
-  // The distance to which it reads ahead of what was used. Units: bytes.
+  // The distance by which it reads ahead of the bytes that were used. Units: bytes.
   static constexpr int64_t kWindow = int64_t{256} << 20;
   static constexpr int64_t kBlock = int64_t{4} << 20;
 
-  // Brings bytes of a mapped file into memory. A file that cannot be read is found out by whoever
-  // uses the bytes.
+  // Brings bytes of a mapped file into memory. It reports no errors; the code that uses the bytes
+  // finds them.
   static void populate(Bytes bytes);
 
-  // `ranges`: in the order in which they will be used.
+  // Starts to read. `ranges` are in the order in which they will be used.
   explicit ReadAhead(const std::vector<Bytes>& ranges, std::function<void(Bytes)> read = populate);
-  // Leaves out ranges that have not begun.
+  // Stops. Blocks whose reading has not begun are left out.
   ~ReadAhead();
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // The first `bytes` of the ranges have been used.
+  // Tells that the first `bytes` bytes of the ranges, counted together, have been used.
   void used(int64_t bytes);
 
  private:
   struct Block {
     Bytes bytes;
-    int64_t first = 0;  // in the ranges
+    int64_t first = 0;  // offset of the block, counted over all ranges
   };
   void run();
 

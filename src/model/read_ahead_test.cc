@@ -7,7 +7,7 @@
 namespace encore::model {
 namespace {
 
-// Stands for a disk, and for addresses that nobody looks at.
+// Stands for a disk. Its addresses are never dereferenced.
 class Disk {
  public:
   std::function<void(ReadAhead::Bytes)> read() {

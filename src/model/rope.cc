@@ -7,7 +7,7 @@
 namespace encore::model {
 namespace {
 
-// 1 / theta^(2i / turned), of each turned pair.
+// Returns 1 / theta^(2i / turned) for each turned pair i.
 std::vector<float> plain(double theta, int64_t turned) {
   std::vector<float> frequencies(static_cast<size_t>(turned / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
@@ -39,7 +39,7 @@ void scale_llama3(const Rope& rope, std::vector<float>& frequencies) {
 void scale_yarn(const Rope& rope, int64_t turned, std::vector<float>& frequencies) {
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   const auto size = static_cast<double>(turned);
-  // The pair that makes so many turns within the original context.
+  // Returns the (fractional) pair that makes `turns` turns within the original context.
   const auto pair_of = [&](double turns) {
     return size * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
   };
@@ -98,7 +98,8 @@ std::vector<ir::WeightPiece> head_rows(const Rope& rope, const std::string& tens
   if (turned == head_dim && !rope.interleaved)
     return {{tensor, ir::WeightPiece::Range{first, first + num_heads * head_dim}, factor}};
   std::vector<ir::WeightPiece> pieces;
-  // The first half of all pairs, then the second: of the turned ones, then of those that stay.
+  // For each head, this adds the rows of the first elements of all pairs, then those of the second
+  // elements. In each half, rows that turn come before rows that do not.
   for (int64_t head = first; head < first + num_heads * head_dim; head += head_dim) {
     for (int64_t half = 0; half < 2; ++half) {
       const auto add = [&](int64_t begin, int64_t count, double scale) {

@@ -7,7 +7,7 @@ namespace {
 
 using Golden = std::initializer_list<std::pair<int, float>>;
 
-// Numbers of transformers 5.23 for heads of 32.
+// Compares frequencies with those of transformers 5.23, for heads of 32 elements.
 void expect_frequencies(const Rope& rope, int64_t max_seq_len, const Golden& golden) {
   const std::vector<float> found = inv_freq(rope, 32, max_seq_len);
   ASSERT_EQ(found.size(), 16U);
@@ -35,7 +35,8 @@ TEST(InvFreq, OfYarnMatchesTheReference) {
                       {12, 0.000125000006F}});
 }
 
-// transformers has the tables of a sequence's own length.
+// transformers uses the table for a sequence's own length; Encore uses that for the longest
+// sequence.
 TEST(InvFreq, OfDynamicRopeIsThatOfTheLongestSequence) {
   const Rope rope{
       .scaling = RopeScaling::kDynamic, .factor = 4, .original_max_position_embeddings = 64};
@@ -67,7 +68,7 @@ TEST(InvFreq, OfLongropeChoosesItsListByTheLongestSequenceAndLeavesTheRestOfAHea
                      {{1, 0.421962589F}, {4, 0.0331542045F}, {8, 0.00119690795F}, {12, 0.0F}});
 }
 
-// The order in which rows of two heads of 8 are read, as row numbers of the tensor.
+// Returns the order in which the rows of two heads of 8 are read, as row numbers of the tensor.
 std::vector<int64_t> row_order(const Rope& rope, int64_t first) {
   std::vector<int64_t> order;
   for (const ir::WeightPiece& piece : head_rows(rope, "q", first, 2, 8)) {

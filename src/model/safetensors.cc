@@ -20,7 +20,8 @@ constexpr int64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-// Every dtype of the format. Bits, because some of them are smaller than a byte.
+// Describes a dtype of the format. Its size is in bits, because some dtypes are smaller than a
+// byte.
 struct StoredDType {
   std::string_view name;
   int64_t bits;
@@ -40,7 +41,7 @@ constexpr std::array kStoredDTypes = {
     StoredDType{"F64", 64, std::nullopt},        StoredDType{"C64", 64, std::nullopt},
 };
 
-// A name from a file, short enough for a message of one line.
+// Shortens a name from a file, so that a message of one line can show it.
 std::string_view clip(std::string_view name) {
   return name.substr(0, 200);
 }
@@ -53,7 +54,8 @@ const StoredDType& stored_dtype(const json::Object& info) {
   fail(ErrorKind::kModel, "{}: unknown dtype {:?}", info.where(), text.substr(0, 40));
 }
 
-// An element of "shape" or "data_offsets". Errors: kModel unless an integer in [0, 2^63).
+// Returns an element of "shape" or "data_offsets". Errors: kModel unless it is an integer in [0,
+// 2^63).
 int64_t non_negative(const json::value& number, const json::Object& info, std::string_view key) {
   if (!number.is_int64() || number.get_int64() < 0) {
     fail(ErrorKind::kModel, "{}: '{}' must hold non-negative integers", info.where(), key);
@@ -72,10 +74,11 @@ Shape read_shape(const json::Object& info) {
   return shape;
 }
 
-// Errors: kModel when the product does not fit 63 bits or is not whole bytes.
+// Returns the bytes of a tensor. Errors: kModel when their number does not fit in 63 bits, or when
+// the elements do not fill whole bytes.
 int64_t bytes_of(const Shape& shape, const StoredDType& dtype, const std::string& where) {
   int64_t bits = dtype.bits;
-  // A zero anywhere makes the product zero, but only if no partial product overflows before it.
+  // A dim of zero makes the product zero, but only if no partial product overflows before it.
   for (const int64_t dim : shape) {
     if (__builtin_mul_overflow(bits, dim, &bits)) {
       fail(ErrorKind::kModel, "{}: the shape's size overflows", where);
@@ -127,7 +130,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, FileAccess access) {
   const auto cannot = [&](std::string_view why) {
     fail(ErrorKind::kModel, "{}: cannot be read: {}", path.string(), why);
   };
-  // O_NONBLOCK: opening a pipe must not wait for a writer.
+  // O_NONBLOCK keeps the opening of a pipe from waiting for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) cannot(std::strerror(errno));
   struct stat info {};
@@ -153,7 +156,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, FileAccess access) {
   data_ = static_cast<const std::byte*>(mapping);
   size_ = info.st_size;
   if (is_copied) return;
-  // Advice only: a kernel that declines it changes nothing.
+  // madvise() only gives advice: if the kernel declines it, nothing changes.
   if (mapping != nullptr) (void)::madvise(mapping, static_cast<size_t>(size_), MADV_SEQUENTIAL);
 }
 

@@ -8,7 +8,8 @@
 namespace encore::model {
 namespace {
 
-// The error of opening a file with this header and buffer, without its path; "" when it opens.
+// Returns the error of opening a file with this header and buffer, without the file's path, or ""
+// when it opens.
 std::string open_error(const std::string& header, const std::string& buffer) {
   const TempDir dir;
   const std::string path = dir.write("x.safetensors", safetensors(header, buffer)).string();
@@ -116,7 +117,8 @@ TEST(Safetensors, RefusesWhatIsNotARegularFile) {
             std::string::npos);
 }
 
-// One random change: a byte, a digit, a cut, a repeat or a removal, mostly in the header.
+// Makes one random change: it alters a byte or a digit, or cuts, repeats or removes a part, mostly
+// in the header.
 std::string mutate(std::string bytes, std::mt19937& random) {
   const auto below = [&](size_t n) {
     return std::uniform_int_distribution<size_t>(0, n - 1)(random);
@@ -153,7 +155,8 @@ TEST(Safetensors, SurvivesRandomDamageWithAnErrorOrSoundTensors) {
   for (int round = 0; round < 4000; ++round) {
     std::string bytes = mutate(intact, random);
     if (round % 3 == 0 && !bytes.empty()) bytes = mutate(bytes, random);
-    // Half of the time the length follows the damage, so that the header's own rules are reached.
+    // In half of the rounds, the header's length is updated after the damage, so that the rules for
+    // the header's content are reached.
     if (round % 2 == 0 && bytes.size() >= intact.size() && bytes.size() < intact.size() + 200) {
       const size_t header_bytes = intact.size() - 8 - 42 + (bytes.size() - intact.size());
       bytes = safetensors(bytes.substr(8, header_bytes), bytes.substr(8 + header_bytes));

@@ -99,7 +99,8 @@ TEST(Shard, GivesEveryRankTheSameNodes) {
     ModelConfig config = small_config(name, 2);
     config.qkv_bias = true;
     config.tie_word_embeddings = true;
-    // From the first node on, but for the attribute in which they differ.
+    // Returns the text of the graph from the first node on, without the attribute in which ranks
+    // differ.
     const auto nodes = [&](int rank) {
       std::string text = listing::print(graph_of(config, {rank, 2}));
       text.erase(0, text.find("%x: "));
@@ -113,7 +114,7 @@ TEST(Shard, GivesEveryRankTheSameNodes) {
   }
 }
 
-// The host moves the mark of a burst's end whenever it likes, so one rank reads it for all.
+// The host may move the mark of a burst's end at any time, so one rank reads it for all ranks.
 TEST(Shard, HasRanksEndBurstsByOneWord) {
   const auto text = [](Rank rank, bool bursts) {
     return listing::print(build_graph(small_config("LlamaForCausalLM", 1),
@@ -126,7 +127,7 @@ TEST(Shard, HasRanksEndBurstsByOneWord) {
   EXPECT_EQ(text({}, true), text({}, false));
 }
 
-// Rows of the product are rows of B, and columns are those of A.
+// B has the rows of the product, and A has its columns.
 TEST(Shard, CutsAdaptersAsTheProductsThatTheyAddTo) {
   const ModelConfig config = small_config("LlamaForCausalLM", 1);
   const auto graph_with = [&](Rank rank) {
@@ -159,7 +160,8 @@ TEST(Shard, CutsAdaptersAsTheProductsThatTheyAddTo) {
   }
 }
 
-// vllm-project/vllm issue 52997: blocks of 128 x 128 share a scale.
+// Covers vllm-project/vllm issue 52997: blocks of 128 x 128 share a scale, so a rank's share must
+// end at a block's border.
 TEST(Shard, CutsBlocksOfScalesAtTheirBordersOnly) {
   ModelConfig config = small_config("LlamaForCausalLM", 1);
   config.hidden_size = 256;
@@ -215,8 +217,8 @@ TEST(Shard, CutsBlocksOfScalesOfExpertsAtTheirBordersOnly) {
       << message;
 }
 
-// The rank's own heads come first; those of K that two ranks share are there twice, so the mean of their
-// squares is that of all heads once.
+// The rank's own heads come first. Heads of K that two ranks share occur twice, so the mean of the
+// squares is the same as with each head once.
 TEST(Shard, NormalizesOverTheHeadsOfAllRanks) {
   const ModelConfig config = small_config("Olmo2ForCausalLM", 1);
   const auto rows = [&](Rank rank, const std::string& name) {

@@ -12,7 +12,8 @@ namespace {
 constexpr std::string_view kSyntheticPrefix = "synthetic:";
 constexpr std::string_view kFp8Suffix = ":fp8";
 
-// The config of a directory, whose weights may be absent where nobody asks for them.
+// Reads the config of a directory, whose weights may be absent. If they are present, they decide
+// whether the head is the embedding.
 ModelConfig config_of(const std::filesystem::path& dir) {
   ModelConfig config = read_config(dir);
   std::error_code ignored;

@@ -9,13 +9,14 @@
 
 namespace encore::model {
 
-// A checkpoint directory, or a config with random weights
+// Holds the model that a name stands for: a checkpoint directory, or a config with random weights
 // ("synthetic:llama-3.2-1b", "synthetic:PATH/config.json").
 struct ModelSource {
   ModelConfig config;
-  std::optional<std::filesystem::path> checkpoint;  // absent: random weights
+  std::optional<std::filesystem::path> checkpoint;  // absent: the weights are random
 };
-// Errors: kUsage for an unknown synthetic name (listing those there are); kModel.
+// Finds a model by its name. Errors: kUsage for an unknown synthetic name (listing the known ones);
+// kModel.
 ModelSource find_model(const std::string& name);
 
 }  // namespace encore::model

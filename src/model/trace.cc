@@ -12,7 +12,7 @@
 namespace encore::model {
 namespace {
 
-// The blocks of scales that belong to rows or columns of a tensor.
+// Returns the range of blocks of scales that belong to a range of rows or columns of a tensor.
 std::optional<ir::WeightPiece::Range> blocks_of(const std::string& module, std::string_view what,
                                                 const std::optional<ir::WeightPiece::Range>& part) {
   if (!part) return std::nullopt;
@@ -25,12 +25,12 @@ std::optional<ir::WeightPiece::Range> blocks_of(const std::string& module, std::
   return {{part->first / kScaleBlock, div_up(part->last, kScaleBlock)}};
 }
 
-// The pieces of a weight, in floats or codes, and of the codes' scales.
+// Collects the pieces of a weight, which are floats or codes, and the pieces of the codes' scales.
 struct StoredPieces {
   Pieces weight;
   Pieces scale;
 
-  // Adds a part of a module's weight. `format`: null where it is of floats.
+  // Adds a part of a module's weight. `format` is null if the weight is of floats.
   void add(const std::string& module, const WeightFormat* format, ir::WeightPiece part) {
     if (format == nullptr) {
       part.tensor = module + ".weight";
@@ -55,7 +55,8 @@ const Rope* reordering_rope(const ModelConfig& config, const Layer& layer) {
   return rope.rotary_dim != 0 || rope.interleaved ? &rope : nullptr;
 }
 
-// Where only part of a head turns, its factor goes to that part of k; else to attention's scale.
+// Returns the rotation's factor of k where only part of a head turns. Where the whole head turns,
+// attention's scale has the factor.
 double k_factor(const Rope* rope) {
   const bool is_partial = rope != nullptr && rope->rotary_dim != 0;
   return is_partial ? rope->attention_factor * rope->attention_factor : 1;
@@ -116,8 +117,9 @@ std::optional<Builder::Lora> Trace::lora(ValueId x, const std::string& prefix, i
   if (!options.lora || !options.lora->covers(prefix)) return std::nullopt;
   const auto [num_slots, max_rank, projections] = *options.lora;
   const Pieces all = pieces.empty() ? Pieces{{prefix}} : pieces;
-  // Rows of the product are rows of B, and its columns are those of A: a rank has as much of each as of the
-  // product. Where it has a share of the columns, its B A x is a part of the sum over the ranks.
+  // B has the rows of the product and A its columns, so a rank has the same share of them as of the
+  // product. Where the rank has a share of the columns, its B A x is one term of the sum over the
+  // ranks.
   const Pieces of_a{
       {.tensor = all.front().tensor + std::string(kLoraA), .columns = all.front().columns}};
   const auto add = [&](const char* name, std::vector<ir::Dim> dims, Pieces of_slot) {
@@ -174,9 +176,9 @@ Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
   const ModelConfig& c = config;
   const std::string attn = layer.prefix + ".self_attn";
   const Rope* const rope = reordering_rope(c, layer);
-  int64_t next_row = 0;  // of qkv_proj
-  // The rank's heads, of all `num_all` that the checkpoint has. Ranks that outnumber the heads of K
-  // and V share them.
+  int64_t next_row = 0;  // the next row of qkv_proj
+  // Projects x to the rank's heads, out of all `num_all` heads of the checkpoint. If there are more
+  // ranks than heads of K and V, several ranks have the same head.
   const auto project_heads = [&](const char* name, int64_t num_heads, int64_t num_all, bool turns,
                                  double factor) {
     const int64_t out = num_heads * c.head_dim;
@@ -194,7 +196,7 @@ Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
     return project(x, own, out, c.qkv_bias, pieces);
   };
   const ValueId q = project_heads(".q_proj", c.num_heads, whole.num_heads, true, 1);
-  // A norm behind the projection would undo its factor.
+  // A norm behind the projection would undo a factor of its rows.
   const ValueId k = project_heads(".k_proj", c.num_kv_heads, whole.num_kv_heads, true,
                                   c.qk_norm ? 1 : k_factor(rope));
   const ValueId v = project_heads(".v_proj", c.num_kv_heads, whole.num_kv_heads, false, 1);
@@ -204,7 +206,7 @@ Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
 Trace::Heads Trace::normed_heads(ValueId x, const Layer& layer) {
   const std::string attn = layer.prefix + ".self_attn";
   const Rope* const rope = reordering_rope(config, layer);
-  // Weights of a head's norm lie as the rows of its projection do.
+  // The weights of a head's norm are in the same order as the rows of its projection.
   const auto norm_heads = [&](ValueId heads, const std::string& name, double factor) {
     Pieces pieces;
     if (rope != nullptr) pieces = head_rows(*rope, name, 0, 1, config.head_dim, factor);
@@ -278,7 +280,7 @@ ValueId Trace::expert_mlp(ValueId x, const LiveRows& live, const Layer& layer) {
     routing.bias = add_weight(bias, {DType::kF32, {e.num_experts}}, ir::WeightRecipe::tensor(bias));
   }
   const Builder::Routed routed = b.route(logits, live.mask, routing);
-  // A rank has its share of every expert.
+  // Each rank has a share of every expert's width.
   const int64_t size = e.intermediate_size;
   const Rank rank = options.rank;
   std::optional<ir::WeightPiece::Range> own;

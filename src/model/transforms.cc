@@ -11,7 +11,7 @@
 namespace encore::model {
 namespace {
 
-// Reports a tensor, or numbers of a recipe, that do not fit.
+// Throws for a tensor, or numbers of a recipe, that a transform does not fit.
 [[noreturn]] void does_not_fit(std::string_view why) {
   fail(ErrorKind::kModel, "{}", why);
 }
@@ -20,8 +20,9 @@ int64_t width(const StoredTensor& tensor) {
   return tensor.shape.num_elements_from(1);
 }
 
-// Returns the place of a row when `rows` rows are in groups of parts, and the parts of a group give
-// a row each by turns.
+// Returns the place, in interleaved order, of row `row` of the deinterleaved order. The `rows` rows
+// form groups of `parts` parts. In interleaved order, the parts of a group give one row each in
+// turn.
 int64_t interleaved_row(int64_t rows, int64_t groups, int64_t parts, int64_t row) {
   const int64_t rows_of_group = rows / groups;
   const int64_t rows_of_part = rows_of_group / parts;
@@ -96,7 +97,7 @@ Shape scales_shape(const StoredTensor& tensor, TransformNumbers) {
 }
 
 float largest_magnitude(const float* values, int64_t count) {
-  constexpr int64_t kLanes = 16;  // side by side, so that the compiler can use vectors
+  constexpr int64_t kLanes = 16;  // sums side by side, so that the compiler can use vectors
   std::array<float, kLanes> largest{};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -131,11 +132,12 @@ void scales_row(const StoredTensor& tensor, TransformNumbers, int64_t row, float
   *to = activation_scale(largest);
 }
 
-// Elements in the order of their bytes, or of their blocks.
+// Widens elements in the order of their bytes or of their blocks, without regard to interleaved
+// heads.
 void widen_stored(const StoredTensor& tensor, int64_t first, int64_t count, float* to) {
   if (tensor.blocks != nullptr) return gguf::widen(*tensor.blocks, tensor.data, first, count, to);
   constexpr int64_t kChunkBytes = 4096;
-  alignas(16) std::byte aligned[kChunkBytes];  // a file's tensors need not be
+  alignas(16) std::byte aligned[kChunkBytes];  // needed because a file's tensors may be unaligned
   const int64_t size = size_of(tensor.dtype);
   const int64_t chunk = kChunkBytes / size;
   for (int64_t done = 0; done < count; done += chunk) {

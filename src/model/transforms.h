@@ -1,5 +1,5 @@
-// Changes that a checkpoint's tensor goes through on its way to a weight, by the names that recipes
-// call them (ir::WeightTransform).
+// Lists the changes that a checkpoint's tensor may go through before it becomes a weight. Recipes
+// refer to them by name (ir::WeightTransform).
 //
 //   deinterleave(groups,parts)  in each group of rows, every parts-th row first, then those behind
 //                               them: rows 0 1 2 3 4 5 of 1 group become 0 2 4 1 3 5 for parts = 2
@@ -19,21 +19,22 @@ namespace encore::model {
 
 using TransformNumbers = std::span<const int64_t>;
 
-// A row of the table.
+// Describes one change, a row of the table.
 struct Transform {
   std::string_view name;
-  // The result's shape. Errors: kModel saying what the tensor would have to be; the caller names it.
+  // Returns the result's shape. Errors: kModel, saying what the tensor would have to be; the caller
+  // adds the tensor's name.
   Shape (*shape)(const StoredTensor& tensor, TransformNumbers numbers) = nullptr;
-  // Row `row` of the result, which is all dims but the first. Threads: several at once. Does not
-  // throw. REQUIRES: `shape` accepted the tensor.
+  // Writes row `row` of the result, where a row spans all dims but the first. Threads: several at
+  // once. Does not throw. REQUIRES: `shape` accepted the tensor.
   void (*row)(const StoredTensor& tensor, TransformNumbers numbers, int64_t row,
               float* to) = nullptr;
 };
 
-// Errors: kCompile naming those that exist.
+// Returns the row of that name. Errors: kCompile for an unknown name, listing the known ones.
 const Transform& find_transform(std::string_view name);
 
-// Elements [first, first + count) of a tensor of a float dtype or fp8, as f32.
+// Writes the elements [first, first + count) of a tensor of a float dtype or fp8 to `to`, as f32.
 void widen(const StoredTensor& tensor, int64_t first, int64_t count, float* to);
 
 }  // namespace encore::model

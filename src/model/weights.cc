@@ -21,32 +21,32 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 constexpr float kRandomStddev = 0.02F;
-constexpr float kRandomCodeStddev = 64;  // of fp8, far from its limit
+constexpr float kRandomCodeStddev = 64;  // standard deviation of fp8 codes, far from their limit
 constexpr double kMegabyte = 1e6;
-constexpr double kWorthALine = 1;  // seconds
+constexpr double kWorthALine = 1;  // seconds of work from which on progress is shown
 
 using Range = ir::WeightPiece::Range;
 
-// One checkpoint tensor as a recipe asks for it: transformed, cut, times the factor.
+// Holds one checkpoint tensor as a recipe asks for it: transformed, cut, and with a factor.
 struct Piece {
-  std::string_view name;  // of the tensor
+  std::string_view name;  // the tensor's name
   StoredTensor tensor;
-  const Transform* transform = nullptr;  // null: as it is stored
+  const Transform* transform = nullptr;  // null: the tensor is used as it is stored
   TransformNumbers numbers;
-  Shape shape;    // transformed
-  Range rows;     // of the first dim
-  Range columns;  // of a row's elements
+  Shape shape;    // shape after the transform
+  Range rows;     // rows of the first dim
+  Range columns;  // columns among a row's elements
   float factor = 1;
 
   [[nodiscard]] int64_t row_elements() const { return shape.num_elements_from(1); }
   [[nodiscard]] int64_t num_rows() const { return rows.last - rows.first; }
   [[nodiscard]] int64_t num_columns() const { return columns.last - columns.first; }
   [[nodiscard]] int64_t count() const { return num_rows() * num_columns(); }
-  // Do the elements of the piece lie one behind the other in the file?
+  // Returns whether the elements of the piece lie one behind the other in the file.
   [[nodiscard]] bool is_contiguous() const {
     return transform == nullptr && tensor.is_plain() && num_columns() == row_elements();
   }
-  // The bytes of the file that are read.
+  // Returns the bytes of the file that the piece reads.
   [[nodiscard]] ReadAhead::Bytes stored() const {
     if (!is_contiguous()) return {tensor.data, static_cast<size_t>(tensor.num_bytes())};
     const int64_t row = row_elements() * size_of(tensor.dtype);
@@ -54,7 +54,7 @@ struct Piece {
   }
 };
 
-// Casts `count` elements from `from` on, times the factor; source and target may be any float
+// Casts `count` elements at `from`, multiplied by the factor, to `to`. Both dtypes may be any float
 // dtypes.
 void cast(const std::byte* from, DType from_dtype, float factor, std::byte* to, DType to_dtype,
           int64_t count) {
@@ -64,7 +64,7 @@ void cast(const std::byte* from, DType from_dtype, float factor, std::byte* to, 
       using Target = decltype(target);
       auto* out = reinterpret_cast<Target*>(to);
       for (int64_t i = 0; i < count; ++i) {
-        Source element;  // a file's tensors need not be aligned
+        Source element;  // a copy, because a file's tensors may be unaligned
         std::memcpy(&element, from + i * sizeof(Source), sizeof(Source));
         out[i] = Target(static_cast<float>(element) * factor);
       }
@@ -72,7 +72,7 @@ void cast(const std::byte* from, DType from_dtype, float factor, std::byte* to, 
   });
 }
 
-// Elements [first, first + count) of the piece, row by row.
+// Writes the elements [first, first + count) of the piece, counted row by row, to `to`.
 void write_rows(const Piece& piece, int64_t first, int64_t count, std::byte* to, DType dtype) {
   std::vector<float> row(static_cast<size_t>(piece.row_elements()));
   for (int64_t done = 0; done < count;) {
@@ -96,7 +96,7 @@ void write_rows(const Piece& piece, int64_t first, int64_t count, std::byte* to,
   }
 }
 
-// Returns the index of the first NaN among codes in FP8; `count` where there is none.
+// Returns the index of the first NaN among codes in FP8, or `count` if there is none.
 int64_t find_nan(const std::byte* codes, int64_t count) {
   constexpr int64_t kChunk = 1024;  // looked through whole, so that the compiler can use vectors
   constexpr std::byte kNan{0x7f};   // with either sign
@@ -111,7 +111,7 @@ int64_t find_nan(const std::byte* codes, int64_t count) {
   return count;
 }
 
-// Sends codes in FP8. Errors: kModel naming the first NaN among them.
+// Copies codes in FP8 to the device. Errors: kModel, naming the first NaN among them.
 void send_codes(StagedCopy& copy, const Piece& piece, void* to) {
   const std::byte* stored =
       piece.is_contiguous() && piece.tensor.dtype == DType::kFP8 ? piece.stored().data() : nullptr;
@@ -163,7 +163,8 @@ void send(StagedCopy& copy, const std::vector<float>& from, const TensorView& to
   send(copy, piece, to.data, to.dtype);
 }
 
-// A weight may be of the floats that a tensor holds, or of its codes.
+// Checks that a weight of the dtype `wanted` can be made from the tensor. Any float dtype fits; any
+// other dtype must equal `wanted`.
 void check_dtype(const std::string& name, const StoredTensor& tensor, DType wanted) {
   if (is_float(tensor.dtype) || tensor.dtype == wanted) return;
   if (tensor.dtype == DType::kFP8) {
@@ -178,7 +179,7 @@ void check_dtype(const std::string& name, const StoredTensor& tensor, DType want
        name, encore::name(tensor.dtype));
 }
 
-// The part to cut out of `size`; all of it where no range is given.
+// Returns the range to cut out of a dim of `size`, or all of it where no range is given.
 Range cut(const std::optional<Range>& wanted, int64_t size, const std::string& tensor,
           std::string_view what) {
   const Range range = wanted.value_or(Range{0, size});
@@ -187,8 +188,8 @@ Range cut(const std::optional<Range>& wanted, int64_t size, const std::string& t
        range.first, range.last);
 }
 
-// Finds the tensor of a piece in the checkpoint. `prefix` stands in front of the tensor's name in the recipe, but
-// not in the checkpoint. Lifetime: refers to `wanted`.
+// Finds the tensor of a piece in the checkpoint. `prefix` stands in front of the tensor's name in
+// the recipe, but not in the checkpoint. Lifetime: refers to `wanted`.
 Piece resolve(const ir::WeightPiece& wanted, const Checkpoint& checkpoint,
               std::string_view prefix) {
   Piece piece;
@@ -211,7 +212,8 @@ Piece resolve(const ir::WeightPiece& wanted, const Checkpoint& checkpoint,
   return piece;
 }
 
-// The recipe's pieces, checked: together they have the weight's rows, and each its row shape.
+// Returns the recipe's pieces and checks them: together they have the weight's rows, and each has
+// the weight's shape of a row.
 std::vector<Piece> resolve(const ir::Value& value, const Shape& shape, const Checkpoint& checkpoint,
                            std::string_view prefix) {
   const std::vector<ir::WeightPiece>& recipe = value.recipe.pieces;
@@ -220,8 +222,9 @@ std::vector<Piece> resolve(const ir::Value& value, const Shape& shape, const Che
   int64_t wanted_rows = shape[0];
   for (const ir::WeightPiece& wanted : recipe) {
     const Piece piece = resolve(wanted, checkpoint, prefix);
-    // A tensor that stands alone has the weight's shape; one of several its shape but for the rows,
-    // or, where they are stacked, that of the weight's dims behind the first.
+    // A single tensor has the weight's shape. One of several tensors has that shape except for the
+    // number of rows, or, where tensors are stacked, the shape of the weight's dims behind the
+    // first.
     const bool alone = recipe.size() == 1 && !wanted.rows && !wanted.columns;
     const bool stacked =
         (recipe.size() > 1 || shape[0] == 1) && piece.shape.rank() + 1 == shape.rank();
@@ -249,7 +252,7 @@ std::vector<Piece> resolve(const ir::Value& value, const Shape& shape, const Che
   return pieces;
 }
 
-// Is the piece a scale of codes: a tensor of them, or what is made of the weight at load?
+// Returns whether the piece is a scale of codes, which is stored, or computed at load.
 bool is_scale(const ir::WeightPiece& piece) {
   return piece.tensor.find("scale") != std::string::npos ||
          (piece.transform && piece.transform->name == "fp8_scales");
@@ -322,7 +325,7 @@ void Weights::fill_from(const std::filesystem::path& dir, Model& model, StagedCo
   ReadAhead ahead(stored);
   log::Progress progress("loading weights", static_cast<double>(bytes_) / kMegabyte, "MB");
   int64_t done = 0;
-  int64_t used = 0;  // of what is stored
+  int64_t used = 0;  // bytes of the stored tensors that were used
   for (size_t i = 0; i < ids.size(); ++i) {
     const TensorView& view = views_[ids[i].index];
     const ir::WeightRecipe& recipe = graph_.value(ids[i]).recipe;
@@ -353,7 +356,7 @@ void Weights::fill_pieces(uint64_t seed, const std::vector<ir::WeightPiece>& pie
   const int64_t num_rows = weight.shape.num_elements() / columns;
   auto* to = static_cast<std::byte*>(weight.data);
   for (const ir::WeightPiece& piece : pieces) {
-    // Pieces that do not say how many rows they have share them evenly, as experts do.
+    // Pieces that do not say how many rows they have share the weight's rows evenly, as experts do.
     const int64_t rows = piece.rows ? piece.rows->last - piece.rows->first
                                     : piece.num_rows.value_or(num_rows / std::ssize(pieces));
     const int64_t first_row = piece.rows.value_or(Range{}).first;
@@ -375,14 +378,14 @@ void Weights::fill_pieces(uint64_t seed, const std::vector<ir::WeightPiece>& pie
 }
 
 void Weights::fill_from(const RandomWeights& random, Model& model, StagedCopy& copy) {
-  // A weight is enqueued at once; to know that it is made, the stream is waited for. Where the first
-  // ones show that all are made within a second, that is left to whoever needs them.
+  // Random weights are only enqueued, so the loader waits for the stream to know that they are
+  // made. If the first weights show that all will be made within a second, it does not wait.
   constexpr int64_t kBetweenReports = 256 << 20;
   log::Progress progress("making random weights", static_cast<double>(bytes_) / kMegabyte, "MB",
                          kWorthALine);
   int64_t enqueued = 0;
   int64_t done = 0;
-  double seconds = 0;  // until those were done
+  double seconds = 0;  // time until the first weights were made
   const auto start = std::chrono::steady_clock::now();
   const auto takes_long = [&] {
     return seconds * static_cast<double>(bytes_) >= kWorthALine * static_cast<double>(done);

@@ -1,4 +1,5 @@
-// Executes weight recipes: from checkpoint tensors, constants or random numbers to device memory.
+// Executes weight recipes, which make weights in device memory from checkpoint tensors, constants
+// or random numbers.
 #pragma once
 
 #include <concepts>
@@ -18,19 +19,21 @@
 
 namespace encore::model {
 
-// Seeded random weights of a trained model's magnitude: matrices normal(0, 0.02), norms one, biases
-// normal(0, 0.02), and in FP8 normal codes with one scale that makes them so. They are those of a checkpoint: a
-// number follows from its tensor's name and its place there, so that a rank's slices, and weights that are merged,
-// hold the same numbers as the whole tensors.
+// Selects random weights of a trained model's magnitude: matrices and biases are normal(0, 0.02),
+// norms are one, and FP8 weights are normal codes with one scale that gives them this magnitude. A
+// number follows from the seed, its tensor's name and its place in the tensor, so that a rank's
+// slices and merged weights hold the same numbers as the whole tensors.
 struct RandomWeights {
   uint64_t seed = 1;
 };
 
-// The source of weights, each time they are loaded: a checkpoint's directory, or random numbers.
+// Names the source from which weights are loaded, each time: a checkpoint's directory, or random
+// numbers.
 using WeightSource = std::variant<std::filesystem::path, RandomWeights>;
 
-// The sources of a graph's weights: the model's, and its draft model's where it has one. Weights whose names
-// begin with kDraftPrefix (draft_model.h) are the latter's, of tensors with the names behind it.
+// Holds the sources of a graph's weights: the source of the model, and that of its draft model if
+// there is one. Weights whose names begin with kDraftPrefix (draft_model.h) belong to the draft
+// model; the names of their tensors lack the prefix.
 struct WeightSources {
   // NOLINTNEXTLINE(google-explicit-constructor): one source is the model's
   template <std::convertible_to<WeightSource> Source>
@@ -42,39 +45,41 @@ struct WeightSources {
   std::optional<WeightSource> draft;
 };
 
-// All weights of a graph on one range of addresses, which they keep while they are released and
-// loaded again. Lifetime: refers to the graph and the device.
+// Holds all weights of a graph in one range of addresses. They keep their addresses while they are
+// released and loaded again. Lifetime: refers to the graph and the device.
 class Weights {
  public:
-  // Reserves addresses, maps memory and fills it, with progress. Errors: those of map() and fill();
-  // kMemory.
+  // Reserves addresses, maps memory and fills it, showing progress. Errors: those of map() and
+  // fill(); kMemory.
   Weights(const ir::Graph& graph, WeightSources sources, Device& device);
 
-  // The weights, by ValueId::index of the graph; valid as addresses, also while released.
+  // Returns the weights, by ValueId::index of the graph. The addresses are valid also while the
+  // weights are released.
   [[nodiscard]] const std::vector<TensorView>& views() const { return views_; }
   [[nodiscard]] int64_t bytes() const { return bytes_; }
   [[nodiscard]] bool is_mapped() const { return range_->mapped_bytes() > 0; }
 
-  // Gives the memory back; launches may not touch weights until they are mapped and filled again.
+  // Gives the memory back. Launches must not touch weights until they are mapped and filled again.
   void release() { range_->unmap(); }
-  // Errors: kMemory.
+  // Maps memory at the weights' addresses. Errors: kMemory.
   void map() { range_->map(bytes_); }
-  // Streams the source to the device, casting where the graph's dtype differs. Errors: kModel,
-  // before anything is copied: on a missing tensor, a wrong shape, or a checkpoint that changed on
-  // disk since it was loaded first.
+  // Streams the weights from their sources to the device, cast to the graph's dtypes. Errors:
+  // kModel, before anything is copied, on a missing tensor, a wrong shape, or a checkpoint that
+  // changed on disk since it was first loaded.
   void fill(StagedCopy& copy);
 
  private:
-  // One of the models in the graph: its weights, and where they come from.
+  // Describes one of the graph's models: its weights, and their source.
   struct Model {
     WeightSource source;
-    std::string_view prefix;                   // of its tensors' names in recipes
-    std::vector<ir::ValueId> ids = {};         // its weights
-    std::vector<FileStamp> loaded_files = {};  // of the first load
+    std::string_view prefix;                   // prefix of its tensors' names in recipes
+    std::vector<ir::ValueId> ids = {};         // the model's weights
+    std::vector<FileStamp> loaded_files = {};  // the files as they were at the first load
   };
   void fill_from(const std::filesystem::path& dir, Model& model, StagedCopy& copy);
   void fill_from(const RandomWeights& random, Model& model, StagedCopy& copy);
-  // Makes the pieces of one weight. `prefix`: in front of their tensors' names.
+  // Fills the pieces of one weight with random numbers. `prefix` stands in front of their tensors'
+  // names.
   void fill_pieces(uint64_t seed, const std::vector<ir::WeightPiece>& pieces,
                    const TensorView& weight, std::string_view prefix, StagedCopy& copy);
 

@@ -20,7 +20,7 @@ const char* const kKProj = "model.layers.0.self_attn.k_proj.weight";
 
 class WeightsTest : public ::testing::Test {
  protected:
-  // The tiny checkpoint's weights as `recipes` ask for them; lines of IR text.
+  // Loads the tiny checkpoint's weights as `recipes`, which are lines of IR text, ask for them.
   Weights load(const std::string& recipes) {
     graph_ = listing::parse("graph g {\n" + recipes + "}\n", ops::standard());
     return Weights(*graph_, dir_.path(), *device_);
@@ -31,7 +31,7 @@ class WeightsTest : public ::testing::Test {
   const TensorView& view(const Weights& weights, const char* name) const {
     return weights.views()[graph_->find_value(name)->index];
   }
-  // The stored tensor's element, widened.
+  // Returns an element of the stored tensor, widened to float.
   float stored(const char* name, int64_t index) const {
     BFloat16 element;
     std::memcpy(&element, checkpoint_.tensor(name).data + 2 * index, 2);
@@ -180,7 +180,7 @@ TEST_F(WeightsTest, StacksASingleMatrixToo) {
             0);
 }
 
-// Scales that were stored in another shape, or once for all rows.
+// Covers scales that were stored in another shape, or as one number for all rows.
 TEST_F(WeightsTest, GivesNumbersAnotherShapeAndRepeatsOne) {
   const char* const kHeader = R"({"one":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},)"
                               R"("rows":{"dtype":"F32","shape":[3,1],"data_offsets":[4,16]}})";

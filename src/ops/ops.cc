@@ -17,12 +17,14 @@ using ir::Op;
 using ir::Type;
 using ir::Types;
 
-// Checks a demand of a row beyond its signatures.
+// Checks a demand of an op's row that its signatures cannot express. Throws if `condition` is
+// false.
 void require(bool condition, std::string_view demand) {
   if (!condition) fail(ErrorKind::kCompile, "needs {}", demand);
 }
 
-// A weight in FP8 has a scale for each row, or one for each block of 128 x 128.
+// Checks the scale of a weight in FP8. It has an element for each row, or one for each block of 128
+// x 128.
 void require_scale(const Types& in, const Attrs& attrs) {
   const Type& weight = in["weight"];
   const Type* scale = in.find("scale");
@@ -46,7 +48,8 @@ void require_scale(const Types& in, const Attrs& attrs) {
        by_block.to_string());
 }
 
-// Blocks of rows of b, [S,O,K], each with K of the N columns of h, or rows of a.
+// Checks the attribute `lora_blocks`: its blocks make up the O outputs of b, [S,O,K], and for each
+// block `of_n` has K of its N columns of h, or rows of a.
 void require_blocks(const Attrs& attrs, const Type& of_n, const Type& b) {
   const auto blocks = attrs.find("lora_blocks") == nullptr ? std::vector{b.dims[1].value}
                                                            : attrs.get_ints("lora_blocks");
@@ -60,7 +63,7 @@ void require_blocks(const Attrs& attrs, const Type& of_n, const Type& b) {
           "K rows of A for each of the lora_blocks");
 }
 
-// An adapter's A has K rows for each block of outputs; its B has K columns.
+// Checks an adapter's operands: A has K rows for each block of outputs, and B has K columns.
 void require_lora(const Types& in, const Attrs& attrs) {
   const Type* a = in.find("lora_a");
   const bool has_all =
@@ -183,8 +186,8 @@ void infer_count_experts(const Types& in, const Attrs& attrs, Types&) {
   require(layer >= 0 && layer < in["steps"].dims[0].value, "a layer from 0 to N - 1");
 }
 
-// Codes of experts have a scale for each row, or one for each block of 128 x 128 of each of the
-// matrices that stand one below the other.
+// Checks the scale of experts' codes. It has an element for each row, or, for each of the matrices
+// that stand one below the other, an element for each block of 128 x 128.
 void require_expert_scale(const Types& in, const std::string& name, int64_t num_matrices) {
   const Type& weight = in[name];
   const Type* scale = in.find(name + "_scale");
@@ -223,7 +226,7 @@ void infer_all_gather(const Types&, const Attrs& attrs, Types& out) {
   if (out.find("run_until") != nullptr) out["run_until"].dims = {ir::Dim(1)};
 }
 
-// The columns of a rank, of all `from` of a row.
+// Checks that the rank's columns lie within the columns of `from`.
 void require_own_columns(const Attrs& attrs, const Type& from) {
   const int64_t first = attrs.get_int("first_column");
   const int64_t count = attrs.get_int("columns");
@@ -244,7 +247,7 @@ void infer_own_largest(const Types& in, const Attrs& attrs, Types& out) {
 void infer_own_candidates(const Types& in, const Attrs& attrs, Types& out) {
   require_own_columns(attrs, in["logits"]);
   require(attrs.get_int("num_candidates") > 0, "1 candidate or more");
-  constexpr int64_t kNumbers = 3;  // of each
+  constexpr int64_t kNumbers = 3;  // numbers of each candidate
   out["candidates"].dims[1] = kNumbers * attrs.get_int("num_candidates");
 }
 
@@ -257,14 +260,15 @@ void infer_log_probs(const Types& in, const Attrs&, Types&) {
   require_ring(in, "logprob_ring");
 }
 
-// Rows of logits come up here, so no input says how many there are.
+// Infers the types of lookup_drafts. The op introduces the symbol L, so no input says how many rows
+// of logits there are.
 void infer_lookup_drafts(const Types&, const Attrs& attrs, Types& out) {
   require(attrs.get_int("max_match") > 0, "a max_match above 0");
   out["logits_rows"].dims = {ir::Dim::logits()};
   out["lengths"].dims = {ir::Dim::logits()};
 }
 
-// The rows of a step with drafts and those of one without (ir::Symbol): no input says how many there are.
+// Checks that window_table and window_slots are given together, or neither is.
 void require_window_pair(const Types& in) {
   require((in.find("window_table") == nullptr) == (in.find("window_slots") == nullptr),
           "window_table and window_slots together");
@@ -304,39 +308,41 @@ void infer_advance(const Types& in, const Attrs& attrs, Types&) {
 
 std::vector<Op> rows() {
   return {
-      // Row ids[t] of the table, times the attribute `scale` and rounded where there is one; an id of
-      // -2 - m means last_tokens[m]; every element `fill` where that is outside [0, V). With the
-      // attribute `first_row`, the table is a rank's share of a larger one, from that row on: rows of
-      // other shares are zeros, and only negative ids give `fill`.
+      // y[t] is row ids[t] of the table. With the attribute `scale`, it is multiplied by that and
+      // rounded. An id of -2 - m stands for last_tokens[m]. If the id is outside [0, V) after that,
+      // every element is `fill`. With the attribute `first_row`, the table is a rank's share of a
+      // larger table, and `first_row` is its first row in that. Rows of other shares are then
+      // zeros, and only negative ids give `fill`.
       {.name = "embedding",
        .inputs = "ids i32[T], table float[V,D], fill f32[1], last_tokens? i32[M]",
        .outputs = "x float[T,D]"},
-      // x weight^T + bias, in the dtype that the attribute `out` says, or else x's. A weight in fp8
-      // stands for its numbers times `scale`, which is there exactly then: f32[O], one for each row,
-      // or f32[O/128,I/128] (rounded up), one for each block of 128 x 128; products are added in
-      // float, and scales multiply sums, or are multiplied in f32. Where the attribute `fp8_rows` is
-      // there and R, padding included, is at least that number (or where the launch must be
-      // batch-invariant), x is rounded to fp8 first, as backend/fp8_activations.h says; by the static
-      // scale `x_scale` where that is there, too.
+      // y is x weight^T + bias, in the dtype of the attribute `out`, or in x's dtype without it. A
+      // weight in fp8 stands for its codes times `scale`, which is given exactly for such weights:
+      // f32[O], one for each row, or f32[O/128,I/128] (rounded up), one for each block of 128 x
+      // 128. Products are added in float, and the scales multiply the sums, or are multiplied in
+      // f32. With the attribute `fp8_rows`, x is rounded to fp8 first if R, padding included, is at
+      // least that number, or if the launch must be batch-invariant. backend/fp8_activations.h says
+      // how x is rounded. With `x_scale`, it is rounded by that static scale.
       //
-      // Row r may have an adapter (LoRA): slot adapters[r] of lora_a [S,N,I] and lora_b [S,O,K]. Then
-      // lora_expand adds to its y what lora_shrink gives of x, never in fp8; y may be rounded before, or
-      // not. A row whose slot is -1 is as it is without these operands, bit for bit.
+      // Row r may have an adapter (LoRA), in slot adapters[r] of lora_a [S,N,I] and lora_b [S,O,K].
+      // Then lora_expand adds the adapter's product, which lora_shrink begins from x, to row r of
+      // y. The product is never in fp8, and y may be rounded before the sum or not. A row whose
+      // slot is -1 is the same, bit for bit, as without these operands.
       {.name = "linear",
        .inputs = "x float[R,I], weight stored[O,I], scale? f32[...], bias? float[O], "
                  "lora_a? float[S,N,I], lora_b? float[S,O,K], adapters? i32[R]",
        .outputs = "y float[R,O]",
        .infer = infer_linear},
-      // Each group of G elements: x * rsqrt(mean(x^2) + eps) * weight. A layer norm has one group,
-      // a norm per head one a head. The product with weight is taken in float; to the weight, the
-      // attribute `offset` is added before, in float, where there is one. With a residual, of
-      // sum = x + residual, rounded, instead of x.
+      // In each group of G elements, y is x * rsqrt(mean(x^2) + eps) * weight. A layer norm has one
+      // group per row; a norm per head has one group for each head. The product with the weight is
+      // computed in float. With the attribute `offset`, it is added to the weight before, in float.
+      // With a residual, sum = x + residual, rounded, takes the place of x.
       {.name = "rms_norm",
        .inputs = "x float[R,H*G], residual? float[R,H*G], weight float[G]",
        .outputs = "sum? = residual, y = x",
        .attrs = {{"eps", 0.0}},
        .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
-      // a + b, and a * b.
+      // `add` computes a + b, and `mul` computes a * b.
       {.name = "add",
        .inputs = "a float[R,N], b float[R,N]",
        .outputs = "y = a",
@@ -359,30 +365,31 @@ std::vector<Op> rows() {
        .attrs = {{"cap", 0.0}},
        .infer = infer_softcap,
        .may_reuse = {{"y", "x"}}},
-      // Each head: (x1, x2) halves rotate by positions[t] * inv_freq[i] ("rotate half").
+      // In each head, the halves (x1, x2) are rotated by the angle positions[t] * inv_freq[i]
+      // ("rotate half").
       {.name = "rope",
        .inputs = "x float[T,H*C], positions i32[T], inv_freq f32[C/2]",
        .outputs = "y = x",
        .may_reuse = {{"y", "x"}}},
-      // Slot s is page s / S, place s % S; a slot of -1 writes nothing. Caches may be of another
-      // float dtype, or fp8: values are rounded to it as they are written, without a scale, and
-      // whoever reads them widens them exactly. (Scales for fp8 are in the weights around a cache:
-      // model/kv_scales.h.)
+      // Row t of k and v is written to slot slots[t]. Slot s is place s % S of page s / S; a slot
+      // of -1 writes nothing. A cache may have another float dtype, or fp8: numbers are rounded to
+      // it without a scale as they are written, and ops that read them widen them exactly. (The
+      // scales for fp8 are in the weights around a cache: model/kv_scales.h.)
       {.name = "kv_write",
        .inputs = "k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], k float[T,K*C], v float[T,K*C], "
                  "slots i32[T]",
        .outputs = "k_cache, v_cache"},
-      // Sequence b has the pages of row b of page_table (M >= B), in order; entries behind its last
-      // token are not looked at. It owns query rows [query_starts[b], query_starts[b+1]); they are
-      // the last of its kv_lens[b] tokens, and each sees itself and what came before. Rows that no
-      // sequence owns, and rows of a sequence with kv_lens[b] = 0, are zero in a uniform step and
-      // untouched otherwise. In a uniform step sequence b owns rows [b*q, (b+1)*q) whatever
-      // query_starts says.
+      // The pages of sequence b are those of row b of page_table (M >= B), in order; entries behind
+      // its last token are ignored. It owns the query rows [query_starts[b], query_starts[b+1]).
+      // They are the last of its kv_lens[b] tokens, and each attends to itself and to the tokens
+      // before it. Rows that no sequence owns, and rows of a sequence with kv_lens[b] = 0, are zero
+      // in a uniform step and not written otherwise. In a uniform step, sequence b owns the rows
+      // [b*q, (b+1)*q), whatever query_starts says.
       //
-      // A score is scale * (q . k). With the attribute `softcap`, it becomes softcap *
-      // tanh(score / softcap). With the attribute `window`, a token sees no more than itself and the
-      // window - 1 tokens before it; pages that hold none of those are not looked at. With sinks,
-      // exp(sinks[h]) is one more term of the sum by which the weights of query head h are divided.
+      // A score is scale * (q . k). With the attribute `softcap`, it becomes softcap * tanh(score /
+      // softcap). With the attribute `window`, a token attends only to itself and to the window - 1
+      // tokens before it, and pages that hold none of these are not read. With sinks, exp(sinks[h])
+      // is one more term of the sum by which the weights of query head h are divided.
       {.name = "attention",
        .inputs = "q float[T,K*G*C], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], page_table i32[M,N], "
                  "kv_lens i32[B], query_starts i32[B+1], sinks? float[K*G]",
@@ -390,96 +397,103 @@ std::vector<Op> rows() {
        .attrs = {{"scale", 0.0}},
        .infer = infer_attention,
        .may_reuse = {{"o", "q"}}},
-      // Rows of x, and the same rows of residual where there is one.
+      // The outputs are the rows `rows` of x and, if there is one, of the residual.
       {.name = "gather_rows",
        .inputs = "x float[*,N], residual? float[*,D], rows i32[L]",
        .outputs = "y float[L,N], residual_y? float[L,D]"},
-      // The experts of each row: the `top_k` of the largest scores, the largest first, of equal ones
-      // the lower id. A score is the expert's probability by a softmax over the row's logits, or,
-      // where the attribute `score` is sigmoid, 1 / (1 + exp(-logit)); for the choice, its bias is
-      // added. (By a softmax alone, the choice is that of the largest logits.) Where there are
-      // `groups`, neighbours of as many experts each, only experts of the `groups_kept` best are
-      // chosen: those whose two best experts have the largest sum, of equal ones the first.
-      // Weights are the scores without a bias, divided by their sum + 1e-20 where `renormalize` is 1,
-      // times `factor` where there is one. NaN and -infinity count as f32's least number, infinity as
-      // its largest. A row with live[r] < `least` is padding: its experts are -1, its weights 0.
-      // For benchmarks: with a step_clock, that is computed, and then a live row's experts are drawn
-      // at random, with weights 1 / top_k (drawn_expert() in backend/routing.h): a function of the
-      // attribute `drawn`, step_clock[0] and the row. All of them are as likely; or, with
-      // s = shares[drawn - 1], where it does not end with 0, expert e as s[e] - s[e - 1]. Outputs: experts
-      // i32[R,top_k], weights f32[R,top_k].
+      // Chooses the experts of each row: those of the `top_k` largest scores, the largest first; of
+      // equal scores, the lower id first. An expert's score is its probability by a softmax over
+      // the row's logits. Where the attribute `score` is sigmoid, it is 1 / (1 + exp(-logit)), and
+      // for the choice alone the expert's bias is added to it. (With a softmax, the experts with
+      // the largest logits are chosen.) With `groups`, neighbouring experts form groups of equal
+      // size, and only experts of the `groups_kept` best groups are chosen: those whose two best
+      // experts have the largest sum; of equal sums, the first group.
+      // The weights are the scores without a bias. They are divided by their sum + 1e-20 where
+      // `renormalize` is 1, and multiplied by `factor` where there is one. NaN and -infinity count
+      // as f32's least number, infinity as its largest. A row with live[r] < `least` is padding:
+      // its experts are -1 and its weights 0.
+      // For benchmarks: with a step_clock, the choice is computed as usual, but then the experts of
+      // a live row are drawn at random, with weights 1 / top_k (drawn_expert() in
+      // backend/routing.h). The draw depends on the attribute `drawn`, step_clock[0] and the row.
+      // All experts are equally likely, unless s = shares[drawn - 1] does not end with 0: then
+      // expert e has the probability s[e] - s[e - 1].
+      // Outputs: experts i32[R,top_k], weights f32[R,top_k].
       {.name = "route",
        .inputs = "logits f32[R,E], bias? f32[E], live i32[R], step_clock? i32[2], shares? f32[N,E]",
        .attrs = {{"top_k", int64_t{1}}, {"renormalize", int64_t{0}}, {"least", int64_t{0}}},
        .infer = infer_route},
-      // A gated feed-forward by the experts of each row: the sum over k, in float and in the order of
-      // k, of weights[r,k] * down[e] h with e = experts[r,k] and h = silu(gate x[r]) * (up x[r]),
-      // rounded; what is added may be rounded before. Gate is the first F rows of gate_up[e], up the others. An id outside [0, E) stands
-      // for no expert; a row without any is zero, and reads no weights. A weight of codes in fp8 has a
-      // scale f32[E,O] for each row, or, of each matrix, f32[E,O/128,I/128] for each block of 128 x 128;
-      // those of gate stand above those of up. Rows of x and h are not rounded to fp8.
+      // Computes a gated feed-forward by the experts of each row. y[r] is the sum over k, in float
+      // and in the order of k, of weights[r,k] * down[e] h, where e = experts[r,k] and h =
+      // silu(gate x[r]) * (up x[r]), rounded. The terms may be rounded before they are added. Gate
+      // is the first F rows of gate_up[e], and up the other rows. An id outside [0, E) stands for
+      // no expert; a row without any expert is zero and reads no weights. A weight of fp8 codes has
+      // a scale f32[E,O] for each row, or, for each matrix, f32[E,O/128,I/128] for each block of
+      // 128 x 128; scales of gate stand above those of up. Rows of x and h are not rounded to fp8.
       {.name = "expert_mlp",
        .inputs = "x float[R,D], experts i32[R,X], weights f32[R,X], gate_up stored[E,2*F,D], "
                  "gate_up_scale? f32[...], down stored[E,D,F], down_scale? f32[...]",
        .outputs = "y = x",
        .infer = infer_expert_mlp,
        .may_reuse = {{"y", "x"}}},
-      // For measurements: of the layer `layer`, adds to counts[layer][e] how many rows chose expert e,
-      // and 1 if any did; and 1 to steps[layer], if any row chose one at all. Numbers stop at the
-      // largest. Ids outside [0, E) stand for no expert.
+      // For measurements: counts which experts the rows of layer `layer` chose. Adds the number of
+      // rows that chose expert e, and 1 if any row did, to counts[layer][e]. Adds 1 to steps[layer]
+      // if any row chose an expert. Counts stop at the largest number. Ids outside [0, E) stand for
+      // no expert.
       {.name = "count_experts",
        .inputs = "experts i32[R,X], counts i32[N,E,2], steps i32[N]",
        .outputs = "counts, steps",
        .attrs = {{"layer", int64_t{0}}},
        .infer = infer_count_experts},
-      // y is the sum of the x of all ranks, added in float in the order of the ranks and rounded once, so
-      // that every rank has equal bits. `of` names what the sum completes, for messages. The attribute
-      // `ranks`, which is the number of the ranks, may be left out: kernels choose their way by it.
+      // y is the sum of the x of all ranks, added in float in the order of the ranks and rounded
+      // once, so that every rank has equal bits. Messages call the sum `of`. The attribute `ranks`,
+      // which is the number of ranks, may be absent: kernels only use it to choose an algorithm.
       {.name = "all_reduce",
        .inputs = "x float[R,N]",
        .outputs = "y = x",
        .attrs = {{"of", std::string()}},
        .is_collective = true,
        .may_reuse = {{"y", "x"}}},
-      // all_reduce, and rms_norm of its sum with the residual.
+      // Computes all_reduce, and then rms_norm of the result with the residual.
       {.name = "all_reduce_add_rms_norm",
        .inputs = "x float[R,N], residual float[R,N], weight float[N]",
        .outputs = "sum = residual, y = x",
        .attrs = {{"of", std::string()}, {"eps", 0.0}},
        .is_collective = true,
        .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
-      // The columns of all `ranks` ranks side by side, in the order of the ranks; with the attribute
-      // `own_first`, in the order in which those of the rank itself come first, and the last rank's before
-      // the first one's.
+      // y has the columns of all `ranks` ranks side by side, in the order of the ranks. With the
+      // attribute `own_first`, that order begins with the rank itself and continues with the first
+      // rank after the last.
       //
-      // With ring_marks, run_until[0] is ring_marks[16] as rank 0 finds it. The host may change it meanwhile,
-      // so only one rank looks, and `advance` goes by that on all.
+      // With ring_marks, run_until[0] is the value of ring_marks[16] that rank 0 reads. The host
+      // may change it meanwhile, so only one rank reads it, and `advance` uses run_until on all
+      // ranks.
       {.name = "all_gather",
        .inputs = "x any[R,N], ring_marks? i32[32]",
        .outputs = "y = x, run_until? = ring_marks",
        .attrs = {{"of", std::string()}, {"ranks", int64_t{1}}},
        .infer = infer_all_gather,
        .is_collective = true},
-      // Gathers the columns of all `ranks` ranks, as all_gather does, in rows of which the choice needs all
-      // (SamplingRow::needs_all_logits, with kv_lens[l] and V). Other rows get the rank's own
-      // columns alone, and what they hold besides is left as it is: nothing of it goes between ranks.
+      // Gathers the columns of all `ranks` ranks as all_gather does, but only in rows whose choice
+      // needs all logits (SamplingRow::needs_all_logits, with kv_lens[l] and V). Other rows get
+      // only the rank's own columns; their other columns are not written, and nothing is sent for
+      // them.
       {.name = "gather_logits",
        .inputs = "x f32[L,O], sampling i32[B,W], kv_lens i32[L]",
        .outputs = "logits = x",
        .attrs = {{"of", std::string()}, {"ranks", int64_t{1}}},
        .infer = infer_gather_logits,
        .is_collective = true},
-      // One view per size in `sizes`: columns side by side.
+      // Output i is a view of sizes[i] columns of x. The views lie side by side.
       {.name = "split", .inputs = "x any[R,N]", .infer = infer_split, .is_view = true},
 
-      // Written by passes.
+      // Passes write the ops from silu_mul to lora_expand; model code does not use them.
       //
-      // silu(gate) * up, rounded once.
+      // Computes silu(gate) * up, rounded once.
       {.name = "silu_mul",
        .inputs = "gate float[R,N], up float[R,N]",
        .outputs = "y = gate",
        .may_reuse = {{"y", "gate"}, {"y", "up"}}},
-      // The norms per head (when given), rope on q and k, then kv_write.
+      // Applies the norms per head to q and k (if they are given), then rope, then kv_write.
       {.name = "rope_kv_write",
        .inputs = "q float[T,H*C], k float[T,K*C], v float[T,K*C], positions i32[T], "
                  "inv_freq f32[C/2], slots i32[T], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], "
@@ -487,8 +501,9 @@ std::vector<Op> rows() {
        .outputs = "y = q, k_cache, v_cache",
        .infer = infer_rope_kv_write,
        .may_reuse = {{"y", "q"}}},
-      // rope_kv_write, then attention over what it wrote. In a uniform step the slot of a
-      // sequence's token is where page_table has it, and -1 where no sequence owns the token.
+      // Computes rope_kv_write, and then attention over the caches that it wrote. In a uniform
+      // step, the slot of a sequence's token comes from page_table, and is -1 where no sequence
+      // owns the token.
       {.name = "fused_attention",
        .inputs = "q float[T,K*G*C], k float[T,K*C], v float[T,K*C], positions i32[T], "
                  "inv_freq f32[C/2], slots i32[T], k_cache kv[P,K,S,C], v_cache kv[P,K,S,C], "
@@ -498,18 +513,20 @@ std::vector<Op> rows() {
        .attrs = {{"scale", 0.0}},
        .infer = infer_fused_attention,
        .may_reuse = {{"o", "q"}}},
-      // linear behind rms_norm (where there is a norm; its residual and sum are those of the whole),
-      // in front of silu_mul (`epilogue`; of the left and the right half of the columns, so that y is
-      // [R,O/2]), or both. Rounded where those ops would round, to fp8 behind the norm. An adapter's
-      // product is that of what the norm gives, added in front of silu_mul.
+      // Computes linear together with its neighbours: rms_norm in front of it (if there is a norm;
+      // its residual and sum are operands of this op), silu_mul behind it (with `epilogue`; it
+      // combines the left and the right half of the columns, so that y is [R,O/2]), or both.
+      // Numbers are rounded where these ops would round them, and to fp8 behind the norm. An
+      // adapter's product takes the norm's output and is added in front of silu_mul.
       {.name = "fused_linear",
        .inputs = "x float[R,I], residual? float[R,I], norm? float[I], weight stored[O,I], "
                  "scale? f32[...], bias? float[O], lora_a? float[S,N,I], lora_b? float[S,O,K], "
                  "adapters? i32[R]",
        .outputs = "sum? = residual, y float[R,O]",
        .infer = infer_fused_linear},
-      // route behind linear by the router's weight, behind rms_norm, whose residual and sum are those of
-      // the whole; y is what the norm gives. Rounded where those ops would round; logits are in f32.
+      // Computes rms_norm, then linear by the router's weight, then route. The norm's residual and
+      // sum are operands of this op, and y is the norm's output. Numbers are rounded where these
+      // ops would round them; logits are in f32.
       {.name = "fused_route",
        .inputs =
            "x float[R,D], residual? float[R,D], norm float[D], weight float[E,D], bias? f32[E], "
@@ -521,68 +538,75 @@ std::vector<Op> rows() {
                  {"least", int64_t{0}}},
        .infer = infer_fused_route,
        .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
-      // The first half of an adapter's product: h[r] = a[adapters[r]] x[r], in f32. Behind a norm where
-      // there is one: of rms_norm(x), or of x and a residual, rounded. Rows whose slot is -1 are not
-      // written.
+      // Computes the first half of an adapter's product: h[r] = a[adapters[r]] x[r], in f32. With a
+      // norm, rms_norm(x), or rms_norm of x and a residual, rounded, takes the place of x. Rows
+      // whose slot is -1 are not written.
       {.name = "lora_shrink",
        .inputs = "x float[R,I], residual? float[R,I], norm? float[I], a float[S,N,I], "
                  "adapters i32[R]",
        .outputs = "h f32[R,N]",
        .infer = infer_lora_shrink},
-      // The second half: base plus b[adapters[r]] h[r], added in f32 and rounded once. The attribute
-      // `lora_blocks` gives the columns of base that belong to one another, one block where it is
-      // absent: block i takes h[r][i*K] to h[r][i*K+K-1]. Rows whose slot is -1 are base's. With the
-      // attribute `epilogue`, silu_mul of both halves of that follows, as in fused_linear.
+      // Computes the second half of an adapter's product: y[r] is base[r] + b[adapters[r]] h[r],
+      // added in f32 and rounded once. The attribute `lora_blocks` gives the columns of base that
+      // belong to each block; without it, there is one block. Block i uses h[r][i*K] to
+      // h[r][i*K+K-1]. Rows whose slot is -1 equal those of base. With the attribute `epilogue`,
+      // silu_mul of both halves of the result follows, as in fused_linear.
       {.name = "lora_expand",
        .inputs = "base float[R,O], h f32[R,N], b float[S,O,K], adapters i32[R]",
        .outputs = "y = base",
        .infer = infer_lora_expand,
        .may_reuse = {{"y", "base"}}},
-      // Rows of logits belong to the sequences in turn, L/B to each: row l to sequence b = l / (L/B).
-      // kv_lens[l] counts the sequence's tokens up to the one that the logits are of, 0 where none is
-      // chosen behind it.
+      // Rows of logits belong to the sequences in turn, L/B to each sequence: row l belongs to
+      // sequence b = l / (L/B). kv_lens[l] is the number of the sequence's tokens up to and
+      // including the one that row l follows. It is 0 where no token is chosen for row l.
       //
-      // sampling[b] is a SamplingRow (backend/sampling.h). A row with a `state` adds the biases of
-      // token_bias[state], then applies the penalties by token_counts[state], in which the tokens of its
-      // sequence's rows behind the first, up to its own, count as generated once more: ids at the
-      // logits_rows of those, as they are drafts. In one with a `mask`,
-      // tokens whose bit in token_masks[mask] is 0 become -infinity; where kv_lens[l] < min_length,
-      // its stop tokens do: those of stop_tokens[b] and the first num_stops of token_bias[state].
-      // The other rows are not written.
+      // sampling[b] is a SamplingRow (backend/sampling.h). If it has a `state`, the biases of
+      // token_bias[state] are added, and then the penalties are applied by token_counts[state]. For
+      // a row of logits behind the sequence's first one, the drafts up to that row (the ids at
+      // their logits_rows) count as generated once more. If it has a `mask`, tokens whose bit in
+      // token_masks[mask] is 0 become -infinity. Where kv_lens[l] < min_length, stop tokens become
+      // -infinity: those of stop_tokens[b] and the first num_stops of token_bias[state]. Rows to
+      // which none of these apply are not written.
       {.name = "adjust_logits",
        .inputs = "logits f32[L,V], sampling i32[B,W], kv_lens i32[L], stop_tokens i32[B,N], "
                  "token_counts i32[M,V], token_bias i32[M,K,2], token_masks i32[M,V/32], "
                  "ids? i32[T], logits_rows? i32[L]",
        .outputs = "adjusted = logits",
        .awaits_host = true},
-      // A row that adjust_logits writes is taken from there, and its token counts as generated once
-      // more in token_counts, if that is there and kv_lens[l] > 0. temperature 0, or below f32's least normal number: the first index
-      // of the largest logit. Else, among the tokens that the row's SamplingParams keep, the
-      // largest of logit / temperature + Gumbel noise, drawn by Philox4x32-10 from (seed,
-      // kv_lens[l], token). NaN logits never win; a row without a number gives token 0.
+      // Chooses a token for each row of logits. Rows that adjust_logits writes are taken from
+      // `adjusted`. The token of such a row counts as generated once more in token_counts, if that
+      // is given and kv_lens[l] > 0.
+      // If temperature is 0, or below f32's least normal number, the token is the first with the
+      // largest logit. Otherwise it is, among the tokens that the row's SamplingParams keep, the
+      // one with the largest logit / temperature + Gumbel noise. Philox4x32-10 draws the noise from
+      // (seed, kv_lens[l], token). NaN logits never win; a row without a number gives token 0.
       //
-      // With `candidates`, those of all ranks side by side, a row that merges (SamplingRow::merges) gets
-      // the same token from them alone: where it has a top_k, those below the k-th largest z of all are
-      // left out, and of the others the largest score wins.
+      // `candidates` are the candidates of all ranks, side by side. With them, a row that merges
+      // (SamplingRow::merges) gets the same token from candidates alone. If the row has a top_k,
+      // candidates below the k-th largest z of all are left out. Of the others, the candidate with
+      // the largest score wins.
       {.name = "sample",
        .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
                  "token_counts? i32[M,V], candidates? f32[L,N]",
        .outputs = "next i32[L], token_counts?"},
-      // Ranks tell each other two things of their columns, `columns` from `first_column` on, so that they find the
-      // tokens that `sample` finds with all logits. The first is a rank's largest logit, adjusted where the row
-      // is, and the first token that has it, as a number. Without a number there it is -infinity, and -1 or the
-      // first token that has that.
+      // Ranks exchange two facts about their columns (`columns` columns from `first_column` on), so
+      // that they find the same tokens as `sample` does with all logits. own_largest computes the
+      // first fact: the largest logit of the rank's columns, adjusted if the row is adjusted, and
+      // the first token that has it, as a number. If the columns have no number, the fact is
+      // -infinity with the token -1, or with the first token whose logit is -infinity.
       {.name = "own_largest",
        .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L]",
        .outputs = "largest = logits",
        .attrs = {{"first_column", int64_t{0}}, {"columns", int64_t{1}}},
        .infer = infer_own_largest},
-      // The second, given the first of all ranks, are `num_candidates` triples (SampleCandidate) that `sample`
-      // merges.
-      // z and score of a token are those that `sample` has. A row without a top_k has one candidate, the token of the
-      // largest score; one with a top_k those above the k-th largest z of the rank's columns, the best of
-      // those that have it, and as many without a token as it has besides, k in all at most. Where the
-      // largest logit is the token, that is the only candidate, on all ranks.
+      // own_candidates computes the second fact from the first facts of all ranks: `num_candidates`
+      // triples (SampleCandidate), which `sample` merges.
+      // The z and the score of a token are those that `sample` computes. A row without a top_k has
+      // one candidate, the token with the largest score. A row with top_k = k has at most k
+      // candidates: the tokens whose z is above the k-th largest z of the rank's columns, the best
+      // of the tokens that have exactly that z, and an entry without a token for each other token
+      // with that z. Where the token is the one of the largest logit, that token is the only
+      // candidate, on all ranks.
       {.name = "own_candidates",
        .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
                  "largest f32[L,N]",
@@ -591,72 +615,80 @@ std::vector<Op> rows() {
                  {"columns", int64_t{1}},
                  {"num_candidates", int64_t{1}}},
        .infer = infer_own_candidates},
-      // Where drafts are accepted by rejection sampling: a draft of each sequence, one row of logits each.
-      // next[g] is drawn as `sample` draws, with the noise of random::Purpose::kDraft, and
-      // draft_probs[place-1][g] becomes q, the probability that each token had: softmax(logits /
-      // temperature) over the tokens that are kept, or one token alone where none is drawn. Rows with
-      // lens[g] = 0 get token 0 and leave draft_probs as it is.
+      // Draws a draft for each sequence, from one row of logits each, where drafts are accepted by
+      // rejection sampling. next[g] is drawn as `sample` draws, but with the noise of
+      // random::Purpose::kDraft. draft_probs[place-1][g] becomes q, the probability of each token:
+      // softmax(logits / temperature) over the tokens that are kept, or 1 for a single token where
+      // nothing is drawn. Rows with lens[g] = 0 get token 0 and leave draft_probs as it is.
       {.name = "sample_draft",
        .inputs = "logits f32[R,V], sampling i32[B,W], lens i32[R], draft_probs f32[K,M,V]",
        .outputs = "next i32[R], draft_probs",
        .attrs = {{"place", int64_t{1}}},
        .infer = infer_sample_draft},
-      // Decides on drafts by rejection sampling (Leviathan et al., 2023; Chen et al., 2023). next[l] is what
-      // `sample` chose for row l, of the distribution p. The token of row l+1, ids[logits_rows[l+1]], is a
-      // draft where that row is one of the same sequence and kv_lens says that one may be chosen behind it.
-      // There decided[l] is the draft d with probability min(1, p(d) / q(d)), else a token drawn from
-      // max(0, p - q), made to add up to 1, which d never is. So a draft is accepted exactly where it is
-      // equal to decided[l], and the tokens up to the first that is not are distributed as if there were no
-      // drafts. The noise is that of random::Purpose::kAccept and kResample at kv_lens[l]. Tokens from
-      // draft_probs' end on have q = 0; without draft_probs, as drafts were looked up, q(d) = 1. Rows without
-      // a draft behind them, and those for whom no token is drawn, keep next[l].
+      // Decides on drafts by rejection sampling (Leviathan et al., 2023; Chen et al., 2023).
+      // next[l] is the token that `sample` chose for row l by the distribution p.
+      // ids[logits_rows[l+1]], the token of row l+1, is a draft if row l+1 belongs to the same
+      // sequence and kv_lens says that a token may be chosen behind the draft. For such rows,
+      // decided[l] is the draft d with probability min(1, p(d) / q(d)); otherwise it is a token
+      // drawn from max(0, p - q), normalized, which is never d. So a draft is accepted exactly if
+      // it equals decided[l], and the tokens up to the first rejection have the same distribution
+      // as without drafts. The noise is that of random::Purpose::kAccept and kResample at
+      // kv_lens[l]. Tokens beyond the columns of draft_probs have q = 0. Without draft_probs, where
+      // drafts were looked up, q(d) = 1. Rows without a draft behind them, and rows for which no
+      // token is drawn, keep next[l].
       {.name = "accept",
        .inputs =
            "next i32[L], logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
            "ids i32[T], logits_rows i32[L], draft_probs? f32[K,M,D]",
        .outputs = "decided = next"},
-      // logprob_ring[step_clock[0] mod E][l] gets what sampling[b].num_logprobs asks for
-      // (LogprobRow), of logits as the model gives them: log softmax and rank of next[l], and that
-      // many of the likeliest tokens; of equal ones the first.
+      // Writes the LogprobRow that sampling[b].num_logprobs asks for to logprob_ring[step_clock[0]
+      // mod E][l]: the log softmax and the rank of next[l], and the num_logprobs likeliest tokens,
+      // of equal ones the first. The logits are the model's, without adjustments.
       {.name = "log_probs",
        .inputs = "logits f32[L,V], next i32[L], sampling i32[B,W], step_clock i32[2], "
                  "logprob_ring i32[E,M,N]",
        .outputs = "logprob_ring",
        .infer = infer_log_probs},
-      // The beginning of a step that may have drafts. An id of -2 - m becomes last_tokens[m].
+      // Begins a step that may have drafts. An id of -2 - m becomes last_tokens[m].
       //
-      // Sequence b with kv_lens[b] > 0 guesses k tokens: q - 1 in a uniform step, and in a mixed one as many
-      // as ids up to row last_rows[b] are -1, L/B - 1 at most. The id in front of those is the last token
-      // of s[0..n], the sequence as far as it is known, and they become drafts: guesses of what follows,
-      // which repeat what stood behind an earlier place e of 0 to n, s[n+1+j] = s[e+j]. It is the place in
-      // front of which the most tokens, `max_match` at most, are equal to the last of s[0..n]; of
-      // several places the last. Below n, s[p] is token_cache at the slot that page_table has for
-      // position p. Then token_cache[slots[t]] becomes ids[t], for every slot but -1.
+      // Sequence b with kv_lens[b] > 0 guesses k tokens. In a uniform step, k is q - 1. In a mixed
+      // step, k is the number of ids up to row last_rows[b] that are -1, at most L/B - 1. The id in
+      // front of these is the last known token of the sequence, whose known tokens are s[0..n]. The
+      // ids that are -1 become drafts, which repeat the tokens that followed an earlier place e of
+      // 0 to n: s[n+1+j] = s[e+j]. The chosen place is the one in front of which the most tokens,
+      // at most `max_match`, equal the last tokens of s[0..n]; of several such places, the last.
+      // For p below n, s[p] is token_cache at the slot that page_table has for position p. At the
+      // end, token_cache[slots[t]] becomes ids[t], for every slot but -1.
       //
-      // logits_rows[l] and lengths[l] are the row of x whose logits are row l, and what `sample` calls
-      // kv_lens. Those of b, from l = b L/B on, are the row of its last known token and those of its drafts,
-      // which have length 0 where it takes none (SamplingRow::takes_drafts); the rest of its L/B
-      // repeat last_rows[b] with length 0. A sequence with kv_lens[b] = 0 has lengths of 0 and any rows.
+      // For each row l of logits, logits_rows[l] is the row of x that it is computed from, and
+      // lengths[l] is the operand that `sample` calls kv_lens. The rows of sequence b begin at l =
+      // b L/B. They are the row of its last known token and the rows of its drafts, whose lengths
+      // are 0 if the sequence takes no drafts (SamplingRow::takes_drafts). The rest of its L/B rows
+      // repeat last_rows[b] with length 0. A sequence with kv_lens[b] = 0 has lengths of 0 and
+      // arbitrary rows.
       {.name = "lookup_drafts",
        .inputs = "ids i32[T], slots i32[T], kv_lens i32[B], last_rows i32[B], sampling i32[B,W], "
                  "page_table i32[M,N], last_tokens i32[M], token_cache i32[P,S]",
        .outputs = "ids, token_cache, logits_rows i32[1], lengths i32[1]",
        .attrs = {{"max_match", int64_t{1}}},
        .infer = infer_lookup_drafts},
-      // The beginning of a step whose drafts a draft model makes. An id of -2 - m becomes last_tokens[m].
-      // logits_rows and lengths are those of `lookup_drafts`, which says how many tokens a sequence guesses.
+      // Begins a step whose drafts a draft model makes. An id of -2 - m becomes last_tokens[m].
+      // logits_rows and lengths are those of `lookup_drafts`, whose comment says how many tokens a
+      // sequence guesses.
       //
-      // last_ids [G], last_positions and last_slots are the token of each sequence that is the last one known,
-      // its place and its slot, and last_lens counts the sequence's tokens up to it; -1, 0, -1 and 0 where
-      // the sequence guesses none or takes no drafts (SamplingRow::takes_drafts). starts [G+1] counts from 0.
-      // The ids of drafts become equal to the token in front of them, until drafts take their places.
+      // last_ids [G], last_positions and last_slots are the last known token of each sequence, its
+      // position and its slot; last_lens is the number of the sequence's tokens up to it. They are
+      // -1, 0, -1 and 0 where the sequence guesses nothing or takes no drafts
+      // (SamplingRow::takes_drafts). starts [G+1] holds 0, 1, 2, ... The ids of drafts become equal
+      // to the token in front of them, until drafts replace them.
       //
-      // read_ids [U], read_positions, read_slots and read_lens are the step's own, without the tokens that
-      // the draft model reads as such, and those that it does not need: -1, 0, -1 and 0 for the rows of
-      // sequences that guess, and of those that take no drafts and have one row. A step without rows
-      // of one kind has no outputs of it; read_lens is 0 there. Where layers of the draft model have pages of
-      // their own, last_window_slots and read_window_slots come from window_slots as last_slots and
-      // read_slots come from slots.
+      // read_ids [U], read_positions, read_slots and read_lens are the step's own, except that some
+      // rows become -1, 0, -1 and 0: the rows of sequences that guess, because the draft model
+      // reads their tokens in its other passes, and the rows that it does not need, of sequences
+      // that take no drafts and have one row. A step without rows of one kind has no outputs of
+      // that kind; read_lens is 0 there. If layers of the draft model have pages of their own,
+      // last_window_slots and read_window_slots come from window_slots in the same way as
+      // last_slots and read_slots come from slots.
       {.name = "begin_drafts",
        .inputs =
            "ids i32[T], positions i32[T], slots i32[T], window_slots? i32[T], kv_lens i32[B], "
@@ -667,11 +699,12 @@ std::vector<Op> rows() {
            "read_ids i32[1], read_positions i32[1], read_slots i32[1], "
            "read_window_slots? = window_slots, read_lens = kv_lens",
        .infer = infer_begin_drafts},
-      // One draft more of each of G sequences: where lens[g] > 0, next[g] is the token behind the one at
-      // positions[g]. With l = g L/G + place, it becomes the id in row logits_rows[l], if lengths[l] > 0, and
-      // next_ids[g], at the next position, in the slot that page_table has there, in a sequence of one
-      // token more. Other rows stay as begin_drafts leaves those of sequences that take no drafts. Where
-      // window_slots are those of the tokens before, next_window_slots are the slots that window_table has.
+      // Adds one draft to each of G sequences. Where lens[g] > 0, next[g] is the token behind the
+      // one at positions[g]. With l = g L/G + place, it becomes the id in row logits_rows[l], if
+      // lengths[l] > 0. It also becomes next_ids[g], at the next position, in the slot that
+      // page_table has for that, in a sequence of one more token. Other rows stay as begin_drafts
+      // leaves rows of sequences that take no drafts. window_slots are the slots of the tokens
+      // before, and next_window_slots come from window_table.
       {.name = "extend_drafts",
        .inputs = "next i32[R], positions i32[R], window_slots? i32[R], lens i32[R], "
                  "page_table i32[M,N], window_table? i32[M,N], logits_rows i32[L], lengths i32[L], "
@@ -680,26 +713,29 @@ std::vector<Op> rows() {
                   "next_window_slots? = window_slots, next_lens = lens",
        .attrs = {{"place", int64_t{1}}, {"page_size", int64_t{1}}},
        .infer = infer_extend_drafts},
-      // Publishes a step's tokens and makes its inputs those of the next step. Of the L/B tokens of
-      // row b's sequence in `next` (adjust_logits says which), a first span counts: its first token,
-      // and behind each draft that is equal to the token before it, where `lengths` lets one be
-      // chosen there, one more; none follows a stop token or one that makes the sequence max_lens[b]
-      // tokens long. `logits_rows` says which row's id a draft is. token_ring[step_clock[0] mod E] has the span in the places of its rows of
-      // logits, and -1 behind it; last_tokens[b] becomes its last token. With `token_counts`, each token of the
-      // span counts as generated once more in the row that sampling[b] names, if any. The clock and, as a release
-      // to the host, ring_marks[0] count one more step.
+      // Publishes a step's tokens and turns its inputs into those of the next step. `next` holds
+      // L/B tokens for the sequence of row b (adjust_logits says which). The first of them that
+      // count are a span: the first token, and one more behind each draft that equals the token
+      // before it, where `lengths` lets a token be chosen. The span ends with a stop token, and
+      // with a token that makes the sequence max_lens[b] tokens long. logits_rows says which row's
+      // id a draft is. token_ring[step_clock[0] mod E] gets the span at the places of the
+      // sequence's rows of logits, and -1 behind it; last_tokens[b] becomes the span's last token.
+      // With `token_counts`, each token of the span counts as generated once more in the row that
+      // sampling[b] names, if it names one. The clock and, as a release to the host, ring_marks[0]
+      // count one more step.
       //
-      // In a uniform step of q = L/B, row b with kv_lens[b] > 0 moves on: its first id becomes that
-      // last token, at the position behind those of the span's others; the ids behind it, if any,
-      // are -1. Where that token is a stop token of b, the sequence has max_lens[b] tokens, or
-      // page_table has -1 or no place for one of the q positions, it becomes a padding row. Where some
-      // layers have pages of their own, window_table says where those are, and window_slots move on as slots do.
-      // step_clock[1] is 1 if rows are left and run_until[0], or without it the host's ring_marks[16], is
-      // ahead of the clock, else 0: does a burst go on? Counts wrap; E is a power of two.
+      // In a uniform step of q = L/B, row b with kv_lens[b] > 0 moves on: its first id becomes the
+      // span's last token, at the position behind the span's other tokens, and its other ids, if
+      // there are any, are -1. The row becomes padding if the last token is a stop token of b, if
+      // the sequence has max_lens[b] tokens, or if page_table has -1 or no entry for one of the q
+      // positions. Where some layers have pages of their own, window_table gives their slots, and
+      // window_slots move on as slots do. step_clock[1] says whether a burst goes on: it is 1 if
+      // rows are left and run_until[0] (without run_until, the host's ring_marks[16]) is ahead of
+      // the clock, else 0. Counts wrap; E is a power of two.
       //
-      // For benchmarks: with `acceptance`, drafts are compared as ever, and then draft j = 1, 2, ... of row b
-      // counts as equal to the token before it exactly where j <= K and acceptance[j-1] is above
-      // forced_draw(step_clock[0], b) (backend/advance.h).
+      // For benchmarks: with `acceptance`, drafts are compared as usual, but then draft j = 1, 2,
+      // ... of row b counts as equal to the token before it exactly if j <= K and acceptance[j-1]
+      // is above forced_draw(step_clock[0], b) (backend/advance.h).
       {.name = "advance",
        .inputs =
            "next i32[L], logits_rows? i32[L], lengths? i32[L], acceptance? f32[K], "
@@ -715,17 +751,18 @@ std::vector<Op> rows() {
        .attrs = {{"page_size", int64_t{1}}},
        .infer = infer_advance},
 
-      // Launched between steps, by what the host has to say (runtime/step_inputs.h, token_state.h).
+      // Ops from here on are launched between steps, when the host has changes
+      // (runtime/step_inputs.h, token_state.h).
       //
-      // Where changes[m] is (first, count): entries [first, first + count) of row m of page_table
-      // become those of pages; where changes[M] is, those of step_inputs become host_inputs' (both
-      // numbers are multiples of 4).
+      // If changes[m] is (first, count), the entries [first, first + count) of row m of page_table
+      // are replaced by those of `pages`. If changes[M] is (first, count), those of step_inputs are
+      // replaced by those of host_inputs; both numbers are multiples of 4.
       {.name = "write_inputs",
        .inputs = "step_inputs i32[N], page_table i32[M,P], changes i32[M+1,2], host_inputs i32[N], "
                  "pages i32[M,P]",
        .outputs = "step_inputs, page_table"},
-      // Where changes[m] (TokenStateChange) says so, row m of token_counts and token_bias becomes
-      // that of the tokens and biases among values.
+      // If changes[m] (TokenStateChange) says so, row m of token_counts and token_bias is replaced
+      // by the tokens and biases among `values`.
       {.name = "write_token_state",
        .inputs = "token_counts i32[M,V], token_bias i32[M,K,2], changes i32[M,4], values i32[N]",
        .outputs = "token_counts, token_bias"},

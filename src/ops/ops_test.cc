@@ -427,7 +427,7 @@ TEST(Ops, MultiplyByExpertsOfOneShape) {
   EXPECT_NE(error({DType::kBF16, {8, 95, 64}}, {DType::kBF16, {8, 64, 48}}), "");
 }
 
-// Gate and up have blocks of scales of their own, also where their rows end within one.
+// Gate and up have separate blocks of scales, even if the rows of gate end within a block.
 TEST(Ops, MultiplyByExpertsInFp8WithTheirScales) {
   const auto error = [](DType gate_up, std::optional<ir::Type> scale) {
     ir::Types types{{"x", {DType::kBF16, {Dim::tokens(), 256}}},

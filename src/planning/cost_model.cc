@@ -11,7 +11,7 @@
 namespace encore::planning {
 namespace {
 
-// The form of a launch, without its addresses: launches of one form are alike.
+// Describes a launch without its addresses. Two launches are alike if their forms are equal.
 struct LaunchForm {
   const ir::Op* op = nullptr;
   std::vector<ir::Type> inputs;
@@ -21,7 +21,7 @@ struct LaunchForm {
 };
 using Launches = std::vector<LaunchForm>;
 
-// Counts what a program launches on a device with these kernels.
+// Counts the launches of a program on a device with the kernels `kernels`.
 class LaunchCounter {
  public:
   LaunchCounter(const passes::Program& program, const KernelTable& kernels)
@@ -70,7 +70,7 @@ void add_recording(BucketCost& cost, const Launches& launches, bool shares_execu
       std::llround(std::max(kLeastBytesPerExecutable, kBytesPerExecutable + nodes * kBytesPerNode));
 }
 
-// The pieces that count `rows`, at one bucket, of steps like that.
+// Returns the cost of the pieces whose rows are `rows`, for one bucket of steps of this kind.
 BucketCost pieces(const LaunchCounter& counter, ir::Symbol rows, int64_t size,
                   const StepKey& step) {
   BucketCost cost{size};
@@ -138,7 +138,7 @@ RecordingEstimate estimate_recordings(const passes::Program& program,
     pieces_of_tokens.emplace(shape.tokens, shape);
     pieces_of_sequences.emplace(shape.sequences, shape);
   }
-  std::reverse(estimate.mixed.begin(), estimate.mixed.end());  // ascending, as the others
+  std::reverse(estimate.mixed.begin(), estimate.mixed.end());  // ascending, like the other lists
   for (const auto& [size, shape] : pieces_of_tokens)
     estimate.tokens.push_back(pieces(counter, ir::Symbol::kTokens, size, shape));
   for (const auto& [size, shape] : pieces_of_sequences)

@@ -20,7 +20,8 @@ struct Range {
   int64_t last = 0;
 };
 
-// The sizes up to `last`, by bucket: those that share one, then those above the ladder.
+// Divides the sizes up to `last` into ranges that share a bucket. The last range has the sizes
+// above the ladder, if there are any.
 std::vector<Range> cells(const Ladder& ladder, int64_t last) {
   std::vector<Range> cells;
   int64_t first = 1;
@@ -33,18 +34,19 @@ std::vector<Range> cells(const Ladder& ladder, int64_t last) {
   return cells;
 }
 
-// The admissible mixed steps of some sizes.
+// Describes the admissible mixed steps of a range of sizes.
 struct MixedSteps {
   int64_t count = 0;
-  StepKey first;          // of the fewest sequences, the one of the fewest tokens
-  StepKey fewest_tokens;  // any of those
+  StepKey first;          // among those with the fewest sequences, the one with the fewest tokens
+  StepKey fewest_tokens;  // a step with the fewest tokens of all
 };
 
 MixedSteps mixed_steps(const Limits& limits, const Range& sequences, const Range& tokens,
                        int64_t drafts) {
   MixedSteps steps;
   const int64_t max_q = std::min(limits.max_q, limits.max_seq_len);
-  // All sequences at their longest is a uniform step where that is so short.
+  // If max_seq_len is at most max_q, a step in which every sequence has max_seq_len tokens is
+  // uniform.
   const int64_t is_uniform_at_most = limits.max_seq_len <= max_q ? 1 : 0;
   for (int64_t b = sequences.first; b <= sequences.last; ++b) {
     const int64_t first = std::max(tokens.first, (b == 1 ? max_q : b) + 1);
@@ -58,7 +60,8 @@ MixedSteps mixed_steps(const Limits& limits, const Range& sequences, const Range
   return steps;
 }
 
-// The order of steps by which the first one is reported.
+// Returns the key of the order in which steps are compared to find the first eager one: uniform
+// steps first, then by sequences, then by tokens.
 std::tuple<bool, int64_t, int64_t> place(const StepKey& step) {
   return {!step.is_uniform(), step.sequences, step.tokens};
 }
@@ -72,7 +75,7 @@ class CoverageCounter {
     count(step, choice, 1);
     pad(step, choice);
   }
-  // Steps of one bucket of T and one of B.
+  // Adds mixed steps that share a bucket of T and a bucket of B.
   void add(const MixedSteps& steps) {
     count(steps.first, choose(steps.first, coverage_), steps.count);
     pad(steps.fewest_tokens, choose(steps.fewest_tokens, coverage_));

@@ -12,8 +12,8 @@ namespace {
 
 using namespace runtime;
 
-// The steps of the runs that a scheduler may form, by going through all of them: every number of
-// tokens for every sequence.
+// Calls `visit` for each step that a scheduler may form. It goes through all numbers of tokens for
+// every sequence.
 void each_step(const Limits& limits, int64_t sequences, int64_t tokens, int64_t first,
                bool same_as_first, const auto& visit) {
   if (sequences > 0) {
@@ -125,7 +125,8 @@ TEST(Coverage, IsCompleteUnderTheDefaultLadders) {
 TEST(Coverage, NamesTheFirstStepThatHasNoRecording) {
   const Limits limits{.max_num_tokens = 64, .max_batch_size = 8};
   const std::string decode = refusal(limits, everything(Ladder({1, 2, 4}), Ladder({64}), 64));
-  // 4 decode steps of 5 to 8 sequences, and mixed ones of as many: 59 + 58 + 57 + 56.
+  // There are 4 decode steps of 5 to 8 sequences, and 59 + 58 + 57 + 56 mixed steps with these
+  // numbers of sequences.
   EXPECT_EQ(decode.find("--eager-steps forbid: 234 of 484 admissible steps have no recording, the "
                         "first a decode step of 5 sequences (above_ladder: "),
             0U)

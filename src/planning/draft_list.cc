@@ -15,25 +15,27 @@ namespace {
 
 constexpr int kMostCounts = 3;
 constexpr double kAcceptances[] = {0.5, 0.6, 0.7, 0.8, kMostRight};
-// By which a list of more numbers has to be nearer to the best.
+// A list of more numbers is only chosen if it comes nearer to the best speed by this share.
 constexpr double kLeastGain = 0.002;
-// A launch takes so long at least, on a GPU as on a CPU.
+// A launch takes at least this time, on a GPU and on a CPU.
 constexpr double kLaunchSeconds = 2e-6;
-// A gain below this one is less than what bytes and operations leave out.
+// Smaller gains are ignored, because the estimate by bytes and operations is less exact than that.
 constexpr double kLeastSpeedUp = 1.05;
 
-// Steps of so many sequences, by number of drafts: their times over that of a step without drafts.
+// Holds, for one batch size, the time of a step with each number of drafts, divided by the time of
+// a step without drafts.
 struct BatchSpeeds {
   int64_t sequences = 0;
   std::vector<double> costs = {};
 
-  // Tokens of a sequence in the time of a step without drafts.
+  // Returns the tokens that a sequence gets in the time of one step without drafts.
   [[nodiscard]] double speed(double acceptance, int64_t num_drafts) const {
     return tokens_of_step(acceptance, num_drafts) / costs[static_cast<size_t>(num_drafts)];
   }
 };
 
-// The share of the best speed that a list gives, as a set of bits, on average; no drafts are always in it.
+// Returns the share of the best speed that a list reaches, on average. `list` is a set of bits, one
+// for each number of drafts; steps without drafts are always allowed.
 double share_of_best(const std::vector<BatchSpeeds>& batches, unsigned list) {
   double sum = 0;
   for (const BatchSpeeds& batch : batches) {
@@ -51,14 +53,16 @@ double share_of_best(const std::vector<BatchSpeeds>& batches, unsigned list) {
   return sum / static_cast<double>(batches.size() * std::size(kAcceptances));
 }
 
-// Is the node of the pass in which a draft model reads the tokens of a step that guesses none?
+// Returns whether the node belongs to the pass in which a draft model reads the tokens of a step
+// that guesses none.
 bool reads_for_draft_model(const ir::Graph& graph, const ir::Node& node) {
   return std::ranges::any_of(node.inputs, [&](ir::ValueId input) {
     return graph.value(input).type.rows() == ir::Symbol::kUnguessed;
   });
 }
 
-// The list nearest to the best, as a set of bits, among those of the numbers in `gaining`.
+// Returns the list that comes nearest to the best speed, as a set of bits. It may only have numbers
+// of `gaining`.
 unsigned nearest_list(const std::vector<BatchSpeeds>& batches, unsigned gaining) {
   unsigned best = 0;
   double share = share_of_best(batches, 0);

@@ -9,7 +9,7 @@ namespace encore::planning {
 namespace {
 
 constexpr int64_t kBatches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
-constexpr int64_t kShort = 64;  // tokens of a sequence
+constexpr int64_t kShort = 64;  // tokens that each sequence has
 constexpr int64_t kLong = 1024;
 constexpr Rates kH100{.bytes_per_s = 3.0e12, .flops_per_s = 690e12};
 
@@ -56,7 +56,7 @@ TEST_F(DraftListOfAnEightB, IsEmptyWhereEachTokenCostsAsMuchAsAStep) {
   EXPECT_EQ(to_text(list).rfind("guesses: none", 0), 0U);
 }
 
-// A draft model of half the model's size.
+// The draft model has half the model's size.
 TEST_F(DraftListOfAnEightB, CountsWhatADraftModelReads) {
   const passes::Program drafting = program("synthetic:llama-3.1-8b-draft");
   const double with_model = drafting_seconds(drafting, 1, 4, kShort, kH100);

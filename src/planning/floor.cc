@@ -11,16 +11,16 @@
 namespace encore::planning {
 namespace {
 
-// cuBLAS on an H200 with random bf16 data, sustained: the card is at its power limit.
+// cuBLAS sustains this rate on an H200 with random bf16 data, where the card is at its power limit.
 constexpr double kH200FlopsPerSecond = 690e12;
 
 bool is_attention(const ir::Op& op) {
   return op.name == "attention" || op.name == "fused_attention";
 }
 
-// The cost of reading KV. op_cost() leaves it out, because only the step knows the lengths. A
-// window bounds it: the new tokens of a sequence see at most the keys from the start of the first
-// one's window to the end of the last one's.
+// Returns the cost of reading KV. op_cost() leaves it out, because only the step knows the lengths.
+// A window bounds it: the new tokens of a sequence attend to no more keys than those from the start
+// of the first token's window to the end of the last token's.
 OpCost kv_cost(const ir::Types& inputs, const ir::Attrs& attrs, const ir::Sizes& sizes, KvWork kv) {
   if (attrs.find("window") != nullptr) {
     const int64_t window = attrs.get_int("window");
@@ -34,7 +34,7 @@ OpCost kv_cost(const ir::Types& inputs, const ir::Attrs& attrs, const ir::Sizes&
           .flops = 4 * kv.pairs * queries.dims[1].value};
 }
 
-// Is the node one of a pass in which a draft model guesses?
+// Returns whether the node belongs to a pass in which a draft model guesses.
 bool is_of_guessing_pass(const ir::Graph& graph, const ir::Node& node) {
   return std::ranges::any_of(node.inputs, [&](ir::ValueId input) {
     return graph.value(input).type.rows() == ir::Symbol::kGuessing;
@@ -51,14 +51,14 @@ int64_t weight_bytes(const ir::Graph& graph, const ir::Node& node, const ir::Siz
   return std::llround(weight_share(graph, node, sizes) * static_cast<double>(bytes));
 }
 
-// "26.9 GB/s"; a rate's unit is `what` a second.
+// Returns a rate as text, such as "26.9 GB/s". The unit is `what` per second.
 std::string rate_text(double rate, const char* what) {
   const bool is_tera = rate >= 1e12;
   return fmt::format("{:.3g} {}{}/s", rate / (is_tera ? 1e12 : 1e9), is_tera ? 'T' : 'G', what);
 }
 
-// The shape of a linear's weight, outputs first, as in " [6144,4096]"; "" for an op without a
-// weight.
+// Returns the shape of a linear's weight, outputs first, such as " [6144,4096]". Returns "" for an
+// op without a weight.
 std::string weight_shape(const ir::Graph& graph, const ir::Node& node) {
   const ir::ValueId* weight = node.inputs.find("weight");
   if (weight == nullptr) return "";
@@ -165,7 +165,7 @@ StepCost step_cost(const ir::Graph& graph, const ir::Sizes& sizes,
       if (value.kind != ir::ValueKind::kWeight) continue;
       const auto bytes = static_cast<double>(value.type.num_bytes(sizes));
       total.bytes += std::llround((share - expected) * bytes);
-      // Each pass of a draft model reads its weights again.
+      // Each guessing pass of a draft model reads the draft model's weights again.
       const bool is_read_again = is_of_guessing_pass(graph, node);
       if (weights.insert(input).second || is_read_again)
         total.weight_bytes += std::llround(share * bytes);

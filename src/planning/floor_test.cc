@@ -12,7 +12,7 @@ using ir::Type;
 
 constexpr Rates kRates{.bytes_per_s = 1e9, .flops_per_s = 1e12};
 
-// y = x weight^T for T rows of 64, 128 outputs.
+// Returns a graph of one linear, y = x weight^T, with T rows of 64 inputs and 128 outputs.
 ir::Graph linear_graph() {
   ir::Graph graph("linear");
   const auto x = graph.add_input("x", {DType::kF32, {Dim::tokens(), 64}});
@@ -50,7 +50,8 @@ TEST(StepFloor, IsReadingOrComputingOpByOp) {
   EXPECT_EQ(computed.weights_us, 0);
 }
 
-// One node of attention for each of the attributes: 8 heads of 64 over 2 heads of K and V, bf16.
+// Returns a graph with one node of attention for each element of `nodes`, with 8 heads of 64 over 2
+// heads of K and V, in bf16.
 ir::Graph attention_graph(const std::vector<ir::Attrs>& nodes) {
   ir::Graph graph("attention");
   const auto q = graph.add_input("q", {DType::kBF16, {Dim::tokens(), 8 * 64}});
@@ -67,7 +68,7 @@ ir::Graph attention_graph(const std::vector<ir::Attrs>& nodes) {
   return graph;
 }
 
-// 8 sequences of 8,192 tokens, of which each sees 1,024.
+// There are 8 sequences of 8,192 tokens, and each attends to 1,024 tokens.
 TEST(Floor, OfAttentionWithAWindowIsThatOfTheWindow) {
   const ir::Graph graph =
       attention_graph({{{"scale", 1.0}}, {{"scale", 1.0}, {"window", int64_t{1024}}}});
@@ -87,11 +88,12 @@ TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
   EXPECT_EQ(some[0].bytes - none[0].bytes, 100 * 2 * 2 * 64 * 2);  // K and V, 2 heads of 64, bf16
   EXPECT_EQ(some[0].kv_bytes, some[0].bytes - none[0].bytes);
   EXPECT_EQ(some[0].flops, 100 * 4 * 8 * 64);
-  // A prompt reads its K and V once; each of its tokens sees those before it and itself.
+  // A prompt reads its K and V once. Each of its tokens attends to itself and the tokens before it.
   const auto prompt = node_floors(graph, {10, 1}, KvWork::of(90, 10), kRates);
   EXPECT_EQ(prompt[0].kv_bytes, some[0].kv_bytes);
   EXPECT_EQ(prompt[0].flops, (10 * 90 + 55) * 4 * 8 * 64);
-  // With a window, 3 sequences read 20 tokens each, and 10 new tokens of one read 29.
+  // With the window, 3 sequences read 20 tokens each, and 10 new tokens of one sequence read 29
+  // tokens.
   EXPECT_EQ(some[1].kv_bytes, 60 * 2 * 2 * 64 * 2);
   EXPECT_EQ(prompt[1].kv_bytes, 29 * 2 * 2 * 64 * 2);
   EXPECT_EQ(prompt[1].flops, 10 * 20 * 4 * 8 * 64);

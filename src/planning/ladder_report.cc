@@ -11,10 +11,10 @@
 namespace encore::planning {
 namespace {
 
-// The N of step:N where a schedule is priced without anyone having named one.
+// Reports price the schedule step:N with this N if the user gives none.
 constexpr int64_t kDecodeStep = 8;
 constexpr int64_t kTokenStep = 64;
-// It is left out where it would have more sizes than anyone records.
+// Reports leave the schedule step:N out if it would have more sizes than this.
 constexpr int64_t kMostSteps = 4096;
 
 }  // namespace

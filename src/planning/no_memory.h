@@ -1,12 +1,12 @@
-// Addresses of a program's values on a device of which no memory is taken.
+// Gives views of a program's values without taking memory of a device.
 #pragma once
 
 #include "runtime/lower.h"
 
 namespace encore::planning {
 
-// Counted from zero: shapes, strides and alignments as they will be, nothing behind them.
-// Lifetime: refers to the program.
+// Returns views whose addresses are counted from zero. Their shapes, strides and alignments are
+// those of a real device, but no memory is behind them. Lifetime: refers to the program.
 class NoMemory final : public runtime::Addresses {
  public:
   explicit NoMemory(const passes::Program& program) : program_(program) {}

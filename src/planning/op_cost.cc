@@ -20,18 +20,19 @@ OpCost cost_operands(const Types& in, const Types& out, const Sizes& sizes) {
   return cost;
 }
 
-// The operands of expert_mlp of which those of the chosen experts are read.
+// Lists the operands of expert_mlp that are read for the chosen experts only.
 const std::initializer_list<std::string_view> kExpertWeights = {"gate_up", "gate_up_scale", "down",
                                                                 "down_scale"};
 
-// Without what adapters take: only a step knows which slots its rows read.
+// Returns the cost of a linear without its adapters, because only a step knows which slots its rows
+// read.
 OpCost cost_linear(const Types& in, const Types& out, const Sizes& sizes) {
   OpCost cost = cost_operands(in.without({"lora_a", "lora_b", "adapters"}), out, sizes);
   cost.flops = 2 * in["x"].dims[0].resolve(sizes) * in["weight"].resolve({}).num_elements();
   return cost;
 }
 
-// Only the rows that are looked up are read.
+// Returns the cost of an embedding, which reads only the rows that are looked up.
 OpCost cost_embedding(const Types& in, const Types& out, const Sizes& sizes) {
   return {2 * out["x"].num_bytes(sizes) + in["ids"].num_bytes(sizes), 0};
 }
@@ -46,7 +47,7 @@ double expected_experts(const Types& in, const Sizes& sizes) {
 }
 
 OpCost cost_expert_mlp(const Types& in, const Types& out, const Sizes& sizes) {
-  int64_t weights = 0;  // codes with their scales
+  int64_t weights = 0;  // bytes of the codes and their scales
   for (const std::string_view name : kExpertWeights) {
     if (const Type* operand = in.find(name)) weights += operand->num_bytes({});
   }
@@ -64,7 +65,8 @@ OpCost cost_gather_rows(const Types& in, const Types& out, const Sizes& sizes) {
   return {bytes, 0};
 }
 
-// Read and write of k and v, written as a cache keeps them; the cache itself stays where it is.
+// Returns the bytes to read k and v, and to write them in the cache's dtype. The other bytes of the
+// cache do not count.
 int64_t kv_write_bytes(const Types& in, const Sizes& sizes) {
   const Type& k = in["k"];
   return 2 * (k.num_bytes(sizes) + k.resolve(sizes).num_elements() * size_of(in["k_cache"].dtype));
@@ -79,19 +81,21 @@ OpCost cost_attention(const Types& in, const Types&, const Sizes& sizes) {
   return {2 * in["q"].num_bytes(sizes) + written, 0};
 }
 
-// A page table is large beside the entries that are read of it. A search for drafts reads the tokens of each
-// sequence, which are few beside its K and V.
+// Returns the cost of ops that look up drafts. The page table does not count, because few of its
+// entries are read. A search for drafts also reads the tokens of each sequence, which are few
+// compared to its K and V.
 OpCost cost_drafts(const Types& in, const Types& out, const Sizes& sizes) {
   return cost_operands(in.without({"page_table", "token_cache"}), out.without({"token_cache"}),
                        sizes);
 }
 
-// Counts the own columns alone: only a step knows how many rows need those of other ranks.
+// Returns the cost of gathering the rank's own columns only, because only a step knows how many
+// rows need the columns of other ranks.
 OpCost cost_gather_logits(const Types& in, const Types&, const Sizes& sizes) {
   return {2 * in["x"].num_bytes(sizes) + in["kv_lens"].num_bytes(sizes), 0};
 }
 
-// Rows that merge candidates need no logits.
+// Returns the cost of `sample`, without logits where rows merge candidates.
 OpCost cost_sample(const Types& in, const Types& out, const Sizes& sizes) {
   if (in.find("candidates") == nullptr) return cost_operands(in, out, sizes);
   return cost_operands(in.without({"logits", "adjusted", "token_counts"}),
@@ -115,7 +119,7 @@ constexpr struct {
 
 namespace {
 
-// Does a step of these sizes leave the node out, as it has no rows?
+// Returns whether a step of these sizes skips the node, because it has no rows.
 bool is_left_out(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes) {
   return std::ranges::any_of(node.inputs, [&](ir::ValueId input) {
     const ir::Type& type = graph.value(input).type;
@@ -129,7 +133,7 @@ bool is_left_out(const ir::Graph& graph, const ir::Node& node, const Sizes& size
 
 double weight_share(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes) {
   if (is_left_out(graph, node, sizes)) return 0;
-  if (node.op->name == "embedding") return 0;  // a few rows
+  if (node.op->name == "embedding") return 0;  // only a few rows are read
   if (node.op->name == "expert_mlp") return expected_experts(types(graph, node.inputs), sizes);
   return 1;
 }
@@ -141,7 +145,7 @@ OpCost op_cost(const ir::Graph& graph, const ir::Node& node, const Sizes& sizes)
   const Types in = types(graph, node.inputs);
   const Types out = types(graph, node.outputs);
   if (node.attrs.find("columns") == nullptr) return cost(in, out, sizes);
-  // A rank's columns are read, of the logits as they are adjusted or as they are.
+  // The op reads only the rank's columns, of the adjusted logits if there are any.
   OpCost own = cost(in.without({"logits", "adjusted"}), out, sizes);
   const Type& logits = in["logits"];
   own.bytes += logits.num_bytes(sizes) / logits.dims[1].value * node.attrs.get_int("columns");

@@ -25,7 +25,7 @@ TEST(OpCost, CountsTheBytesAndFlopsOfALinear) {
   EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
 }
 
-// Two ranks exchange candidates to choose tokens, in the place of all logits.
+// To choose tokens, two ranks exchange candidates instead of all logits.
 TEST(OpCost, CountsCandidatesInThePlaceOfTheLogitsOfOtherRanks) {
   constexpr int64_t kOwn = 64000;
   ir::Graph graph("g");
@@ -73,7 +73,8 @@ TEST(OpCost, CountsAWeightInFp8AsBytesAndItsScale) {
   EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
 }
 
-// 64 experts, 8 a row: one row reads 8 of them, 8 rows 42.0 of them, 4096 rows all.
+// Each row chooses 8 of 64 experts. One row reads 8 of them, 8 rows are expected to read 42.0, and
+// 4096 rows read all.
 TEST(OpCost, CountsTheExpertsThatRowsAreExpectedToChoose) {
   ir::Graph graph("g");
   model::Builder b(graph, ops::standard());
@@ -96,7 +97,7 @@ TEST(OpCost, CountsTheExpertsThatRowsAreExpectedToChoose) {
   EXPECT_EQ(op_cost(graph, node, {3, 1}).flops, 2 * 3 * 8 * 3 * 64 * 48);
   EXPECT_DOUBLE_EQ(weight_share(graph, node, {1, 1}), 8.0 / 64);
 
-  // Codes have scales, of which those of the chosen are read.
+  // Codes have scales. Only the scales of chosen experts are read.
   const auto codes = [&](const char* name, std::vector<Dim> dims) {
     const Dim experts = dims[0];
     const Dim rows = dims[1];

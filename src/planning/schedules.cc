@@ -24,8 +24,8 @@ Parts parts_of(std::span<const runtime::SizeRange> sizes) {
   return {sizes.begin(), sizes.end()};
 }
 
-// All schedules. Sources of other engines' rows: the default capture sizes that vLLM, TensorRT-LLM
-// and SGLang document.
+// Lists all schedules. The rows of other engines are the default capture sizes that vLLM,
+// TensorRT-LLM and SGLang document.
 constexpr std::array kSchedules = {
     Schedule{"encore",
              "4 to 32 by 4, 48 to 256 by 16, 288 to 512 by 32, 640 to 1024 by 128, 1280 to 4096 by "
@@ -75,7 +75,7 @@ constexpr std::array kSchedules = {
         }},
 };
 
-// The schedule that `text` names and the N in it.
+// Holds the schedule that a text names, and the N in the text.
 struct Named {
   const Schedule* schedule = nullptr;
   int64_t step = 0;
@@ -107,7 +107,8 @@ std::string names() {
   return text.append(kLru).append("N");
 }
 
-// Reads the N of "lru:N". Returns nothing for a text that does not begin so. Errors: kUsage for an N out of range.
+// Returns the N of "lru:N", or nullopt for a text that does not begin with "lru:". Errors: kUsage
+// for an N out of range.
 std::optional<int> find_lru(std::string_view text) {
   if (!text.starts_with(kLru)) return std::nullopt;
   int count = 0;

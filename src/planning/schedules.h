@@ -1,4 +1,5 @@
-// Ladders by name: Encore's own and the schedules of sizes that other engines of this field use.
+// Makes ladders by name: Encore's own, and the schedules of sizes that other engines of this field
+// use.
 //
 //   schedule        sizes                                                      up to
 //   encore          4 to 32 by 4, to 256 by 16, to 512 by 32, to 1024 by 128,  the maximum;
@@ -17,12 +18,13 @@
 //   lru:N           every size, each recorded when it is first asked for       the maximum
 //                   and evicted when it is the one of N used longest ago
 //
-// The plain names of Encore, TensorRT-LLM and SGLang are what they take for tokens, the others for
-// sequences. Encore's are the defaults.
+// The schedules `encore`, `trtllm` and `sglang` are the ones that these engines use for numbers of
+// tokens. All other schedules are for numbers of sequences. `encore` and `encore-decode` are the
+// defaults.
 //
-// A schedule is capped at the maximum, which is then its last size, whether it is a multiple or
-// not. A schedule that has an end of its own ends there: what is larger has no recording, as in the
-// engine it was taken from.
+// A schedule is cut at the maximum, which becomes its last size even if it is not a multiple. A
+// schedule with an end of its own stops there: larger steps have no recording, as in the engine
+// that the schedule comes from.
 #pragma once
 
 #include <cstdint>
@@ -36,30 +38,32 @@
 
 namespace encore::planning {
 
-// The unit in which a schedule's sizes count, in the engine that it is from.
+// Names the unit that a schedule's sizes count in the engine that it comes from.
 enum class Counts { kEither, kSequences, kTokens };
 
-// A named ladder, as data.
+// Describes a schedule: a rule, under a name, that gives a ladder for any maximum.
 struct Schedule {
   std::string_view name;  // as given to a flag; "step:N" takes a number
   std::string_view what;
   Counts counts = Counts::kEither;
-  std::optional<int64_t> end;  // its last size, where it has one of its own
+  std::optional<int64_t> end;  // the last size, if the schedule has an end of its own
   std::vector<runtime::SizeRange> (*parts)(int64_t step);  // `step`: the N of step:N, else unused
 
-  // The sizes up to `max`. Errors: kUsage when there would be more than a ladder may have.
+  // Returns the ladder of the sizes up to `max`. Errors: kUsage when there would be more sizes than
+  // a ladder may have.
   [[nodiscard]] runtime::Ladder ladder(int64_t step, int64_t max) const;
-  // The schedule's size that holds `size`; `size` itself where the schedule ends before.
+  // Returns the smallest size of the schedule that holds `size`, or `size` itself where the
+  // schedule ends before.
   [[nodiscard]] int64_t bucket(int64_t step, int64_t size) const;
 };
 
 std::span<const Schedule> schedules();
 
-// Is the text a list, "1,2,4,8", rather than a name?
+// Returns whether the text is a list of sizes ("1,2,4,8") rather than a name.
 bool is_list(std::string_view text);
 
-// Parses a schedule's name, or a list of sizes of which none is above `max`. Errors: kUsage,
-// listing the schedules, naming the size, or when there would be too many.
+// Parses a schedule's name or a list of sizes, none of which may exceed `max`. Errors: kUsage for
+// an unknown name (listing the schedules), a wrong size (naming it), or too many sizes.
 runtime::Ladder named_or_list(const std::string& text, int64_t max);
 
 }  // namespace encore::planning

@@ -1,4 +1,4 @@
-// The step log: a JSON object a line, a line a step.
+// Describes the step log. It has one line for each step, and a line is a JSON object.
 //
 //   {"step": 7, "context_tokens": 480, "generation_requests": 31, "tokens": 511,
 //    "sequences": 32, "kv_tokens": 31201, "mode": "piecewise", "bucket": 512, "padding": 1,
@@ -29,7 +29,8 @@
 
 namespace encore::planning {
 
-// One step, as a log has it. Only the two counts are in every log.
+// Holds the record of one step in a log. Only context_tokens and generation_requests are in every
+// log.
 struct LoggedStep {
   int64_t step = 0;
   int64_t context_tokens = 0;
@@ -37,19 +38,20 @@ struct LoggedStep {
   std::optional<int64_t> tokens;
   std::optional<int64_t> sequences;
   std::optional<int64_t> kv_tokens;
-  std::string mode;  // empty: not in the log
+  std::string mode;  // empty where the log has no mode
   std::optional<int64_t> bucket;
   std::optional<int64_t> padding;
   std::string reason;
   std::optional<double> host_us;
   std::optional<double> gpu_us;
-  std::optional<double> iteration_us;  // of TensorRT-LLM's log: the whole loop, host included
+  // `iteration_us` is the time of the whole loop, host included. Only TensorRT-LLM's logs have it.
+  std::optional<double> iteration_us;
 
   [[nodiscard]] bool is_decode() const { return context_tokens == 0; }
-  // The size that a ladder must hold: sequences of a decode step, tokens of any other. 0: the step
-  // launched nothing.
+  // Returns the size that a ladder must hold: the sequences of a decode step, the tokens of any
+  // other step, and 0 if the step launched nothing.
   [[nodiscard]] int64_t size() const { return context_tokens + generation_requests; }
-  // The time that the step took, as far as the log says.
+  // Returns the time that the step took, or nullopt where the log has no time.
   [[nodiscard]] std::optional<double> step_us() const { return gpu_us ? gpu_us : iteration_us; }
 };
 

@@ -15,14 +15,15 @@
 namespace encore::planning {
 namespace {
 
-// Far above any step, and low enough that a sum over a log cannot overflow.
+// Counts in a log may not exceed this number. It is far above any step's, and low enough that a sum
+// over a log cannot overflow.
 constexpr int64_t kMaxCount = int64_t{1} << 24;
 constexpr int64_t kMaxKvTokens = int64_t{1} << 40;
 constexpr const char* kNested = "inflightBatchingStats";
 constexpr std::string_view kWhitespace = " \t\r\n";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// The keys of the two counts in a log.
+// Holds the keys of the two counts, prompt tokens and generating requests, in one kind of log.
 struct Names {
   const char* context_tokens;
   const char* generation_requests;
@@ -98,7 +99,8 @@ LoggedStep read_object(const json::value& value, int64_t number, const std::stri
   return step;
 }
 
-// The number after `'key': ` in a line that TensorRT-LLM prints; nothing without the key.
+// Returns the number after `'key': ` in a line that TensorRT-LLM prints, or nullopt if the line
+// lacks the key.
 std::optional<int64_t> printed_count(std::string_view line, const char* key,
                                      const std::string& where) {
   const std::string quoted = fmt::format("'{}': ", key);

@@ -11,17 +11,17 @@
 
 namespace encore::planning {
 
-// The line of a step, without its line end.
+// Returns the log line of a step, without its line end.
 std::string to_line(const LoggedStep& step);
 
-// Writes a log. Lines are whole in the file at every moment after flush().
+// Writes a log. After each flush(), the file has whole lines only.
 // Threads: one.
 class StepLogWriter {
  public:
-  // Errors: kUsage when the file cannot be created.
+  // Creates the file. Errors: kUsage when it cannot be created.
   explicit StepLogWriter(const std::filesystem::path& path);
 
-  // Numbers the step and writes it. Errors: kUsage when the disk is full.
+  // Writes the step with the next number. Errors: kUsage when the disk is full.
   void write(LoggedStep step);
   void flush();
 

@@ -17,7 +17,8 @@ Histogram to_histogram(const std::map<int64_t, int64_t>& counts) {
   return histogram;
 }
 
-// Sizes whose times fall are pooled to their mean, until none falls.
+// Makes times ascend: neighbouring sizes whose times fall are pooled to their mean, until no time
+// falls.
 class RisingTimes {
  public:
   void add(int64_t size, double us, double weight) {
@@ -49,10 +50,10 @@ class RisingTimes {
   std::vector<Pool> pools_;
 };
 
-// One number of sizes more, from the best of one size less.
+// Computes the best costs for one more size, from the best costs for one size less.
 class Layer {
  public:
-  // `steps_before[i]`: steps of the first i candidates.
+  // `steps_before[i]` is the number of steps of the first i candidates.
   Layer(const std::vector<double>& cost, const std::vector<double>& steps_before,
         const std::vector<double>& best_before)
       : cost_(cost),
@@ -67,8 +68,8 @@ class Layer {
   std::vector<int32_t> covered_before() { return std::move(covered_before_); }
 
  private:
-  // Fills the entries of j in [first, last], for which the sizes but the last cover between `least`
-  // and `most`.
+  // Fills the entries for j in [first, last]. For these, the number of candidates that the sizes
+  // but the last cover is between `least` and `most`.
   void fill(int32_t first, int32_t last, int32_t least, int32_t most) {
     if (first > last) return;
     const int32_t j = first + (last - first) / 2;
@@ -90,7 +91,7 @@ class Layer {
   const std::vector<double>& cost_;
   const std::vector<double>& steps_before_;
   const std::vector<double>& best_before_;
-  std::vector<double> best_;  // by number of candidates covered
+  std::vector<double> best_;  // best cost, by number of candidates covered
   std::vector<int32_t> covered_before_;
 };
 
@@ -149,7 +150,7 @@ LadderPrice price(const Histogram& histogram, const runtime::Ladder& ladder) {
 }
 
 std::optional<StepTimes> StepTimes::fit(std::span<const LoggedStep> steps, bool decode) {
-  std::map<int64_t, std::vector<double>> times;  // by the size launched
+  std::map<int64_t, std::vector<double>> times;  // times of the steps launched at each size
   for (const LoggedStep& step : steps) {
     const bool counts = step.size() > 0 && step.is_decode() == decode && step.mode != "eager";
     if (counts && step.step_us())
@@ -203,7 +204,7 @@ OptimalLadders::OptimalLadders(const Histogram& histogram, int64_t max, int64_t 
   if (sizes_.empty() || sizes_.back() < max) add({max, 0});
 
   const auto num_layers = std::min(max_sizes, static_cast<int64_t>(sizes_.size()));
-  // No size at all covers nothing: as good as infinite, but for no candidates.
+  // Without any size, only 0 candidates are covered at a finite cost.
   std::vector<double> best(sizes_.size() + 1, std::numeric_limits<double>::infinity());
   best[0] = 0;
   for (int64_t k = 0; k < num_layers; ++k) {

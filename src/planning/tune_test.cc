@@ -24,8 +24,8 @@ Histogram random_histogram(std::mt19937& random, int64_t num_sizes, int64_t larg
   return histogram;
 }
 
-// The least padding of any ladder of at most `num_sizes` sizes up to `max`, found by trying all.
-// Each ladder has `max`.
+// Returns the least padding of any ladder of at most `num_sizes` sizes that has `max`. It is found
+// by trying all ladders.
 int64_t least_padding(const Histogram& histogram, int64_t max, int64_t num_sizes) {
   int64_t least = INT64_MAX;
   for (uint32_t set = 0; set < (1U << (max - 1)); ++set) {
@@ -59,7 +59,7 @@ TEST(OptimalLadder, EqualsBruteForceOverEverySetOfSizes) {
     const int64_t largest = 4 + static_cast<int64_t>(random() % 8);
     const auto histogram =
         random_histogram(random, 1 + static_cast<int64_t>(random() % largest), largest);
-    // Below, at and above the largest step.
+    // The maximum is below, at, or above the size of the largest step.
     for (const int64_t max : {largest - 2, histogram.back().size, largest + 1}) {
       for (int64_t num_sizes = 1; num_sizes <= 5; ++num_sizes) {
         const runtime::Ladder ladder = optimal_ladder(histogram, max, num_sizes);
@@ -102,7 +102,8 @@ TEST(TunedLadder, HasSizeOneWhereThereIsRoomAndIsElseTheBest) {
       EXPECT_EQ(ladder.sizes().front(), 1);
       EXPECT_EQ(ladder.sizes().back(), 9);
       EXPECT_LE(ladder.sizes().size(), static_cast<size_t>(num_sizes));
-      // No better one has a 1 in it.
+      // Very many steps of size 1 force the best ladder to have a 1. `ladder` must be as good as
+      // that one.
       Histogram with_ones = histogram;
       if (with_ones.front().size == 1) with_ones.erase(with_ones.begin());
       with_ones.insert(with_ones.begin(), {1, 1 << 20});
@@ -147,7 +148,7 @@ TEST(OptimalLadder, OfThousandsOfSizesIsFoundAtOnce) {
 }
 
 TEST(OptimalLadder, SpendsItsSizesWhereTimeIsLostRatherThanRows) {
-  // Up to 8 sequences every step takes as long; from there on each costs.
+  // Steps of up to 8 sequences take equally long. Beyond that, each further sequence costs time.
   const Histogram histogram{{1, 100}, {8, 100}, {16, 10}, {17, 10}};
   const auto us = [](int64_t size) {
     return size <= 8 ? 10.0 : 10.0 + 5.0 * static_cast<double>(size - 8);

@@ -78,7 +78,7 @@ bool set(const Parameter& parameter, double value, SamplingParams& params) {
   return std::visit(
       [&](auto field) {
         using Number = std::remove_reference_t<decltype(params.*field)>;
-        // Exactly representable, unlike the largest int64_t.
+        // The bound is exactly representable as a double, unlike the largest int64_t.
         constexpr double kEnd = std::numeric_limits<Number>::max();
         if (std::is_integral_v<Number> &&
             (value != std::floor(value) || value < -kEnd || value >= kEnd))

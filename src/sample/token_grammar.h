@@ -1,5 +1,5 @@
-// The interface between the engine, which asks which tokens an answer may have next, and grammars
-// (grammar/), which tell.
+// Declares the interface between the engine and grammars. The engine asks which tokens an answer
+// may have next; a grammar (grammar/) tells.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,28 @@
 
 namespace encore::sample {
 
-// The state of one sequence in a grammar. All sequences of a step wait for a call, so a call that
-// is too much work, some 20 ms, gives up: is_exhausted() then. Threads: one at a time.
+// Holds the state of one sequence in a grammar. All sequences of a step wait for a call, so a call
+// that needs more than about 20 ms gives up; is_exhausted() then returns true. Threads: one at a
+// time.
 class TokenMatcher {
  public:
   virtual ~TokenMatcher() = default;
 
-  // Sets bit t % 32 of word t / 32 where token t may come next, and clears the others: all of them
-  // where none may, or something went wrong. Throws nothing.
-  // REQUIRES: !has_ended(); a bit for each token of the vocabulary, and fewer than 32 behind them.
+  // Sets bit t % 32 of mask[t / 32] if token t may come next, and clears it otherwise. Clears all
+  // bits if no token may come next or an error occurred. Throws nothing.
+  // REQUIRES: !has_ended(); `mask` has a bit for each token of the vocabulary, and fewer than 32
+  // bits behind them.
   virtual void fill(std::span<uint32_t> mask) = 0;
-  // Moves on by a token; false, and nothing has changed, where it may not come here.
+  // Advances the state by `token`. Returns false and changes nothing if the token may not come
+  // next.
   [[nodiscard]] virtual bool accept(int32_t token) = 0;
-  // Can nothing follow?
+  // Returns whether the answer is complete and no token can follow.
   [[nodiscard]] virtual bool has_ended() const = 0;
-  // Was a call too much work? Then no token may come any more.
+  // Returns whether a call gave up because it needed too much work. No token may come then.
   [[nodiscard]] virtual bool is_exhausted() const { return false; }
 };
 
-// Threads: immutable.
+// Represents a compiled grammar. Threads: any, because it is immutable.
 class TokenGrammar {
  public:
   virtual ~TokenGrammar() = default;

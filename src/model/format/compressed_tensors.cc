@@ -1,4 +1,4 @@
-// `compressed-tensors`, as llm-compressor writes it.
+// Reads the spelling `compressed-tensors`, which llm-compressor writes.
 #include "model/format/spelling.h"
 
 namespace encore::model::format {
@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::string_view kFormats = "float-quantized and naive-quantized, of FP8";
 
-// The class of modules that projections belong to.
+// The name of the class of modules that all projections belong to.
 constexpr std::string_view kLinear = "Linear";
 
 bool is_fp8_format(const json::Object& object, std::string_view key) {
@@ -15,7 +15,7 @@ bool is_fp8_format(const json::Object& object, std::string_view key) {
          format == "mixed-precision";
 }
 
-// "re:" and a regular expression, or a name.
+// Returns the pattern of a text that is "re:" and a regular expression, or a name.
 ModulePattern pattern_of(const std::string& text) {
   if (text.starts_with("re:")) return {ModulePattern::Kind::kRegex, text.substr(3)};
   return {ModulePattern::Kind::kName, text};
@@ -48,7 +48,7 @@ WeightScheme read_scheme(const json::Object& group) {
   const json::Object inputs = group.object_at("input_activations");
   require_fp8(inputs);
   scheme.fp8_activations = true;
-  // The value of "dynamic" is true, false, or "local".
+  // "dynamic" may be true, false, or "local".
   scheme.static_activations =
       inputs.has("dynamic") && inputs.at("dynamic").is_bool() && !inputs.at("dynamic").get_bool();
   return scheme;
@@ -69,7 +69,7 @@ Quantization::Group read_group(const json::Object& group) {
   return read;
 }
 
-// Refuses what a non-empty object under this key asks for: transforms or sparsity.
+// Refuses a non-empty object under this key, which asks for transforms or sparsity.
 void require_empty(const json::Object& object, std::string_view key) {
   if (!object.has(key)) return;
   const json::Object inner = object.object_at(key);
@@ -84,7 +84,8 @@ std::optional<Quantization> read_compressed_tensors(const json::Object& object) 
   require_empty(object, "sparsity_config");
   const bool has_groups =
       object.has("config_groups") && !object.object_at("config_groups").raw().empty();
-  if (!has_groups && object.has("kv_cache_scheme")) return std::nullopt;  // of K and V alone
+  // Only K and V are quantized.
+  if (!has_groups && object.has("kv_cache_scheme")) return std::nullopt;
   if (!has_groups) refuse(object, "config_groups", "groups of modules");
   require(is_fp8_format(object, "format"), object, "format", kFormats);
   Quantization quantization{

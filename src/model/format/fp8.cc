@@ -1,4 +1,4 @@
-// `fp8`, as Qwen3 and DeepSeek have it, and `fbgemm_fp8`, as Meta's Llama 3.1.
+// Reads the spelling `fp8` of Qwen3 and DeepSeek, and `fbgemm_fp8` of Meta's Llama 3.1.
 #include "model/format/spelling.h"
 
 namespace encore::model::format {

@@ -1,4 +1,5 @@
-// `modelopt`, as NVIDIA's Model Optimizer writes it, in config.json or in hf_quant_config.json.
+// Reads the spelling `modelopt`, which NVIDIA's Model Optimizer writes to config.json or
+// hf_quant_config.json.
 #include <algorithm>
 
 #include "model/format/spelling.h"

@@ -15,7 +15,7 @@
 namespace encore::model {
 namespace {
 
-// A name that quantizers give to several modules together, and those.
+// Maps a name that quantizers give to several modules together to the names of these modules.
 constexpr std::array kFusedNames = {
     std::pair{"qkv_proj", std::array{"q_proj", "k_proj", "v_proj"}},
     std::pair{"gate_up_proj", std::array{"gate_proj", "up_proj", "up_proj"}},
@@ -25,7 +25,7 @@ bool matches_wildcard(std::string_view pattern, std::string_view name) {
   size_t p = 0;
   size_t n = 0;
   size_t star = std::string_view::npos;  // the last * seen
-  size_t taken = 0;                      // where what it stands for ends
+  size_t taken = 0;                      // end of the characters that this * has matched
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;
@@ -43,7 +43,8 @@ bool matches_wildcard(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-// Matches as Python's re.match does: from the name's start on, to anywhere.
+// Returns whether the pattern matches as in Python's re.match: from the beginning of the name, with
+// any rest.
 bool matches_regex(const std::string& pattern, std::string_view name) {
   constexpr uint32_t kMatchLimit = 1'000'000;
   const auto bytes = [](std::string_view text) {

@@ -22,7 +22,7 @@ std::string read_error(const std::string& config, const std::string& beside = ""
   return error_of([&] { return read(config, beside); });
 }
 
-// A compressed-tensors configuration of one group, with more keys.
+// Returns a compressed-tensors configuration with one group, followed by further keys.
 std::string compressed(const std::string& weights, const std::string& inputs,
                        const std::string& more = "") {
   return R"({"quant_method": "compressed-tensors", "format": "float-quantized", )" + more +
@@ -106,8 +106,8 @@ TEST(Quantization, TellsFormatsByProjection) {
   EXPECT_EQ(mixed->find("model.layers.0.mlp.down_proj"), nullptr);
 }
 
-// vllm-project/vllm issues 25378 and 53992: part of what others fuse; and a name that begins like
-// another.
+// Covers vllm-project/vllm issues 25378 and 53992: a list ignores one of several modules that other
+// engines merge, and a name is the beginning of another name.
 TEST(Quantization, IgnoresWhatTheListNames) {
   const auto ignores = [](const std::string& list, const std::string& module) {
     const auto quantization = read(compressed(kChannel, kToken, "\"ignore\": " + list + ","));

@@ -11,13 +11,13 @@
 namespace encore::model {
 namespace {
 
-// Scales as they are resident: one a row, or one a block.
+// Returns the shape of scales in device memory: one for each row, or one for each block.
 Shape resident_shape(ScaleLayout layout, int64_t out, int64_t in) {
   if (layout != ScaleLayout::kBlock) return {out};
   return {div_up(out, kScaleBlock), div_up(in, kScaleBlock)};
 }
 
-// The numbers of a tensor of scales, checked.
+// Returns the numbers of a tensor of scales after checking them.
 std::vector<float> scales_of(const Checkpoint& checkpoint, const std::string& name,
                              const StoredTensor& tensor) {
   if (!is_float(tensor.dtype)) {
@@ -34,7 +34,7 @@ std::vector<float> scales_of(const Checkpoint& checkpoint, const std::string& na
   return numbers;
 }
 
-// The scale of all activations in front of a module, which quantizers found beforehand.
+// Returns the static scale of a module's activations, which the quantizer found beforehand.
 double static_scale(const Checkpoint& checkpoint, const std::string& module) {
   const std::string name = module + ".input_scale";
   const StoredTensor tensor = checkpoint.tensor(name);
@@ -103,7 +103,7 @@ ir::WeightPiece WeightFormats::stored_scale(const std::string& module,
   }
   const Shape resident = resident_shape(scheme.scales, out, in);
   const int64_t count = scheme.scales == ScaleLayout::kTensor ? 1 : resident.num_elements();
-  // Dims of 1 may stand anywhere between those of the scale.
+  // The tensor may have dims of 1 anywhere between the dims of the scale.
   Shape dims;
   for (const int64_t dim : tensor.shape) {
     if (dim != 1) dims.push_back(dim);

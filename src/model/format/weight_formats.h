@@ -10,40 +10,42 @@
 
 namespace encore::model {
 
-// A weight of codes in FP8: where codes and scales come from, and what uses them.
+// Describes a weight of codes in FP8: the sources of its codes and scales, and how activations meet
+// it.
 struct WeightFormat {
   ir::WeightPiece codes;  // fp8[O,I]
   ir::WeightPiece scale;  // f32[O], or f32[ceil(O/128),ceil(I/128)] where `blocks`
   bool blocks = false;
   bool fp8_activations = false;   // x may be rounded to FP8
-  std::optional<double> x_scale;  // by this static scale; absent: by scales of its own
+  std::optional<double> x_scale;  // static scale for x; absent: each row has its own
 };
 
 // Decides whether x is rounded to FP8 in front of a weight in FP8.
 enum class Activations : uint8_t {
-  kAsMade,  // where the checkpoint was made for it, or the weight was quantized at load
+  kAsMade,  // if the checkpoint was made for it, or the weight was quantized at load
   kFp8,     // always
-  kStatic,  // always, by the static scales of a checkpoint that was made with some
+  kStatic,  // always, by the static scales that the checkpoint must have
   k16Bit,   // never
 };
 
 struct FormatOptions {
-  bool quantize = false;  // floats of a checkpoint without a scheme become FP8 as they are loaded
+  bool quantize = false;  // floats become FP8 at load, if the checkpoint has no scheme
   Activations activations = Activations::kAsMade;
 };
 
-// Answers for one model. Lifetime: refers to the config and to the checkpoint.
+// Finds the formats of one model's weights. Lifetime: refers to the config and to the checkpoint.
 class WeightFormats {
  public:
-  // `checkpoint`: null for a model without files, whose weights are as its config declares.
+  // `checkpoint` is null for a model without files, whose weights are as its config declares.
   WeightFormats(const ModelConfig& config, const FormatOptions& options,
                 const Checkpoint* checkpoint);
 
-  // The format of `module`.weight. Nothing: it is a float.
-  // Errors: kUnsupported when the weight is in FP8 and nothing says how, or the configuration says
-  // that it is not; kModel, naming the tensor, when a scale is missing, has another shape, or holds
-  // anything but positive normal numbers, with the index of the first. Static scales of activations are
-  // checked likewise, and kUnsupported where they are asked for and the scheme has none.
+  // Returns the format of `module`.weight, or nullopt if it is a float.
+  // Errors: kUnsupported when the weight is in FP8 and the configuration has no scheme for it or
+  // says that it is not; kModel, naming the tensor, when a scale is missing, has another shape, or
+  // has an element that is not a positive normal number (with the index of the first). Static
+  // scales of activations are checked in the same way; kUnsupported where they are asked for and
+  // the scheme has none.
   [[nodiscard]] std::optional<WeightFormat> find(const std::string& module) const;
 
  private:

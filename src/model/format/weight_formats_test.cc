@@ -21,7 +21,7 @@ const char* const kFbgemm = R"({"quant_method": "fbgemm_fp8"})";
 
 class WeightFormatsTest : public ::testing::Test {
  protected:
-  // The tiny Llama with these tensors beside, or instead of its own.
+  // Writes the tiny Llama with `changed` tensors, which are added to its own or replace them.
   void write(const std::string& quantization, const std::vector<TypedTensor>& changed) {
     std::vector<TypedTensor> all;
     for (const auto& [name, shape] : tiny_llama_tensors()) {
@@ -59,7 +59,8 @@ TEST_F(WeightFormatsTest, TellCodesFromFloatsTensorByTensor) {
   EXPECT_FALSE(find(kUp, {.activations = Activations::k16Bit})->fp8_activations);
 }
 
-// vllm-project/vllm issue 5915: one scale in any spelling of one number becomes one for each row.
+// Covers vllm-project/vllm issue 5915: one scale for the whole weight, in any shape of one number,
+// becomes one scale for each row.
 TEST_F(WeightFormatsTest, RepeatOneScaleForEachRow) {
   for (const Shape& shape : {Shape{}, Shape{1}, Shape{1, 1}}) {
     write(kFp8PerTensor, {{kUp + ".weight", DType::kFP8, {12, 8}, {1}},
@@ -70,8 +71,8 @@ TEST_F(WeightFormatsTest, RepeatOneScaleForEachRow) {
   }
 }
 
-// huggingface/transformers issue 47030: scales that are rounded to the dtype of activations, while codes stay
-// as they are.
+// Covers huggingface/transformers issue 47030: scales must not be rounded to the dtype of
+// activations, because codes are not either.
 TEST(WeightFormats, KeepScalesInFloat32WhateverActivationsAre) {
   for (const ScaleLayout layout : {ScaleLayout::kRow, ScaleLayout::kBlock}) {
     ModelConfig config = small_config("LlamaForCausalLM", 1);
@@ -124,7 +125,7 @@ TEST_F(WeightFormatsTest, NameAScaleThatIsNoPositiveNumberAndItsIndex) {
   }
 }
 
-// NVIDIA/TensorRT-LLM issue 2699: a static scheme without the scales of activations.
+// Covers NVIDIA/TensorRT-LLM issue 2699: a static scheme lacks the scales of activations.
 TEST_F(WeightFormatsTest, CheckTheStoredScaleOfActivations) {
   const char* const kStatic = R"({"quant_method": "fp8", "activation_scheme": "static"})";
   const TypedTensor codes{kUp + ".weight", DType::kFP8, {12, 8}, {1}};
@@ -155,7 +156,8 @@ TEST_F(WeightFormatsTest, TakeTheStoredScaleOfActivationsWhereItIsAskedFor) {
       << error;
 }
 
-// NVIDIA/TensorRT-LLM issue 4218: a head that was quantized though it was to be left out.
+// Covers NVIDIA/TensorRT-LLM issue 4218: a head is quantized although the configuration excludes
+// it.
 TEST_F(WeightFormatsTest, RefuseCodesThatTheConfigurationDoesNotTellOf) {
   const std::vector<TypedTensor> head = {{"lm_head.weight", DType::kFP8, {16, 8}, {1}},
                                          {"lm_head.weight_scale", DType::kF32, {16, 1}, {2}}};
@@ -193,7 +195,8 @@ TEST(WeightFormats, OfAModelWithoutFilesAreThoseThatItsConfigDeclares) {
   EXPECT_NE(text.find("lm_head.weight: bf16[100,64]"), std::string::npos);
 }
 
-// vllm-project/vllm issue 5915: a checkpoint that keeps q, k and v in one tensor has its scales there, too.
+// Covers vllm-project/vllm issue 5915: a checkpoint that keeps q, k and v in one tensor has their
+// scales in one tensor too.
 TEST(WeightFormats, AreCutAsTheTensorsThatHoldSeveralWeights) {
   ModelConfig config = small_config("LlamaForCausalLM", 1);
   config.merged_qkv = true;
@@ -214,7 +217,7 @@ TEST(WeightFormats, AreCutAsTheTensorsThatHoldSeveralWeights) {
             std::string::npos);
 }
 
-// Codes stay as they are stored: what is multiplied into a weight goes to its scale.
+// Codes stay as they are stored, so factors of a weight are multiplied into its scale.
 TEST(WeightFormats, LeaveFactorsToTheScale) {
   ModelConfig config = small_config("LlamaForCausalLM", 1);
   config.quantization = quantized_at_load();

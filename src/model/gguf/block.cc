@@ -10,7 +10,7 @@ namespace encore::model::gguf {
 namespace {
 
 constexpr int kBlock = 32;   // elements of a block with one scale
-constexpr int kSuper = 256;  // of a block of blocks
+constexpr int kSuper = 256;  // elements of a super-block, a block of blocks
 constexpr int kMostElements = kSuper;
 
 template <typename T>
@@ -33,14 +33,15 @@ int high(const std::byte* at) {
   return byte(at) >> 4;
 }
 
-// scale f16, i8[32]: scale * q.
+// A block of Q8_0 holds a scale f16 and i8[32]. An element is scale * q.
 void widen_q8_0(const std::byte* block, float* to) {
   const float scale = half(block);
   for (int i = 0; i < kBlock; ++i)
     to[i] = scale * static_cast<float>(static_cast<int8_t>(byte(block + 2 + i)));
 }
 
-// scale f16, 4 bits[32], the first half low: scale * (q - 8).
+// A block of Q4_0 holds a scale f16 and 4 bits[32]. The first half of the elements has the low bits
+// of the bytes. An element is scale * (q - 8).
 void widen_q4_0(const std::byte* block, float* to) {
   const float scale = half(block);
   for (int i = 0; i < kBlock / 2; ++i) {
@@ -49,7 +50,8 @@ void widen_q4_0(const std::byte* block, float* to) {
   }
 }
 
-// scale f16, least f16, 4 bits[32]: scale * q + least.
+// A block of Q4_1 holds a scale f16, the least number f16, and 4 bits[32]. An element is scale * q
+// + least.
 void widen_q4_1(const std::byte* block, float* to) {
   const float scale = half(block);
   const float least = half(block + 2);
@@ -59,7 +61,7 @@ void widen_q4_1(const std::byte* block, float* to) {
   }
 }
 
-// The fifth bits of 32 elements.
+// Returns the fifth bits of 32 elements.
 uint32_t fifth_bits(const std::byte* at) {
   uint32_t bits = 0;
   std::memcpy(&bits, at, sizeof(bits));
@@ -69,7 +71,8 @@ int fifth(uint32_t bits, int i) {
   return static_cast<int>(bits >> i & 1U) << 4;
 }
 
-// scale f16, fifth bits u32, 4 bits[32]: scale * (q - 16).
+// A block of Q5_0 holds a scale f16, the fifth bits u32, and 4 bits[32]. An element is scale * (q -
+// 16).
 void widen_q5_0(const std::byte* block, float* to) {
   const float scale = half(block);
   const uint32_t bits = fifth_bits(block + 2);
@@ -80,7 +83,8 @@ void widen_q5_0(const std::byte* block, float* to) {
   }
 }
 
-// scale f16, least f16, fifth bits u32, 4 bits[32]: scale * q + least.
+// A block of Q5_1 holds a scale f16, the least number f16, the fifth bits u32, and 4 bits[32]. An
+// element is scale * q + least.
 void widen_q5_1(const std::byte* block, float* to) {
   const float scale = half(block);
   const float least = half(block + 2);
@@ -92,7 +96,8 @@ void widen_q5_1(const std::byte* block, float* to) {
   }
 }
 
-// Scale and least of the eight blocks in Q4_K and Q5_K: 6 bits each, in 12 bytes.
+// Reads the scale and the least number of each of the eight blocks in Q4_K and Q5_K, with 6 bits
+// each, in 12 bytes.
 struct SixBits {
   int scale = 0;
   int least = 0;
@@ -103,8 +108,9 @@ SixBits six_bits(const std::byte* packed, int i) {
   return {(both & 15) | byte(packed + i - 4) >> 6 << 4, both >> 4 | byte(packed + i) >> 6 << 4};
 }
 
-// Writes a block of Q4_K or Q5_K: (scale * s) * q - least * l. The lowest four bits of each q lie at `bits`, and
-// `fifth_bit(i, j)` is the one above them, of block i's element j.
+// Writes the elements of a super-block of Q4_K or Q5_K: (scale * s) * q - least * l. The lowest
+// four bits of each q lie at `bits`, and `fifth_bit(i, j)` is the bit above them for element j of
+// block i.
 template <typename FifthBit>
 void widen_by_six_bits(const std::byte* block, const std::byte* bits, FifthBit fifth_bit,
                        float* to) {
@@ -122,20 +128,22 @@ void widen_by_six_bits(const std::byte* block, const std::byte* bits, FifthBit f
   }
 }
 
-// scale f16, least f16, six_bits[12], 4 bits[256].
+// A super-block of Q4_K holds a scale f16, a least number f16, six_bits[12], and 4 bits[256].
 void widen_q4_k(const std::byte* block, float* to) {
   const auto none = [](int /*i*/, int /*j*/) { return 0; };
   widen_by_six_bits(block, block + 16, none, to);
 }
 
-// As Q4_K, with fifth bits[32] in front of the others: bit i of byte j is that of block i's element j.
+// A super-block of Q5_K is that of Q4_K with fifth bits[32] in front of the 4 bits. Bit i of byte j
+// belongs to element j of block i.
 void widen_q5_k(const std::byte* block, float* to) {
   const auto fifth_bit = [fifths = block + 16](int i, int j) { return byte(fifths + j) >> i & 1; };
   widen_by_six_bits(block, block + 48, fifth_bit, to);
 }
 
-// 4 bits[256], 2 bits[256], scales i8[16], scale f16: (scale * s) * (q - 32). A half of the block has 128 elements: four
-// rows of 32, whose low bits lie in two rows of bytes, and whose high bits share one.
+// A super-block of Q6_K holds 4 bits[256], 2 bits[256], scales i8[16], and a scale f16. An element
+// is (scale * s) * (q - 32). Each half has 128 elements in four rows of 32. Their low bits lie in
+// two rows of bytes, and their high bits share one row.
 void widen_q6_k(const std::byte* block, float* to) {
   const std::byte* const scales = block + 192;
   const float scale = half(block + 208);

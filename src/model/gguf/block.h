@@ -1,5 +1,4 @@
-// How GGUF stores numbers: plain, or in blocks that share scales.
-// Source: the block structs of ggml (ggml-common.h), and PyPI gguf, quants.py, which tests compare with.
+// Describes how GGUF stores numbers: plain, or in blocks that share scales.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +8,18 @@
 namespace encore::model::gguf {
 
 struct BlockFormat {
-  uint32_t type = 0;      // as files number them
+  uint32_t type = 0;      // the format's number in files
   std::string_view name;  // "Q4_K"
   int64_t num_elements = 1;
   int64_t num_bytes = 0;
-  // Writes the elements of one block, exactly; null where Encore does not read the format.
+  // Writes the exact elements of one block to `to`. Null where Encore does not read the format.
   void (*widen)(const std::byte* block, float* to) = nullptr;
 };
 
-// Returns the format of that number, or null when no format has it.
+// Returns the format with the number `type`, or null for an unknown number.
 const BlockFormat* find_format(uint32_t type);
 
-// Elements [first, first + count) of a tensor whose blocks begin at `data`.
+// Writes the elements [first, first + count) of a tensor, whose blocks begin at `data`, to `to`.
 void widen(const BlockFormat& format, const std::byte* data, int64_t first, int64_t count,
            float* to);
 

@@ -11,9 +11,9 @@ namespace encore::model::gguf {
 namespace {
 
 constexpr uint16_t kHalf = 0x3800;   // 0.5 as f16
-constexpr uint16_t kThree = 0x4200;  // 3
+constexpr uint16_t kThree = 0x4200;  // 3 as f16
 
-// A block of a format whose bytes follow one another by a rule.
+// Builds a block of a format, whose bytes follow one another by a rule.
 class Block {
  public:
   explicit Block(uint32_t type)
@@ -36,7 +36,7 @@ class Block {
   [[nodiscard]] std::vector<float> widened() const {
     std::vector<float> to(static_cast<size_t>(format_.num_elements));
     widen(format_, bytes_.data(), 0, format_.num_elements, to.data());
-    // Widening in parts gives the same numbers.
+    // Widening the numbers in parts must give the same numbers.
     std::vector<float> parts(to.size());
     for (int64_t i = 0; i < format_.num_elements; i += 7)
       widen(format_, bytes_.data(), i, std::min<int64_t>(7, format_.num_elements - i),
@@ -68,7 +68,7 @@ TEST(GgufBlocks, OfFourBits) {
 }
 
 TEST(GgufBlocks, OfFiveBits) {
-  // The fifth bits of elements 1 and 17.
+  // Bytes 2 and 4 set the fifth bits of elements 1 and 17.
   const auto symmetric =
       Block(6).put(0, kHalf).put_byte(2, 2).put_byte(4, 2).put_byte(7, 0x21).widened();
   EXPECT_EQ(symmetric[0], -8);
@@ -82,7 +82,8 @@ TEST(GgufBlocks, OfFiveBits) {
 }
 
 TEST(GgufBlocks, OfEightBlocksWithScalesOfSixBits) {
-  // Scale 5 and least 2 of block 0; block 4's scale is 0x2 | 3 << 4 and its least 0x1 | 1 << 4.
+  // Block 0 has the scale 5 and the least 2. Block 4's scale is 0x2 | 3 << 4, and its least is 0x1
+  // | 1 << 4.
   Block q4(12);
   q4.put(0, kHalf)
       .put(2, kThree)
@@ -110,7 +111,8 @@ TEST(GgufBlocks, OfEightBlocksWithScalesOfSixBits) {
 }
 
 TEST(GgufBlocks, OfSixBits) {
-  // Element 0: low bits 5, high bits 2; element 255: low bits 3, high bits 1; scales 4 and -2.
+  // Element 0 has low bits 5 and high bits 2, and element 255 has low bits 3 and high bits 1. Their
+  // scales are 4 and -2.
   Block block(14);
   block.put_byte(0, 5)
       .put_byte(128, 2)

@@ -9,7 +9,7 @@ namespace encore::model::gguf {
 namespace {
 
 struct Architecture {
-  std::string_view name;  // general.architecture, and the model_type
+  std::string_view name;  // the name in general.architecture, and the model_type
   std::string_view class_name;
 };
 constexpr std::array kArchitectures = {Architecture{"llama", "LlamaForCausalLM"},
@@ -27,8 +27,9 @@ const Architecture& architecture_of(const File& file) {
        file.path().string(), name.substr(0, 80), known);
 }
 
-// Llama 3's: wavelengths above 8192 are divided by the factor, those below a quarter of it are kept. The file has what each
-// frequency is divided by, and no numbers that say why.
+// Returns Llama 3's scaling of RoPE: frequencies of wavelengths above 8192 are divided by the
+// factor, those below a quarter of it are kept. The file only has the divisor of each frequency, so
+// the other numbers are assumed.
 json::object rope_scaling(const File& file, double theta, int64_t head_dim) {
   constexpr double kOriginal = 8192;
   constexpr double kLowFactor = 1;
@@ -59,7 +60,7 @@ json::object rope_scaling(const File& file, double theta, int64_t head_dim) {
           {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
 }
 
-// The dtype that activations are kept in where no option says: that of most of the weights.
+// Returns the default dtype of activations, which is the dtype of most weights.
 std::string_view dtype_of(const File& file) {
   int64_t halves = 0;
   int64_t floats = 0;

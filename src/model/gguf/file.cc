@@ -40,7 +40,7 @@ std::string shown(std::string_view name) {
   return fmt::format("{:?}", name.substr(0, kShownName));
 }
 
-// 0 where an element has no fixed size, or there is no such type.
+// Returns the size of an element of a type, or 0 if its size varies or there is no such type.
 int64_t size_of_type(uint32_t type) {
   switch (type) {
     case kU8:
@@ -70,7 +70,8 @@ T load(const std::byte* at) {
   return value;
 }
 
-// An element of a type that size_of_type() knows. u64 beyond i64 become its largest.
+// Returns an element of a type that size_of_type() knows. A u64 that i64 cannot hold becomes the
+// largest i64.
 std::variant<bool, int64_t, double> load_scalar(uint32_t type, const std::byte* at) {
   switch (type) {
     case kU8:
@@ -99,7 +100,7 @@ std::variant<bool, int64_t, double> load_scalar(uint32_t type, const std::byte* 
   }
 }
 
-// Files of a split: PREFIX-00001-of-00003.gguf.
+// Returns the path of file `number` of a split file: PREFIX-00001-of-00003.gguf.
 fs::path split_path(const fs::path& first, int64_t number, int64_t count) {
   const std::string own = fmt::format("-{:05}-of-{:05}.gguf", 1, count);
   const std::string name = first.filename().string();
@@ -123,7 +124,8 @@ class File::Reader {
   [[nodiscard]] int64_t left() const { return file_.size() - position_; }
   [[nodiscard]] std::string where() const { return path_.string(); }
 
-  // `what` is being read, for the message where the file ends first.
+  // Takes `bytes` bytes. `what` names the part that is being read, for the message if the file ends
+  // first.
   const std::byte* take(int64_t bytes, std::string_view what) {
     if (bytes < 0 || bytes > left())
       fail(ErrorKind::kModel, "{}: the file ends within {}: is the download complete?", where(),
@@ -143,7 +145,8 @@ class File::Reader {
            what);
     return {reinterpret_cast<const char*>(take(static_cast<int64_t>(length), what)), length};
   }
-  // A count of things that take at least `least` bytes each.
+  // Reads a count of things that take at least `least` bytes each, so that the file must be long
+  // enough for them.
   int64_t count(std::string_view what, int64_t most, int64_t least) {
     const auto count = number<uint64_t>(what);
     if (count > static_cast<uint64_t>(most) || static_cast<int64_t>(count) > left() / least)

@@ -1,4 +1,5 @@
-// A GGUF file, or the files that one was split into: typed metadata, then tensors, many of them in blocks of few bits.
+// Reads a GGUF file, or the files that one was split into. It has typed metadata, then tensors,
+// many of them in blocks of few bits.
 //
 //   4 bytes "GGUF", u32 version, u64 tensors, u64 keys
 //   keys      string name, u32 type, value
@@ -24,8 +25,8 @@
 
 namespace encore::model::gguf {
 
-// An array of the metadata: its elements as they lie in the file or, for strings, where each of
-// them lies.
+// Refers to an array of the metadata: its elements as they lie in the file or, for strings, the
+// place of each.
 struct Array {
   uint32_t type = 0;
   int64_t count = 0;
@@ -36,7 +37,7 @@ using Value = std::variant<bool, int64_t, double, std::string_view, Array>;
 
 struct Tensor {
   const BlockFormat* format = nullptr;
-  Shape shape;  // the slowest first, as everywhere else
+  Shape shape;  // the slowest dim first, as everywhere else in Encore
   const std::byte* data = nullptr;
 
   [[nodiscard]] int64_t num_bytes() const {
@@ -44,18 +45,21 @@ struct Tensor {
   }
 };
 
-// Threads: const, so from any thread. Lifetime: what it hands out dies with it.
+// Gives access to the metadata and tensors of a GGUF file. Threads: const, so any thread. Lifetime:
+// views that it returns die with it.
 class File {
  public:
-  // Opens a file; of split ones the first, and the others beside it. Errors: kModel, one line with the file and the key
-  // or tensor, for what is truncated, inconsistent or no GGUF of version 2 or 3.
+  // Opens a file. For a split file, `path` is the first part, and the other parts are found beside
+  // it. Errors: kModel, one line with the file and the key or tensor, for a file that is truncated,
+  // inconsistent, or not a GGUF of version 2 or 3.
   explicit File(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return paths_.front(); }
   [[nodiscard]] const std::vector<std::filesystem::path>& paths() const { return paths_; }
 
   [[nodiscard]] bool has(std::string_view key) const { return values_.contains(key); }
-  // Errors: kModel, naming the key, where it is absent or of another type.
+  // These functions return the value of a key. Errors: kModel, naming the key, where it is absent
+  // or of another type.
   [[nodiscard]] std::string_view text(std::string_view key) const;
   [[nodiscard]] int64_t integer(std::string_view key) const;
   [[nodiscard]] double number(std::string_view key) const;
@@ -81,11 +85,11 @@ class File {
 
   std::vector<std::filesystem::path> paths_;
   std::vector<MappedFile> files_;
-  std::map<std::string, Value, std::less<>> values_;  // of the first file
+  std::map<std::string, Value, std::less<>> values_;  // metadata of the first file
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
-// Does the path end as those of GGUF files do?
+// Returns whether the path ends as paths of GGUF files do.
 bool is_gguf(const std::filesystem::path& path);
 
 }  // namespace encore::model::gguf

@@ -11,7 +11,7 @@
 namespace encore::model::gguf {
 namespace {
 
-// Writes a file piece by piece.
+// Writes a GGUF file piece by piece.
 class Writer {
  public:
   template <typename T>

@@ -1,4 +1,4 @@
-// Turns a GGUF file's metadata into the JSON files that a Hugging Face checkpoint has in its place.
+// Turns a GGUF file's metadata into the JSON files that a Hugging Face checkpoint has instead.
 #pragma once
 
 #include <string>
@@ -10,22 +10,23 @@
 
 namespace encore::model::gguf {
 
-// The config.json: "num_hidden_layers" from "llama.block_count", and so on. Whether the head is the
-// embedding, and which rotation rope_freqs stands for, is told from the tensors. Errors: kModel,
-// naming the key; kUnsupported, listing those there are, for another architecture.
+// Returns the content of config.json: "num_hidden_layers" from "llama.block_count", and so on. The
+// tensors tell whether the head is the embedding, and which rotation rope_freqs stands for. Errors:
+// kModel, naming the key; kUnsupported for another architecture, listing the known ones.
 json::object config_json(const File& file);
 
-// Reads that config as parse_config() does. Errors: those of both.
+// Reads the config from config_json() as parse_config() does. Errors: those of both functions.
 ModelConfig read_config(const File& file);
 
-// The tokenizer.json. Errors: kModel; kUnsupported for a kind of tokenizer, or a way to cut words,
-// that Encore does not know.
+// Returns the content of tokenizer.json. Errors: kModel; kUnsupported for a kind of tokenizer, or a
+// way to cut words, that Encore does not know.
 json::object tokenizer_json(const File& file);
-// The tokenizer_config.json: the special tokens, and the chat template where there is one.
+// Returns the content of tokenizer_config.json: the special tokens, and the chat template if there
+// is one.
 json::object tokenizer_config_json(const File& file);
 
-// The name that GGUF gives the tensor which a checkpoint calls `name`: "blk.3.ffn_up.weight" for
-// "model.layers.3.mlp.up_proj.weight". Empty for a name that GGUF has no word for.
+// Returns GGUF's name for the tensor that a checkpoint calls `name`: "blk.3.ffn_up.weight" for
+// "model.layers.3.mlp.up_proj.weight". Returns an empty text for a name that GGUF does not have.
 std::string tensor_name(std::string_view name);
 
 }  // namespace encore::model::gguf

@@ -19,14 +19,14 @@ constexpr std::string_view kLlama3Words =
 constexpr std::string_view kQwen2Words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// How a byte-level tokenizer cuts a text into words (tokenizer.ggml.pre).
+// Describes how a byte-level tokenizer cuts a text into words (tokenizer.ggml.pre).
 struct WordCut {
   std::string_view name;
-  std::string_view regex;  // empty: GPT-2's, which is ByteLevel's own
+  std::string_view regex;  // empty: GPT-2's, which is the default of ByteLevel
   bool splits_digits = false;
-  bool normalizes = false;  // NFC
+  bool normalizes = false;  // whether texts are normalized to NFC
   bool ignores_merges = false;
-  bool adds_bos = false;  // where the file does not say
+  bool adds_bos = false;  // the default if the file does not say
 };
 constexpr WordCut kWordCuts[] = {
     {.name = "gpt-2", .regex = ""},
@@ -132,8 +132,10 @@ bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U;
 }
 
-// SentencePiece merges the pair whose token has the best score; BPE the pair that comes first. So the pairs of every
-// token, the best scores first; of equal ones, the longer first half first.
+// Returns the list of merges that has the effect of scores. SentencePiece merges the pair whose
+// token has the best score, but BPE merges the pair that comes first in the list. So the list has
+// all pairs of every token, with the best scores first, and, for equal scores, the longer first
+// half first.
 json::array merges_of_scores(const File& file) {
   const auto& tokens = file.texts("tokenizer.ggml.tokens");
   const std::vector<float> scores = file.numbers("tokenizer.ggml.scores");

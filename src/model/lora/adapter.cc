@@ -23,14 +23,15 @@ constexpr std::string_view kMerge =
     "merge it into the model (PEFT: merge_and_unload, then save_pretrained) and serve the result";
 constexpr std::string_view kTrainAnew = "train or save the adapter without it";
 
-// Is the value one that switches a feature off?
+// Returns whether the value switches a feature off.
 bool is_off(const json::value& value) {
   return value.is_null() || (value.is_bool() && !value.get_bool()) ||
          (value.is_array() && value.get_array().empty()) ||
          (value.is_object() && value.get_object().empty());
 }
 
-// Keys of features that change more than A and B of projections. What is refused has the remedy.
+// Describes a key that is refused because its feature is more than A and B of projections: what the
+// feature does, and the user's remedy.
 struct RefusedKey {
   std::string_view key;
   std::string_view what;
@@ -50,7 +51,7 @@ constexpr RefusedKey kRefusedKeys[] = {
     {"arrow_config", "it is a router of several adapters", kTrainAnew},
     {"megatron_config", "it was trained with Megatron's layers", kTrainAnew},
 };
-// Keys that are read, and those that say nothing of what is computed.
+// Keys that are read, and keys that do not affect the computation.
 constexpr std::string_view kKnownKeys[] = {"peft_type",
                                            "r",
                                            "lora_alpha",
@@ -81,12 +82,12 @@ constexpr std::string_view kKnownKeys[] = {"peft_type",
 // Initializations that leave the model's weights as they are.
 constexpr std::string_view kPlainInits[] = {"gaussian", "eva", "orthogonal", "default"};
 
-// Matches modules whose name ends as `key` says, as PEFT's get_pattern_key does.
+// Returns a pattern of modules whose names end with `key`, as PEFT's get_pattern_key matches them.
 ModulePattern suffix_pattern(std::string_view key) {
   return {ModulePattern::Kind::kRegex, fmt::format("(?:.*\\.)?(?:{})$", key)};
 }
 
-// Names, or a regular expression for all of a name.
+// Reads the patterns of modules: names, or a regular expression for the whole name.
 std::vector<ModulePattern> module_patterns(const json::value& value) {
   using Kind = ModulePattern::Kind;
   if (value.is_string())
@@ -133,13 +134,14 @@ void check_initialization(const json::Object& config) {
        config.where(), name);
 }
 
-// A tensor's module, and which half of its product the tensor is.
+// Holds a tensor's module, and says whether the tensor is A or B.
 struct TensorName {
   std::string module;
   bool is_a = false;
 };
 
-// Names of a text model by itself, also where the adapter was trained within a larger model.
+// Returns the module's name in a separate text model, even if the adapter was trained within a
+// larger model.
 std::string module_of(std::string_view name) {
   constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
       {"model.language_model.", "model."}, {"language_model.model.", "model."}};
@@ -149,7 +151,7 @@ std::string module_of(std::string_view name) {
   return std::string(name);
 }
 
-// Nothing: it is no A or B of a module.
+// Parses a tensor's name. Returns nullopt if the tensor is not A or B of a module.
 std::optional<TensorName> parse(std::string_view name) {
   constexpr std::string_view kPrefix = "base_model.model.";
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -165,7 +167,7 @@ std::optional<TensorName> parse(std::string_view name) {
   return std::nullopt;
 }
 
-// Why a tensor is none that an adapter may have.
+// Returns why an adapter may not have a tensor of this name.
 std::string why_unused(std::string_view name) {
   const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
   if (has("lora_magnitude_vector")) return "it is DoRA's";
@@ -193,7 +195,7 @@ fs::path checked(const fs::path& dir) {
          "save_pretrained)",
          dir.string());
   }
-  // Opening a pipe would wait for whoever writes to it.
+  // The files must be regular files, because opening a pipe would wait for its writer.
   for (const std::string_view name : {kConfigName, kTensorsName}) {
     if (fs::is_regular_file(dir / name, ignored)) continue;
     fail(ErrorKind::kModel, "{}: there is no file {} that can be read: an adapter has {} and {}",

@@ -1,7 +1,5 @@
-// A LoRA adapter as PEFT saves it: a directory with adapter_config.json and
-// adapter_model.safetensors. It adds scale * B A x to projections of a model.
-// Source: Hu et al., "LoRA", arXiv:2106.09685, section 4.1; rank-stabilized scales: arXiv:2312.03732;
-// the files: https://huggingface.co/docs/peft, "Checkpoint format".
+// Reads a LoRA adapter as PEFT saves it: a directory with adapter_config.json and
+// adapter_model.safetensors. An adapter adds scale * B A x to projections of a model.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +18,8 @@ class Object;
 
 namespace encore::model {
 
-// The part of an adapter that belongs to one projection. Lifetime: tensors die with their adapter.
+// Holds the part of an adapter that belongs to one projection. Lifetime: the tensors die with their
+// adapter.
 struct LoraProjection {
   StoredTensor a;    // [rank,I]
   StoredTensor b;    // [O,rank]
@@ -29,31 +28,33 @@ struct LoraProjection {
   [[nodiscard]] int64_t rank() const { return a.shape[0]; }
 };
 
-// Threads: const, so from any thread.
+// Holds an adapter's configuration and tensors. Threads: const, so any thread.
 class LoraAdapter {
  public:
-  // Reads the configuration and the names and shapes of the tensors; of copied files, also their numbers.
-  // Errors: kModel when a file is missing or is not what PEFT writes, a tensor lacks its other half or
-  // has another rank than the configuration says; kUnsupported, with what to do, for what is more than
-  // A and B of projections, and for ranks above `max_rank`.
+  // Reads the configuration, and the names and shapes of the tensors. If the files are copied
+  // (`access`), it reads the tensors' numbers too.
+  // Errors: kModel when a file is missing or is not what PEFT writes, when a tensor lacks its other
+  // half, or when its rank is not the configuration's; kUnsupported, with a remedy, for features
+  // other than A and B of projections, and for ranks above `max_rank`.
   LoraAdapter(const std::filesystem::path& dir, int64_t max_rank,
               FileAccess access = FileAccess::kMapped);
 
   [[nodiscard]] const std::filesystem::path& dir() const { return dir_; }
-  // By module: "model.layers.0.self_attn.q_proj".
+  // Returns the projections by their modules' names: "model.layers.0.self_attn.q_proj".
   [[nodiscard]] const auto& projections() const { return projections_; }
-  // Does the configuration say that the module has one?
+  // Returns whether the configuration says that the adapter changes the module.
   [[nodiscard]] bool targets(std::string_view module) const;
-  // 256 bits that both files decide, whatever their names. Reads them whole, where they are not copied.
+  // Returns a hash of 256 bits of the contents of both files, independent of their names. Reads the
+  // files whole if they were not copied.
   [[nodiscard]] std::string digest() const;
 
  private:
-  // How alpha and rank are read for a module.
+  // Holds the alpha and rank for all modules, and the exceptions by module.
   struct Scaling {
     int64_t rank = 0;
     double alpha = 0;
     bool is_rank_stabilized = false;
-    std::vector<std::pair<ModulePattern, int64_t>> ranks;  // the first that matches counts
+    std::vector<std::pair<ModulePattern, int64_t>> ranks;  // the first pattern that matches counts
     std::vector<std::pair<ModulePattern, double>> alphas;
   };
 
@@ -66,9 +67,9 @@ class LoraAdapter {
   SafetensorsFile file_;
   Scaling scaling_;
   bool targets_all_ = false;            // "all-linear"
-  std::vector<ModulePattern> targets_;  // else
+  std::vector<ModulePattern> targets_;  // modules that have the adapter, if targets_all_ is false
   std::vector<ModulePattern> excluded_;
-  std::set<int64_t> layers_;  // empty: all
+  std::set<int64_t> layers_;  // layers that have the adapter; empty: all
   std::map<std::string, LoraProjection, std::less<>> projections_;
 };
 

@@ -25,7 +25,7 @@ LoraFiles good() {
   return files;
 }
 
-// Why it is refused; "" where it is not.
+// Returns why the adapter is refused, or "" if it is not.
 std::string problem(const LoraFiles& files, int64_t max_rank = kMaxRank) {
   const TempDir dir;
   const std::string path = files.write(dir, "adapter");
@@ -51,7 +51,8 @@ TEST(LoraAdapter, ReadsRanksAndScales) {
   EXPECT_FALSE(adapter.targets("model.layers.7.self_attn.k_proj"));
 }
 
-// alpha / sqrt(r), where others have divided by r: 16 / 4 and not 16 / 16.
+// The scale is alpha / sqrt(r), so 16 / 4; other engines have divided by r, which would give 16 /
+// 16.
 TEST(LoraAdapter, ScalesRankStabilizedOnesByTheRoot) {
   LoraFiles files = LoraFiles::random(1, {{"model.layers.0.self_attn.q_proj", 8, 6, 16}});
   files.config = R"({"r": 16, "lora_alpha": 16, "use_rslora": true, "target_modules": ["q_proj"]})";
@@ -141,7 +142,7 @@ TEST(LoraAdapter, RefusesTensorsThatItWouldNotUse) {
   }
 }
 
-// Others have served the model as it is under the adapter's name.
+// Other engines have served the unchanged model under such an adapter's name.
 TEST(LoraAdapter, RefusesATargetWithoutTensors) {
   LoraFiles files = good();
   replace(files.config, R"(["q_proj", "v_proj"])", R"(["q_proj", "v_proj", "o_proj"])");
@@ -158,7 +159,7 @@ TEST(LoraAdapter, RefusesHalvesAndRanksThatDoNotFit) {
   EXPECT_NE(problem(good(), 2).find("--max-lora-rank to 4"), std::string::npos);
 }
 
-// A safetensors file of that header and so many bytes behind it.
+// Returns a safetensors file of the header `header`, followed by `bytes` bytes.
 std::string tensors_of(const std::string& header, size_t bytes = 0) {
   std::string file(8, '\0');
   for (size_t i = 0; i < 8; ++i)
@@ -250,7 +251,7 @@ TEST(LoraAdapter, WaitsForNoPipeAndFollowsNoLoop) {
   }
 }
 
-// An adapter that was copied stays as it was, whatever happens to its file.
+// An adapter that was copied does not change when its file does.
 TEST(LoraAdapter, IsACopyOfItsFilesWhereThatIsAskedFor) {
   const TempDir dir;
   const std::string path = good().write(dir, "a");

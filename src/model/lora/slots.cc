@@ -16,8 +16,8 @@
 namespace encore::model {
 namespace {
 
-// Modules that one product may be merged of. Siblings have room for adapters together, so that they
-// stay one product.
+// Modules that may be merged into one product. Siblings have room for adapters together, so that
+// they stay one product.
 constexpr std::array<std::string_view, 4> kSiblings[] = {{"q_proj", "k_proj", "v_proj", "qkv_proj"},
                                                          {"gate_proj", "up_proj", "gate_up_proj"}};
 
@@ -27,7 +27,8 @@ double largest_number(DType dtype) {
   return dtype == DType::kF16 ? 65504 : 3.38e38;
 }
 
-// The rows of an adapter's tensor that a piece takes, in its order, or their columns that it takes.
+// Refers to the rows of an adapter's tensor that a piece takes, in the piece's order, or to its
+// columns.
 struct PieceRows {
   const StoredTensor* tensor;
   const Transform* transform;
@@ -152,8 +153,8 @@ void LoraSlots::pack(const LoraAdapter& adapter, std::byte* image) const {
     pack(adapter, to, image + to.image_offset);
 }
 
-// A slot of A has K rows for each piece, the adapter's first; one of B a row for each row of a piece,
-// whose first columns are the adapter's.
+// A slot of A has K rows for each piece, of which the first hold the adapter's A. A slot of B has a
+// row for each row of a piece, whose first columns hold the adapter's B.
 void LoraSlots::pack(const LoraAdapter& adapter, const Slotted& to, std::byte* image) const {
   const int64_t num_columns = to.view.shape[2];
   std::vector<float> numbers(static_cast<size_t>(to.view.row_elements()));

@@ -1,4 +1,4 @@
-// The slots of a program's weights that adapters are written to.
+// Writes adapters to the slots of a program's weights.
 #pragma once
 
 #include <cstdint>
@@ -13,40 +13,44 @@
 
 namespace encore::model {
 
-// How many inputs and outputs a projection has.
+// Holds the numbers of inputs and outputs of a projection.
 struct LoraSize {
   int64_t num_in = 0;
   int64_t num_out = 0;
 };
-// Sizes by the names that adapters have for modules.
+// The sizes of projections, by the names that adapters have for modules.
 using LoraSizes = std::map<std::string, LoraSize, std::less<>>;
 // Returns the sizes of the projections that adapters may change, in a whole model's graph.
 LoraSizes lora_sizes(const ir::Graph& graph);
 
-// Lifetime: refers to the memory of the weights. Threads: const, so any.
+// Copies adapters to the slots of a graph's weights. Lifetime: refers to the memory of the weights.
+// Threads: any, because all functions are const.
 class LoraSlots {
  public:
-  // `weights` by ValueId::index of the graph, which may be a rank's; `sizes`: of the whole model.
+  // `weights` are indexed by ValueId::index of the graph, which may be that of one rank. `sizes`
+  // are those of the whole model.
   LoraSlots(const ir::Graph& graph, const std::vector<TensorView>& weights, LoraSizes sizes);
 
-  // Slots that every such weight has; 0: there are none.
+  // Returns the number of slots that every weight for adapters has, or 0 if there are no such
+  // weights.
   [[nodiscard]] int64_t num_slots() const { return num_slots_; }
-  // Errors: kUnsupported or kModel naming the module, unless each tensor of the adapter has a place
-  // here with its shape, and each module here that the adapter targets has tensors.
+  // Checks that each tensor of the adapter has a place with its shape in the program, and that each
+  // of the program's modules that the adapter targets has tensors. Errors: kUnsupported or kModel,
+  // naming the module.
   void check(const LoraAdapter& adapter) const;
-  // Bytes of an image: what a slot holds of all weights.
+  // Returns the bytes of an image, which is the content of one slot in all weights.
   [[nodiscard]] int64_t image_bytes() const { return image_bytes_; }
-  // Writes A, and B times its scale, to an image, zeros where the adapter has nothing. Errors: as check();
-  // kModel, naming the tensor, on a number that is not finite, also once it is rounded: the image holds
-  // nothing of use then. Threads: any.
+  // Writes the adapter's A, and B times its scale, to an image, with zeros where the adapter has
+  // nothing. Errors: as check(); kModel, naming the tensor, on a number that is not finite before
+  // or after it is rounded. The image is unusable then. Threads: any.
   void pack(const LoraAdapter& adapter, std::byte* image) const;
-  // Copies an image to a slot; the device has it after copy.finish().
+  // Copies an image to a slot. The device has it after copy.finish().
   void copy(const std::byte* image, int64_t slot, StagedCopy& copy) const;
 
  private:
   struct Slotted {
     ir::WeightRecipe recipe;
-    TensorView view;  // [S,N,I] of A, [S,O,K] of B
+    TensorView view;  // [S,N,I] for A, [S,O,K] for B
     bool is_a;
     int64_t image_offset;  // Units: bytes
 
@@ -61,9 +65,9 @@ class LoraSlots {
   int64_t image_bytes_ = 0;
 };
 
-// The module that a piece of such a weight belongs to, as an adapter names it.
+// Returns the module that a piece of a weight with slots belongs to, by the adapter's name for it.
 std::string_view lora_module(const ir::WeightPiece& piece);
-// Recipes call the tensors of a module by its name and these.
+// In recipes, the names of an adapter's tensors are the module's name followed by kLoraA or kLoraB.
 inline constexpr std::string_view kLoraA = ".lora_A.weight";
 inline constexpr std::string_view kLoraB = ".lora_B.weight";
 

@@ -1,4 +1,5 @@
-// Test only: a tiny Llama checkpoint as file contents that a test can break, and a place to put it.
+// For tests: provides a tiny Llama checkpoint as file contents that a test can break, and functions
+// that write it to a directory.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace encore::model {
 
-// File name to contents.
+// Maps file names to contents.
 using Files = std::map<std::string, std::string>;
 
 inline void write_all(const TempDir& dir, const Files& files) {
@@ -26,7 +27,7 @@ inline void write_all(const TempDir& dir, const Files& files) {
     (void)dir.write(name, bytes);
 }
 
-// A header and a buffer as one file, with the length in front.
+// Returns a safetensors file of a header and a buffer, with the header's length in front.
 inline std::string safetensors(const std::string& header, const std::string& buffer) {
   std::string bytes;
   for (unsigned i = 0; i < 8; ++i)
@@ -36,7 +37,8 @@ inline std::string safetensors(const std::string& header, const std::string& buf
 
 using NamedShapes = std::vector<std::pair<std::string, Shape>>;
 
-// A file of BF16 tensors, one after another; byte i of the buffer is i modulo 251.
+// Returns a safetensors file of BF16 tensors, one after another. Byte i of the buffer is i modulo
+// 251.
 inline std::string safetensors(const NamedShapes& tensors) {
   std::string header = R"({"__metadata__":{"format":"pt"})";
   int64_t end = 0;
@@ -55,7 +57,8 @@ inline std::string safetensors(const NamedShapes& tensors) {
   return safetensors(header + "}", buffer);
 }
 
-// A file of F32 tensors, by name and shape, element i of the n-th being value(n, i).
+// Returns a safetensors file of F32 tensors with these names and shapes. Element i of the n-th
+// tensor is value(n, i).
 template <typename Value>
 std::string safetensors_f32(const NamedShapes& tensors, const Value& value) {
   std::string header;
@@ -73,7 +76,8 @@ std::string safetensors_f32(const NamedShapes& tensors, const Value& value) {
   return safetensors(header + "}", buffer);
 }
 
-// The tensors of a Llama with D = 8, H = 2, K = 1, C = 4, F = 12, V = 16 and one layer.
+// Returns the names and shapes of the tensors of a Llama with D = 8, H = 2, K = 1, C = 4, F = 12, V
+// = 16 and one layer.
 inline NamedShapes tiny_llama_tensors() {
   const std::string layer = "model.layers.0.";
   return {{"model.embed_tokens.weight", {16, 8}},
@@ -131,14 +135,14 @@ inline Files tiny_llama_in_shards() {
           {"b.safetensors", safetensors(NamedShapes(split, tensors.end()))}};
 }
 
-// Replaces the one `from` of `text` by `to`; a test whose pattern went stale must not pass.
+// Replaces `from` in `text` by `to`. The test fails if `text` does not contain `from`.
 inline void replace(std::string& text, const std::string& from, const std::string& to) {
   const size_t place = text.find(from);
   ASSERT_NE(place, std::string::npos) << "pattern is gone: " << from;
   text.replace(place, from.size(), to);
 }
 
-// Replaces `from` by `to` within a safetensors file's header, whose length follows.
+// Replaces `from` by `to` in the header of a safetensors file, and updates the header's length.
 inline void replace_in_header(std::string& bytes, const std::string& from, const std::string& to) {
   size_t length = 0;
   for (unsigned i = 0; i < 8; ++i)
@@ -148,7 +152,7 @@ inline void replace_in_header(std::string& bytes, const std::string& from, const
   bytes = safetensors(header, bytes.substr(8 + length));
 }
 
-// The error that `function` throws, as "kind: message"; "" when it returns.
+// Returns the error that `function` throws, as "kind: message", or "" when it returns.
 template <typename Function>
 std::string error_of(Function&& function) {
   try {

@@ -1,4 +1,4 @@
-// For tests: adapters as PEFT saves them.
+// For tests: makes adapters as PEFT saves them.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace encore::model {
 
-// A module that an adapter changes, as the model names it.
+// Describes a module that an adapter changes, under the model's name for it.
 struct LoraModule {
   std::string name;  // "model.layers.0.self_attn.q_proj"
   int64_t num_in = 0;
@@ -20,13 +20,13 @@ struct LoraModule {
   int64_t rank = 0;
 };
 
-// The numbers of an adapter, and the files that hold them.
+// Holds the configuration and tensors of an adapter, and writes its files.
 struct LoraFiles {
   std::string config = R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8,
       "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]})";
   std::vector<TypedTensor> tensors;
 
-  // A and B of normal numbers, in the modules' order.
+  // Returns an adapter whose A and B are normal random numbers, in the order of `modules`.
   static LoraFiles random(uint64_t seed, const std::vector<LoraModule>& modules,
                           float stddev = 0.1F, DType dtype = DType::kF32) {
     LoraFiles files;
@@ -45,7 +45,7 @@ struct LoraFiles {
     return files;
   }
 
-  // Writes the adapter into a directory of that name, and returns its path.
+  // Writes the adapter into the directory `name`, and returns the path.
   [[nodiscard]] std::string write(const TempDir& dir, const std::string& name) const {
     std::filesystem::create_directories(dir.path() / name);
     (void)dir.write(name + "/adapter_config.json", config);

@@ -1,4 +1,4 @@
-// For tests of graphs: a model small enough that its graph can be read whole.
+// For tests of graphs: provides a model that is small enough for its whole graph to be read.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace encore::model {
 
-// Plain: tests set the biases, norms of Q and K and tied embeddings that their architecture has.
+// Returns a config without biases, norms of Q and K, and tied embeddings. Tests set those that
+// their architecture has.
 inline ModelConfig small_config(std::string architecture, int64_t num_layers) {
   ModelConfig config;
   config.architecture = std::move(architecture);

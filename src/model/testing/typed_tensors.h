@@ -1,4 +1,4 @@
-// For tests: a safetensors file of tensors of several dtypes.
+// For tests: makes a safetensors file of tensors of several dtypes.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@ namespace encore::model {
 
 struct TypedTensor {
   std::string name;
-  DType dtype = DType::kF32;  // a float, or fp8
+  DType dtype = DType::kF32;  // a float dtype, or fp8
   Shape shape;
-  std::vector<float> values;  // or one, of all elements
+  std::vector<float> values;  // one value per element, or one for all
 };
 
 inline std::string bytes_of(const TypedTensor& tensor) {
