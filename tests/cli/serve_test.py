@@ -275,13 +275,17 @@ class StartAndEndTest(CliTest):
             self.assertEqual(server.process.wait(PATIENCE), 0)
 
     def test_a_burst_is_cut_off_where_it_is(self):
-        with Server("--max-batch-size", 16, "--burst-steps", 16, "--drain-timeout", 0) as server:
-            events = server.events(prompt=PROMPT, max_tokens=1000, ignore_eos=True, n=16)
-            next(events)
-            server.process.send_signal(signal.SIGTERM)
-            rest = list(events)
-            self.assertEqual(rest[-2]["error"]["code"], "stopped")
-            self.assertEqual(server.process.wait(PATIENCE), 0)
+        for _ in range(5):
+            with Server("--max-batch-size", 16, "--burst-steps", 16, "--drain-timeout", 0) as server:
+                events = server.events(prompt=PROMPT, max_tokens=1000, ignore_eos=True, n=16)
+                next(events)
+                server.process.send_signal(signal.SIGTERM)
+                rest = list(events)
+                self.assertEqual(server.process.wait(PATIENCE), 0)
+            if "error" in rest[-2]:
+                break
+            # This process waited so long for a processor that the texts were complete before it sent the signal.
+        self.assertEqual(rest[-2]["error"]["code"], "stopped")
 
     def test_an_idle_server_ends_at_once(self):
         for number in (signal.SIGTERM, signal.SIGINT):
