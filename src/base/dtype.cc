@@ -39,7 +39,8 @@ Float16::Float16(float value) {
   } else if (magnitude >= 0x47800000U) {
     half = 0x7c00U;  // values of 2^16 and more become infinity
   } else if (magnitude < 0x38800000U) {
-    // For a value below 2^-14, adding 1/2 rounds to the spacing of subnormal halves, 2^-24.
+    // For a value below 2^-14, the sum with 1/2 has the spacing of floats from 1/2 to 1, which is
+    // 2^-24, the spacing of subnormal halves. So the addition itself rounds the value.
     half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
   } else {
     half = (magnitude + 0xfffU + ((magnitude >> 13U) & 1U) - 0x38000000U) >> 13U;
@@ -67,7 +68,8 @@ Float8::Float8(float value) {
   } else if (magnitude >= 0x43e00000U) {
     narrow = 0x7eU;  // values above 448 become 448
   } else if (magnitude < 0x3c800000U) {
-    // For a value below 2^-6, adding 2^14 rounds to the spacing of subnormal e4m3 numbers, 2^-9.
+    // For a value below 2^-6, the sum with 2^14 has the spacing of floats from 2^14 to 2^15, which
+    // is 2^-9, the spacing of subnormal e4m3 numbers. So the addition itself rounds the value.
     narrow = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14F) - 0x46800000U;
   } else {
     narrow = (magnitude + 0x7ffffU + ((magnitude >> 20U) & 1U) - 0x3c000000U) >> 20U;

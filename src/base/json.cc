@@ -94,8 +94,9 @@ class Builder {
     number_.append(part.data(), part.size());
     const auto [end, status] =
         std::from_chars(number_.data(), number_.data() + number_.size(), number);
-    // from_chars gives this error also for a number that is too small for a double. Boost's own
-    // zero is then the right answer.
+    // from_chars reports result_out_of_range for numbers that are too large or too small for a
+    // double, and leaves the result of Boost's parser in `number`. Only infinity, for a number too
+    // large, is an error.
     if (status == std::errc::result_out_of_range && std::isinf(number)) {
       return stop(ec, fmt::format("number {} is too large", number_));
     }

@@ -5,8 +5,8 @@
 
 namespace encore {
 
-// Each block of this many rows and columns of a weight shares a scale, and so do each this many
-// columns in a row of activations.
+// Elements along each side of a scale's block. In a weight, a square of this many rows and this
+// many columns shares one scale. In a row of activations, each run of this many columns shares one.
 inline constexpr int64_t kScaleBlock = 128;
 
 }  // namespace encore

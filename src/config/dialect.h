@@ -98,19 +98,21 @@ constexpr std::string_view kFoundFromTemplate = "found from the model's chat tem
 // Returns a key or flag in the spelling of the tables.
 std::string canonical(std::string key);
 
-// A row of a dialect's table: one key of another system, and what Encore does with it.
+// A row of a dialect's table: one key of another system, and what Encore does with it. `choices`
+// lists the texts that the other system accepts for the key. Where `why` is not empty, `accepts`
+// lists the values that Encore accepts ("*": all), and Encore refuses the key with any other value.
 struct ForeignKey {
   std::string_view name;  // dotted: "kv_cache_config.tokens_per_block"
   Type type;
-  std::string_view fallback = "";  // documented default; empty: none, or it is derived
-  std::string_view native = "";    // the option that it is; empty: read by derive, or nothing
+  std::string_view fallback = "";  // documented default; empty where no fixed one exists
+  std::string_view native = "";    // Encore's equal option; empty where none equals the key
   std::string_view choices = "";   // of a text, as that system knows them: "a|b"
   std::string_view accepts = "";   // what Encore has of it: "false"; other values are refused
   std::string_view why = "";       // why other values are refused, or what the key means here
   double min = -1e15;
   double max = 1e15;
   bool alters = false;         // refusing the key changes what answers mean
-  std::string_view like = "";  // nearest option, for a key that derive reads
+  std::string_view like = "";  // Encore's nearest option, if derive reads the key
 };
 
 struct Alias {
@@ -142,12 +144,13 @@ extern const DialectTable kSglang;
 extern const DialectTable kVllm;
 extern const DialectTable kLlama;
 
-// Returns the sizes up to `max`. Where a size was larger, `max` becomes the last size. REQUIRES:
-// ascending sizes.
+// Returns the sizes of a ladder that are at most `max`, and `max` itself behind them where a size
+// was larger. REQUIRES: ascending sizes.
 std::vector<int64_t> capped(std::vector<int64_t> sizes, int64_t max);
 // Returns a note that the list is not in ascending order, or nullopt where it is.
 std::optional<Note> sorted_note(const Item& list, const std::string& where, std::string_view key);
-// Appends first, first + step, ... up to `last`.
+// Appends the sizes first, first + step, first + 2 x step and so on, as far as they are at most
+// `last`.
 void append(std::vector<int64_t>& sizes, int64_t first, int64_t last, int64_t step);
 
 // Turns one document into a configuration, by the table of one dialect. It holds the values that

@@ -213,11 +213,12 @@ constexpr Alias kLlamaAliases[] = {
 void derive_llama(Draft& draft) {
   if (draft.given("model") && draft.given("hf_repo"))
     draft.fail_key("hf_repo", "model and hf_repo both name the model; give one of them");
-  // The server of llama.cpp has four slots when --parallel gives no number.
+  // The server of llama.cpp serves four sequences at a time when --parallel gives no number.
   const int64_t parallel = draft.count("parallel");
   const int64_t sequences = parallel < 1 ? 4 : parallel;
   draft.put("max_batch_size", fmt::format("{}", sequences), {"parallel"});
-  // In llama.cpp, all sequences share the context.
+  // In llama.cpp, ctx_size is the number of KV tokens of all sequences together, and each sequence
+  // gets an equal share of it.
   if (const int64_t context = draft.count("ctx_size"); context > 0) {
     draft.put("kv_tokens", fmt::format("{}", context), {"ctx_size"});
     draft.put("max_seq_len", fmt::format("{}", std::max<int64_t>(context / sequences, 1)),

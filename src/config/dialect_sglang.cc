@@ -1,6 +1,6 @@
 // The dialect of SGLang: its server arguments, as flags or as the YAML of `--config`. Source: docs,
-// "Piecewise CUDA Graph" and "Server Arguments"; where a default depends on the GPU, this is the
-// default for an H200.
+// "Piecewise CUDA Graph" and "Server Arguments". Where a default depends on the GPU, the table has
+// the default for an H200.
 #include <algorithm>
 #include <cmath>
 
@@ -386,9 +386,10 @@ std::string sglang_mode(Draft& draft) {
   return decode ? (pieces ? "full-and-piecewise" : "full-decode-only") : "none";
 }
 
-// Sets the source and the number of drafts. SGLang's NGRAM drafts are a tree; Encore's are a chain,
-// the likeliest branch. SGLang's draft model makes a chain of as many drafts as it has steps. Where
-// the flags count draft tokens instead, that count includes one certain token.
+// Sets the source of drafts and the number of drafts per sequence and step. SGLang's NGRAM drafts
+// are a tree; Encore's are a chain, the likeliest branch. SGLang's draft model makes a chain of
+// speculative_num_steps drafts. Where only speculative_num_draft_tokens is given, the number of
+// drafts is one less, since that flag also counts one token that is certain.
 void put_sglang_drafts(Draft& draft) {
   constexpr std::string_view kRejects = "speculative_use_rejection_sampling";
   constexpr std::string_view kAlgorithm = "speculative_algorithm";

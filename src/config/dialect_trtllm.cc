@@ -10,7 +10,7 @@ namespace encore::config {
 namespace {
 
 constexpr double kMaxBatch = 4096;
-constexpr int64_t kLastSize = 3072;  // last size of the default capture_num_tokens
+constexpr int64_t kLastSize = 3072;  // tokens; last size of the default capture_num_tokens
 
 constexpr std::string_view kBench = "`encore bench serve` replays a trace of requests";
 
@@ -375,8 +375,9 @@ constexpr std::string_view kPiecewise = "torch_compile_config.enable_piecewise_c
 constexpr std::string_view kNumTokens = "torch_compile_config.capture_num_tokens";
 constexpr std::string_view kBackend = "prefill_cuda_graph_backend";
 
-// Returns TensorRT-LLM's default batch sizes up to `max`. They are dense where padding is off,
-// since only exact sizes are then replayed; above 128 they double.
+// Returns TensorRT-LLM's default batch sizes to record, up to `max`. Where padding is off, only
+// steps of exactly these sizes are replayed, so the list has every size up to 32. Above 128, sizes
+// double.
 std::vector<int64_t> trtllm_batch_sizes(int64_t max, bool padding) {
   std::vector<int64_t> sizes;
   if (padding) {

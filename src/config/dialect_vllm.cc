@@ -1,6 +1,6 @@
 // The dialect of vLLM: its engine arguments, as the flags of `vllm serve` or the YAML of its
-// --config. Source: docs, "CUDA Graphs" and "Engine Arguments"; where a default depends on the GPU,
-// this is the default for 70 GiB or more.
+// --config. Source: docs, "CUDA Graphs" and "Engine Arguments". Where a default depends on the GPU,
+// the table has the default for GPUs with at least 70 GiB of memory.
 #include <algorithm>
 #include <cmath>
 

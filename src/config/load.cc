@@ -9,7 +9,8 @@ namespace encore::config {
 namespace {
 
 constexpr std::array kTables = {&kTrtllm, &kSglang, &kVllm, &kLlama};
-constexpr std::string_view kProfile = "profile";  // native: another system's defaults
+// The key of Encore's own dialect that names the system whose defaults hold.
+constexpr std::string_view kProfile = "profile";
 
 const DialectTable* table_of(Dialect dialect) {
   for (const DialectTable* table : kTables) {

@@ -173,7 +173,7 @@ bool is_choice(std::string_view choices, std::string_view text) {
 
 std::string suggestion(std::string_view wrong, const std::vector<std::string_view>& names) {
   std::string_view nearest;
-  size_t least = wrong.size() / 3 + 1;  // a word farther away is not meant
+  size_t least = wrong.size() / 3 + 1;  // a name at this edit distance or more is no likely typo
   for (const std::string_view name : names) {
     const size_t distance = wrong.size() > 100 ? least : edit_distance(wrong, name);
     if (distance < least) {

@@ -97,7 +97,8 @@ struct Settings {
 // `options` or the table's default. Options that the verb does not take keep the defaults of the
 // structs.
 Settings make_settings(const Options& options, std::span<const Option* const> taken);
-// Returns the settings of a verb that takes every option.
+// Returns the settings of a verb that takes every option of the table: each setting has its
+// option's value in `options` or the table's default.
 Settings make_settings(const Options& options);
 
 }  // namespace encore::config

@@ -11,8 +11,8 @@ namespace encore::config {
 namespace {
 
 constexpr size_t kMostCounts = 3;
-// The numbers of drafts that "auto" stands for. Few drafts pay in large batches, and many in small
-// ones.
+// The numbers of drafts per sequence that "auto" stands for. Few drafts pay in large batches, and
+// many in small ones.
 constexpr int64_t kAuto[] = {1, 2, 4};
 
 }  // namespace

@@ -17,8 +17,9 @@ constexpr int64_t kMaxBytes = int64_t{256} << 10;
 constexpr size_t kMaxDepth = 16;
 constexpr int kMaxItems = 20000;
 
-// Builds the tree from the parser's events. So it can refuse an alias before the alias is expanded,
-// and refuse depth before the parser recurses into it.
+// Builds the tree from the events of yaml-cpp's parser. An alias comes as an event that is not
+// expanded, and the event of a list or map comes before the parser recurses into it. So the builder
+// can refuse aliases, and lists and maps that nest too deep, before they do harm.
 class Builder : public YAML::EventHandler {
  public:
   Builder(const std::string& where, int first_line) : where_(where), first_line_(first_line) {}

@@ -288,7 +288,8 @@ class Parser {
     define(line, name, graph_.add_value(kind, name, line.type()));
   }
 
-  // Parses a range, "first:last". ":" stands for all, and returns nullopt.
+  // Parses the range of a weight piece, "first:last". Returns nullopt for ":", which stands for
+  // all.
   static std::optional<WeightPiece::Range> range(Line& line) {
     if (line.accept(":")) return std::nullopt;
     const int64_t first = line.integer();
@@ -342,7 +343,8 @@ class Parser {
     return piece;
   }
 
-  // Repeats the pieces `count` times, and puts the number of the repetition in the place of #.
+  // Returns the recipe that repeats the weight pieces of `pattern` `count` times, with the number
+  // of the repetition in place of the # in a tensor's name.
   static WeightRecipe stacked(const std::vector<WeightPiece>& pattern, int64_t count) {
     WeightRecipe recipe;
     for (int64_t i = 0; i < count; ++i) {

@@ -49,9 +49,9 @@ std::string print_pieces(const std::vector<ir::WeightPiece>& pieces) {
   return text;
 }
 
-// Returns the pieces of the first of several matrices or rows of scales, with # in the place of the
-// number in the tensor's name, if the pieces of the others differ from them in that number alone.
-// Returns no pieces otherwise.
+// Returns the weight pieces of the first of several stacked matrices or rows of scales, as a
+// pattern for all: # stands in place of the number in the tensor's name. Returns no pieces where
+// the pieces of another matrix differ in more than that number.
 std::vector<ir::WeightPiece> stacked_pattern(const WeightRecipe& recipe, const ir::Type& type) {
   const auto count = type.dims.size() > 1 ? static_cast<size_t>(type.dims[0].value) : 0;
   if (count < 2 || recipe.pieces.empty() || recipe.pieces.size() % count != 0) return {};

@@ -12,7 +12,7 @@ namespace encore::text {
 
 namespace {
 
-// Up to this many symbols, a quadratic scan for the next merge is faster than a heap.
+// Symbols of a word or part up to which a quadratic scan for the next merge is faster than a heap.
 constexpr size_t kMaxScannedSymbols = 48;
 
 constexpr std::string_view kWordStart = "\xe2\x96\x81";  // U+2581, SentencePiece's space
@@ -104,8 +104,9 @@ bool BpeModel::may_cross(std::string_view word, size_t at) const {
   return junctions_.has(decode_utf8_before(p).value, decode_utf8(p).value);
 }
 
-// Encodes a long word in parts, cut where no merge crosses. It cuts before U+2581 first, so that
-// the word cache sees whole words of SentencePiece, and then within parts that are still long.
+// Encodes a long word in parts, which it cuts where no merge can join the characters on both sides.
+// It first cuts before U+2581, so that each part is a whole word of SentencePiece and the word
+// cache can find it. It cuts the parts that are still long further.
 void BpeModel::encode_long(std::string_view word, std::vector<int32_t>& out) const {
   size_t begin = 0;
   while (begin < word.size()) {
@@ -158,8 +159,8 @@ bool BpeModel::append_fallback(std::string_view character, std::vector<int32_t>&
 }
 
 void BpeModel::append_symbols(std::string_view word, std::vector<int32_t>& symbols) const {
-  // The unknown token is written when the next known token is written. Byte tokens in between come
-  // before it, as in the `tokenizers` package.
+  // In the `tokenizers` package, an unknown character becomes the unknown token only when the next
+  // known token is written, behind the byte tokens that lie in between. This loop keeps that order.
   bool unk_is_due = false;
   std::string byte_text;
   for (size_t i = 0; i < word.size();) {
@@ -215,8 +216,9 @@ void BpeModel::merge_few(std::vector<int32_t>& symbols, size_t begin) const {
   symbols.resize(begin + n);
 }
 
-// Does the same merges as merge_few(), in n log n steps. It keeps a heap of possible merges over a
-// linked list of symbols.
+// Merges all symbols in the order in which merge_few() merges them: by rank, and from the left
+// among equal ranks. It takes n log n steps for n symbols, by a heap of possible merges over a
+// linked list of the symbols.
 void BpeModel::merge_many(std::vector<int32_t>& symbols) const {
   constexpr int32_t kGone = -1;
   constexpr uint32_t kNone = UINT32_MAX;

@@ -81,8 +81,8 @@ class BpeModel {
 
   [[nodiscard]] const Vocab& vocab() const { return vocab_; }
 
-  // Appends the word's tokens. Time: linear in the bytes of usual words. A stretch that merges
-  // could span takes n log n in its bytes.
+  // Appends the word's tokens. Time: linear in the word's bytes, except that a stretch of n bytes
+  // that no cut divides takes n log n.
   void encode(std::string_view word, std::vector<int32_t>& out) const;
 
  private:

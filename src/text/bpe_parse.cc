@@ -145,8 +145,9 @@ void BpeModel::index_symbols(bool has_unk, const std::string& where) {
   if (!is_total && has_unk && unk_ < 0) {
     fail(ErrorKind::kModel, "{}: 'unk_token' is not in the vocabulary", where);
   }
-  // Words may be cut only if every character always becomes tokens that no merge can skip: across a
-  // character that vanishes or becomes the unknown token, the characters beside it can merge.
+  // A long word may be cut only if each of its characters becomes tokens that no merge can skip.
+  // Where a character vanishes or becomes the unknown token, a merge can join the characters on
+  // both sides of it.
   can_cut_ = is_total && !merges_fallback_;
 }
 

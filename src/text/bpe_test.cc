@@ -113,8 +113,9 @@ TEST(Bpe, GivesShortLongAndCutWordsTheSameTokensAsTheDefinition) {
     for (int i = 0; i < 40; ++i) {
       std::string word;
       const size_t length = random() % (i % 4 == 0 ? 300 : 40);
-      // The word has letters that no merge joins. Few of them leave long stretches; many give many
-      // places to cut.
+      // One letter of `foreign` x 3 is an x, on average. No merge joins an x with its neighbours,
+      // so a word can be cut there. A small `foreign` gives many places to cut, a large one long
+      // stretches between them.
       const size_t foreign = random() % 8 + 1;
       while (word.size() < length) {
         word.push_back(random() % (foreign * 3) == 0 ? 'x' : static_cast<char>('a' + random() % 3));

@@ -372,8 +372,8 @@ ContentForms ChatTemplate::Impl::find_forms() const {
     const bool shows_text = of_text.find(kProbe) != std::string::npos;
     const bool shows_parts = of_parts.find(kProbe) != std::string::npos;
     if (!shows_text && !shows_parts) continue;
-    // A template that prints a list of parts as a list also shows the text in it, but among
-    // brackets.
+    // Some templates print a list of parts as a list in brackets. The text then stands in of_parts,
+    // but among brackets, so of_parts counts only where it equals of_text.
     found.emplace(role, !shows_text           ? ContentForm::kParts
                         : of_text == of_parts ? ContentForm::kEither
                                               : ContentForm::kText);

@@ -54,10 +54,11 @@ using ChatPrompt = std::variant<std::string, ChatError>;
 // render at once.
 class ChatTemplate {
  public:
-  // Reads chat_template.jinja and additional_chat_templates/NAME.jinja of a checkpoint's directory;
-  // else chat_template.json; else the `chat_template` of tokenizer_config.json, one or several by
-  // name. Reads the special tokens of tokenizer_config.json and special_tokens_map.json. A
-  // directory without a template gives a ChatTemplate that does not exist().
+  // Reads the template of the checkpoint in `dir` from the first of these that exists:
+  // chat_template.jinja with additional_chat_templates/NAME.jinja, chat_template.json, and the key
+  // `chat_template` of tokenizer_config.json, which holds one template or several with names. Reads
+  // the special tokens of tokenizer_config.json and special_tokens_map.json. Where the directory
+  // has no template, exists() of the result is false.
   // Errors: kModel when a file is malformed or a template does not parse, naming file and line.
   static ChatTemplate load(const std::filesystem::path& dir);
   // Makes a template from the content that tokenizer_config.json would have. `where` names it in

@@ -42,8 +42,8 @@ class OutputText {
   [[nodiscard]] bool is_stopped() const { return is_stopped_; }
   // Returns whether the last token has ended the text without being part of it.
   [[nodiscard]] bool hides_last() const { return hides_last_; }
-  // Returns the stop string or token of the request that ended the text; monostate where a token of
-  // the model did, or none.
+  // Returns the request's stop string or stop token that ended the text. Returns monostate where an
+  // end token of the model ended the text, or where neither a string nor a token has ended it.
   [[nodiscard]] const std::variant<std::monostate, std::string, int32_t>& stop_reason() const {
     return stop_reason_;
   }

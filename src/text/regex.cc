@@ -56,8 +56,8 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-// Returns a general category, such as "L" or "Lu", as members of a class: PCRE2's category, and the
-// code points that are newer than PCRE2's tables.
+// Returns the members of a PCRE2 class that stand for a general category, such as "L" or "Lu":
+// PCRE2's own category, and the code points that are newer than PCRE2's tables.
 std::string category_members(std::string_view category) {
   std::string members = fmt::format("\\p{{{}}}", category);
   for (int i = 0; i < kNumNewerCategories; ++i) {

@@ -29,8 +29,8 @@ void cut_parts(Span range, const std::vector<Span>& matches, bool invert,
   if (at != range.end) parts.push_back({{at, range.end}, invert});
 }
 
-// Appends parts as words. A part joins the word before it where `joins(part is a match, previous
-// part is a match)` holds.
+// Appends the parts of a word, which are matches and the gaps between them, as words. A part joins
+// the word before it where `joins(part is a match, previous part is a match)` holds.
 template <typename Joins>
 void join(const std::vector<Part>& parts, Joins joins, std::vector<Span>& words) {
   const size_t first = words.size();

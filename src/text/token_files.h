@@ -36,9 +36,10 @@ class TokenFiles {
   // Returns the content of tokenizer_config.json; null where there is none.
   [[nodiscard]] const json::Object* config() const { return config_ ? &*config_ : nullptr; }
 
-  // Adds the tokens that the files have and tokenizer.json lacks, with the ids of the vocabulary
-  // where it has them. Gives tokens that tokenizer.json has the flags that the files give them.
-  // Warns of tokens that it cannot add.
+  // Adds the tokens that the files have and tokenizer.json lacks. A token that is in `vocab` gets
+  // its id there, any other token the id that its file gives. Changes the flags of a token that
+  // tokenizer.json has to the flags that the files give the token. Warns of tokens that it cannot
+  // add.
   void add_to(std::vector<AddedToken>& tokens, const Vocab& vocab) const;
 
  private:

@@ -40,9 +40,10 @@ class Tokenizer {
 
   // Returns the ids of `text`, including those of added tokens in it. With `add_special_tokens`,
   // the result also has the ids that the files put around a text, such as a begin token. Bytes that
-  // are not UTF-8 read as U+FFFD. Time: linear in usual text; n log n in the tokens of one word
-  // that merges span. Errors: kUnsupported when a regular expression of the file needs more
-  // backtracking on `text` than is allowed.
+  // are not UTF-8 read as U+FFFD. Time: linear in the text's bytes, except that a stretch of n
+  // bytes within one word that no cut divides takes n log n (BpeModel::encode). Errors:
+  // kUnsupported when a regular expression of the file needs more backtracking on `text` than is
+  // allowed.
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text,
                                             bool add_special_tokens = true) const;
 

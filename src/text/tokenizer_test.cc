@@ -76,8 +76,8 @@ TEST_P(Golden, StreamsExactlyWhatItDecodesForAnyIds) {
   std::mt19937 random(3);
   for (int i = 0; i < 2000; ++i) {
     Ids ids;
-    // Half of the draws take only small ids, which are single bytes, so characters are cut short
-    // and bytes lack their lead byte.
+    // Half of the draws take only ids below 300, most of which are single bytes. Such draws often
+    // end within a character, or have the later bytes of a character without its first.
     const int32_t limit = i % 2 == 0 ? 300 : tokenizer.vocab_size() + 5;
     for (size_t n = random() % 12; n > 0; --n) {
       ids.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(limit)));

@@ -92,7 +92,8 @@ void Utf8Stream::push(std::string_view bytes, std::string& out) {
     } else {
       pending_[num_pending_++] = byte;
       num_missing_ = byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
-      // The ranges refuse overlong forms, surrogates and all code points above U+10FFFF.
+      // lowest_ and highest_ bound the second byte of the character. They refuse overlong forms,
+      // surrogates and all code points above U+10FFFF.
       lowest_ = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
       highest_ = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
     }

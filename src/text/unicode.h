@@ -28,8 +28,8 @@ enum CharClass : uint8_t {
 extern const uint32_t kCharClassRanges[];
 extern const int kNumCharClassRanges;
 
-// A range of code points for which PCRE2 has no general category, or another one than Unicode 16.
-// `category` is the one of Unicode 16.
+// A range of code points to which PCRE2 gives no general category, or another category than Unicode
+// 16 gives. `category` is the category in Unicode 16.
 struct NewerCategory {
   uint32_t first;
   uint32_t last;
@@ -38,8 +38,8 @@ struct NewerCategory {
 extern const NewerCategory kNewerCategories[];
 extern const int kNumNewerCategories;
 
-// A range of code points whose lower case utf8proc may not know. The lower case lies `distance`
-// code points ahead.
+// A range of code points whose lower case utf8proc may not know. The lower case of a code point c
+// of the range is the code point c + `distance`.
 struct NewerLowerCase {
   uint32_t first;
   uint32_t last;

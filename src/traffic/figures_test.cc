@@ -97,7 +97,7 @@ TEST(Figures, TimesCountFromTheArrivalAndBetweenDeliveriesNotTokens) {
   EXPECT_NEAR(result.first_token.max, 500, 1e-9);
   const auto between = between_deliveries_ms(record);
   ASSERT_EQ(between.size(), 3U);
-  EXPECT_NEAR(between[0], 50, 1e-9);  // for two tokens
+  EXPECT_NEAR(between[0], 50, 1e-9);  // one delivery of two tokens counts once
   EXPECT_NEAR(between[1], 50, 1e-9);
   EXPECT_NEAR(between[2], 2800, 1e-9);
   EXPECT_EQ(result.end_to_end.count, 2);

@@ -12,7 +12,7 @@
 namespace encore::traffic {
 namespace {
 
-constexpr int64_t kNumBeginnings = 8;  // prompts share these; each has up to this many blocks
+constexpr int64_t kNumBeginnings = 8;  // shared beginnings; the i-th has up to i blocks
 
 // Draws random numbers that are the same on every machine. The standard library's distributions
 // differ between implementations.

@@ -45,8 +45,10 @@ TEST(MixedRequests, ComeInOrderForAsLongAsTheyAreToAndKeepToTheirLengths) {
     EXPECT_TRUE(std::all_of(asked.prompt.begin(), asked.prompt.end(),
                             [](int32_t token) { return token >= 0 && token < 1000; }));
   }
+  // The logarithms of lengths from 1 to 1500 are uniform, so half of the lengths are below 39, the
+  // square root of 1500.
   const auto is_short = [](const Request& request) { return request.asked.prompt.size() < 39; };
-  EXPECT_NEAR(count(requests, is_short), std::ssize(requests) / 2, 60);  // half of the octaves
+  EXPECT_NEAR(count(requests, is_short), std::ssize(requests) / 2, 60);
 }
 
 TEST(MixedRequests, AreOfEveryKind) {

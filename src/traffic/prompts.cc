@@ -6,8 +6,9 @@
 namespace encore::traffic {
 namespace {
 
-// Says whether random tokens belong to a request or to a block. Tokens are random functions of the
-// seed, of this, and of the request's or block's number.
+// Says whether random tokens belong to one request or to a block of the trace, which several
+// requests may share. The tokens are a function of the seed, of this value, and of the number of
+// the request or of the block.
 enum class Source : uint32_t { kRequest, kBlock };
 
 void append(std::vector<int32_t>& tokens, int64_t count, int64_t vocab_size, uint64_t seed,

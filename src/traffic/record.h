@@ -29,7 +29,7 @@ struct RequestRecord {
   double arrival_s = 0;
   double submitted_s = 0;
   int64_t input_tokens = 0;
-  int64_t output_tokens = 0;  // asked for
+  int64_t output_tokens = 0;  // the most that the client asked for
   std::vector<Delivery> deliveries;
   bool has_left = false;                   // its client aborted it
   std::optional<engine::EndReason> ended;  // absent: not ended when the traffic ended

@@ -40,7 +40,7 @@ struct SimulatedStep : sched::LaunchedStep {
   double end_s = 0;
 };
 
-// One run of the simulation: the engine's loop with a cost in the executor's place.
+// One run of the simulation: the engine's loop with a StepCost in place of the executor.
 class Simulation : private sched::StepDevice<SimulatedStep> {
  public:
   Simulation(std::span<const Request> requests, const SimulationOptions& options,
@@ -145,7 +145,8 @@ class Simulation : private sched::StepDevice<SimulatedStep> {
     counts_.add(step.choice);
     for (const ScheduledTokens& row : step.plan.rows) {
       sched::Sequence* const sequence = sched::Scheduler::find(row);
-      // The sequence may have ended while this step ran.
+      // A sequence that ended while this step ran has no use for the step's token, so its row is
+      // skipped.
       if (sequence == nullptr || !loop_.collect_row(row, *sequence, {&kSampled, 1})) continue;
       RequestRecord& request = record_.requests[static_cast<size_t>(row.sequence)];
       request.deliveries.push_back({now_s_, 1});

@@ -141,7 +141,9 @@ TEST_F(SimulationTest, GivesEveryRequestItsTokens) {
   }
 }
 
-// A prompt of 100 tokens takes steps of at most 64 tokens; after that, each step gives one token.
+// Decode steps take a second each, mixed steps a second for each token, padding included. The
+// prompt of 100 tokens takes two mixed steps, of 64 tokens (the limit of a step) and of 36. After
+// that, each step gives one token.
 TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
   const std::vector<Request> one = {
       {.arrival_s = 10, .asked = {.prompt = std::vector<int32_t>(100, 1), .max_tokens = 3}}};
@@ -151,7 +153,7 @@ TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
   const TrafficRecord record = simulate(one, simulated, cost);
   const std::vector<Delivery>& deliveries = record.requests[0].deliveries;
   ASSERT_EQ(deliveries.size(), 3U);
-  EXPECT_DOUBLE_EQ(deliveries[0].at_s, 10 + 64 + 48);  // 36 tokens are padded to 48
+  EXPECT_DOUBLE_EQ(deliveries[0].at_s, 10 + 64 + 48);  // 36 tokens are padded to the bucket of 48
   EXPECT_DOUBLE_EQ(deliveries[1].at_s, deliveries[0].at_s + 1);
   EXPECT_DOUBLE_EQ(deliveries[2].at_s, deliveries[0].at_s + 2);
   EXPECT_DOUBLE_EQ(record.wall_s, deliveries[2].at_s);
@@ -167,8 +169,8 @@ TEST_F(SimulationTest, TimeIsThatOfTheSteps) {
   EXPECT_DOUBLE_EQ(simulate(one, simulated, cost).wall_s, record.wall_s + 4 * 0.25);
 }
 
-// A step that is over before the host comes may have been shorter than it seems. So its time does
-// not shrink the chunks of prompts.
+// Where a step is over before the host looks, the time that the host sees is longer than the step's
+// own. So the scheduler does not shrink the chunks of prompts because of that time.
 TEST_F(SimulationTest, AHostThatIsLateTeachesTheBudgetOfPromptsNothing) {
   const engine::Request reads{.prompt = std::vector<int32_t>(200, 1), .max_tokens = 1};
   const std::vector<Request> three = {

@@ -15,13 +15,14 @@
 namespace encore::traffic {
 namespace {
 
-// The numbers of tokens at which the price of a token may change.
+// The numbers of tokens in a step above which each further token may cost more.
 constexpr std::array<int64_t, 5> kKnees = {0, 16, 64, 256, 1024};
 constexpr size_t kFirstKnee = 4;  // index of the first knee's term
 constexpr size_t kNumTerms = kFirstKnee + kKnees.size();
 using Terms = std::array<double, kNumTerms>;
 
-// The fewest steps of a kind to which terms are fitted. Fewer steps say too little about the kind.
+// The fewest steps of a kind (decode or mixed) from which the terms of that kind are fitted. Fewer
+// steps say too little about the kind.
 constexpr size_t kFewestSteps = 16;
 
 constexpr double kMaxUs = 1e12;
@@ -30,7 +31,8 @@ double above(int64_t tokens, int64_t knee) {
   return static_cast<double>(std::max<int64_t>(0, tokens - knee));
 }
 
-// Returns, for a step of this shape, the factors by which the terms of a cost are multiplied.
+// Returns the amounts of a step, such as its sequences, by which the terms of a cost are
+// multiplied.
 Terms features(const StepShape& step) {
   Terms terms{1, static_cast<double>(step.sequences), static_cast<double>(step.kv_tokens),
               step.experts};
@@ -95,9 +97,9 @@ Terms least_squares(const std::vector<Sample>& samples, const std::vector<double
   return scaled;
 }
 
-// Fits terms in two rounds of relative errors. In the first round, errors are relative to the
-// measured time. As that favours steps that were short by chance, they are relative to the first
-// round's prediction in the second.
+// Fits terms in two rounds, each of which minimizes relative errors. In the first round, errors are
+// relative to the measured time, which favours steps that were short by chance. Therefore errors
+// are relative to the prediction of the first round in the second.
 CostTerms fit_terms(const std::vector<Sample>& samples) {
   std::vector<double> weights;
   for (const Sample& sample : samples)
@@ -108,8 +110,8 @@ CostTerms fit_terms(const std::vector<Sample>& samples) {
   return to_terms(least_squares(samples, weights));
 }
 
-// Returns the host's time for a step. A device that computes within the launch has its own time
-// inside the host's, and it is subtracted.
+// Returns the host's time for a step. Where the device computes while the host launches, as the CPU
+// does, the measured time of the host includes the device's time, which is then subtracted.
 double fit_host_us(std::span<const planning::LoggedStep> steps) {
   std::vector<double> times;
   std::vector<double> times_beside;
@@ -264,7 +266,9 @@ ExchangeCost parse_exchange_cost(std::string_view text, const std::string& where
   return blame_user([&] {
     const json::value value = json::parse(text, where);
     const json::Object object(value, where);
-    // The sums of the normal equations of a line, each case weighted by 1 / us.
+    // The sums of the normal equations for the line us = constant + us_per_byte x bytes, where the
+    // error of each measured case is multiplied by 1 / us. `one`, `x` and `xx` belong to the
+    // equations' left side, `y` and `xy` to their right side.
     double one = 0;
     double x = 0;
     double xx = 0;

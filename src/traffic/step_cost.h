@@ -88,8 +88,8 @@ json::object cost_json(const StepCost& cost);
 StepCost read_step_cost(const std::filesystem::path& path);
 StepCost parse_step_cost(std::string_view text, const std::string& where);
 
-// The time that the ranks of a model take for an all-reduce sum, including the norm behind it: a
-// constant, and a price for each byte that a rank contributes.
+// The time that the ranks of a model take for one all-reduce and the norm behind it: a constant,
+// and a price for each byte that a rank contributes.
 struct ExchangeCost {
   int64_t ranks = 1;
   double constant_us = 0;
@@ -100,13 +100,14 @@ struct ExchangeCost {
 ExchangeCost read_exchange_cost(const std::filesystem::path& path);
 ExchangeCost parse_exchange_cost(std::string_view text, const std::string& where);
 
-// The sums over all ranks that a step has: their number and their size.
+// The all-reduces over all ranks that a step has: their number and their size.
 struct StepExchanges {
   int64_t count = 0;
   int64_t bytes_per_token = 0;  // bytes of each sum
 };
-// Turns the cost of one device into the cost of several ranks: each rank has an equal share of what
-// a step costs one device, and all ranks take part in the sums.
+// Turns the cost of a step on one device into the cost of the step on several ranks: each rank has
+// an equal share of what the step costs one device, and all ranks also take part in the all-reduces
+// `sums`.
 StepCost shared_cost(StepCost cost, const ExchangeCost& exchange, const StepExchanges& sums);
 
 }  // namespace encore::traffic

@@ -22,7 +22,8 @@ namespace {
 // The most tokens of a request. It is far above any real request, and low enough that a sum over a
 // trace cannot overflow.
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
-// The largest time in milliseconds. Up to this number, a double counts exactly.
+// The latest time that is accepted, in milliseconds. A double holds every integer up to this number
+// exactly.
 constexpr double kMaxMilliseconds = 9e15;
 
 constexpr const char* kTime = "TIMESTAMP";

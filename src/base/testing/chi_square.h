@@ -10,11 +10,12 @@
 
 namespace encore {
 
-// Pearson's chi-squared test. The counts of several tables may be added up.
+// Pearson's chi-squared test. Each call of add() or add_pair() adds the counts of one table, and
+// p() judges all tables together.
 class ChiSquare {
  public:
-  // Compares the counts of cells with the probabilities that they should have. Cells whose expected
-  // count is below 5 count together with the likeliest cell.
+  // Adds a table: compares the counts of its cells with the probabilities `p` that the cells should
+  // have. Cells whose expected count is below 5 are merged with the likeliest cell.
   void add(const std::vector<int64_t>& counts, const std::vector<double>& p) {
     const double total = sum_of(counts);
     if (total == 0) return;
@@ -34,8 +35,9 @@ class ChiSquare {
     }
     add_cell(likeliest_count, likeliest_expected);
   }
-  // Compares two lists of counts whose cells should have the same probabilities, whatever these
-  // are. Cells with fewer than 10 counts in both lists together are merged into one.
+  // Adds two lists of counts whose cells should have the same probabilities, whatever these are,
+  // and compares the lists. Cells with fewer than 10 counts in both lists together are merged into
+  // one.
   void add_pair(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
     const double total = sum_of(a) + sum_of(b);
     double rest_of_a = 0;
@@ -61,8 +63,8 @@ class ChiSquare {
     add_both(rest_of_a, rest_of_b);
     degrees_ += cells - 1;
   }
-  // Returns the probability that the chi-squared sum is as large as it is, or larger, by Wilson and
-  // Hilferty's approximation.
+  // Returns the probability that, by chance alone, the chi-squared statistic is as large as it is
+  // or larger, by Wilson and Hilferty's approximation.
   [[nodiscard]] double p() const {
     if (std::isinf(sum_)) return 0;
     const double spread = 2 / (9 * degrees_);

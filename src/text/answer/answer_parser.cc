@@ -22,8 +22,8 @@ AnswerParts AnswerParser::push(std::string_view text) {
 
 void AnswerParser::push_content(std::string_view text, AnswerParts& out) {
   if (!calls_) return append(out, AnswerPart::Kind::kContent, text);
-  // The parser gets one byte at a time, since no text behind the last call that counts may reach
-  // it.
+  // has_ended() may become true at any byte. The parser of calls gets one byte at a time, since no
+  // text behind the call that ends the answer may reach it.
   for (const char& byte : text) {
     if (has_ended()) return;
     calls_->push(std::string_view(&byte, 1), out);

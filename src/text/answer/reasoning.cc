@@ -22,8 +22,9 @@ void ReasoningSplitter::push(char byte, Texts& out) {
       }
       return;
     case State::kReasoningStart:
-      // The closing marker begins with the same byte as the opening one, so text that is not the
-      // opening marker goes on to the search for the closing one.
+      // While opening_ looks for the opening marker, it also holds back the start of a closing
+      // marker, as both begin with '<'. Where the text is not the opening marker, its bytes are
+      // pushed again, and the search for the closing marker sees them.
       if (opening_.push(byte, text)) {
         opening_.take_spaces();
       } else if (!text.empty()) {

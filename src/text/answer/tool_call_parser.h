@@ -33,7 +33,8 @@ struct ToolCallSyntax {
   std::string_view separator;
   std::string_view closing;
 };
-// REQUIRES: the format is not kNone.
+// Returns how the format spells an answer that consists of calls. REQUIRES: the format is not
+// kNone.
 ToolCallSyntax syntax(ToolCallFormat format);
 
 // Divides text into content and calls. The parts do not depend on how the text is cut: text that
@@ -44,7 +45,7 @@ class ToolCallParser {
   virtual ~ToolCallParser() = default;
 
   virtual void push(std::string_view text, AnswerParts& out) = 0;
-  // Ends the text.
+  // Ends the text and appends the parts that are still held back.
   virtual void finish(AnswerParts& out) = 0;
   // Returns how many calls have complete arguments.
   [[nodiscard]] virtual int64_t num_complete() const = 0;

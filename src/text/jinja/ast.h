@@ -119,7 +119,7 @@ struct Expression {
 // The target of an assignment: a name, a namespace's member, or several of these.
 struct Target {
   std::string name;
-  std::string member;  // empty: a plain name
+  std::string member;  // empty where the target is a plain name
   std::vector<Target> parts;
   bool is_tuple = false;
 };

@@ -38,7 +38,7 @@ std::string_view strip_left(std::string_view text, const std::string* drop = nul
 std::string_view strip_right(std::string_view text, const std::string* drop = nullptr);
 std::string_view strip(std::string_view text, const std::string* drop = nullptr);
 
-// The budget counts a byte that is searched as this many bytes that are copied.
+// The rendering's budget counts one byte of searched text as this many bytes of copied text.
 inline constexpr size_t kSearchCost = 8;
 
 // Returns the first place of `part` in `text` at or behind `from`; npos where `part` does not occur

@@ -115,7 +115,8 @@ Value indent_filter(Evaluator& evaluator, const Value& self, Arguments& argument
     indent.append(static_cast<size_t>(std::clamp<Int>(bound.int_or(0, 4), 0, Int{1} << 32)), " ");
   }
   const bool blank = bound.flag_or(2, false);
-  // With a newline behind it, every text has at least one line.
+  // split_lines() gives no line for an empty text. The newline behind the text makes it give at
+  // least one.
   const std::string source = text->bytes + "\n";
   TextBuilder out(heap);
   if (bound.flag_or(1, false)) out += indent.bytes();
@@ -194,7 +195,8 @@ Value float_filter(Evaluator& /*evaluator*/, const Value& self, Arguments& argum
   return bound.value_or(0, Value(0.0));
 }
 
-// Rounds to the nearest number of that many digits, and halves to the even neighbour.
+// Rounds to the nearest number with `digits` digits behind the decimal point, or to a multiple of
+// 10^-digits where `digits` is negative. A number halfway between two results becomes the even one.
 double round_to(double number, int digits) {
   if (!std::isfinite(number) || digits > 300) return number;
   if (digits <= 0) {

@@ -79,8 +79,9 @@ class Lexer {
 
   void read_data();
   void push_data(std::string_view data, char sign, bool strips_indent);
-  // Returns where a tag ends that `close` closes at `at`, such as behind "-%}" and the spaces after
-  // it; npos where no tag closes there.
+  // Returns the end of a tag whose closing `close`, such as "%}", stands at `at`, alone or behind a
+  // sign - or +. The tag ends behind `close` and the whitespace that the sign or `trims` removes.
+  // Returns npos where `close` does not stand there.
   [[nodiscard]] size_t tag_end(size_t at, std::string_view close, bool trims) const;
   void read_comment();
   bool read_raw(size_t tag);

@@ -291,7 +291,8 @@ bool contains(const Value& container, const Value& item, Heap& heap) {
   const auto found = std::find_if(items.begin(), items.end(),
                                   [&](const Value& other) { return equal(other, item, budget); });
   if (found == items.end()) return false;
-  // A generator keeps the items behind the item that was found.
+  // In Python, `in` takes items from a generator up to the item that it finds. So the generator
+  // keeps only the items behind that item.
   if (Sequence* generator = container.if_sequence())
     generator->items.assign(found + 1, items.end());
   return true;

@@ -155,7 +155,8 @@ Value sort_filter(Evaluator& evaluator, const Value& self, Arguments& arguments)
   const Bound bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   Heap& heap = evaluator.heap();
   const std::vector<Value> items = heap.items_of(self);
-  // `attribute` may name several paths with commas between them. Each gives one key.
+  // `attribute` may name several paths with commas between them. An item's sort key then has one
+  // part for each path.
   std::vector<std::vector<Value>> parts(items.size());
   const Value attribute = attribute_or_none(bound, 2);
   std::string paths = attribute.if_text() != nullptr ? attribute.if_text()->bytes : "";

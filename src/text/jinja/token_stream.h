@@ -11,8 +11,8 @@ namespace encore::text::jinja {
 
 class TokenStream {
  public:
-  // Starts at the first token. `where` names the template in messages. REQUIRES: the last token is
-  // of kEnd.
+  // Makes a stream whose current token is the first of `tokens`. `where` names the template in
+  // messages. REQUIRES: the last token is of kEnd.
   TokenStream(std::vector<Token> tokens, const std::string& where)
       : tokens_(std::move(tokens)), where_(where) {}
 

@@ -106,8 +106,8 @@ Mapping::Mapping(std::vector<Entry> entries, Charge charge, Budget& budget)
   order.reserve(entries.size());
   for (uint32_t i = 0; i < entries.size(); ++i)
     order.emplace_back(hash(entries[i].first, budget), i);
-  // Equal keys have equal hashes. So within a run of entries with one hash, the first of equal keys
-  // keeps its place and the last gives its value.
+  // Sorting by hash, and by index among equal hashes, brings equal keys together, since equal keys
+  // have equal hashes. Of equal keys, the first keeps its place and gets the value of the last.
   std::sort(order.begin(), order.end());
   std::vector<bool> replaced(entries.size());
   for (size_t i = 0; i < order.size(); ++i) {
