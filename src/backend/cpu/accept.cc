@@ -14,8 +14,8 @@
 namespace encore::cpu {
 namespace {
 
-// Draws a token by its weight, with the noise for `kv_len` and `purpose`. Returns -1 where every
-// weight is zero. Uses Buffer::kThird.
+// Draws a token with a probability in proportion to its weight, with the noise for `kv_len` and
+// `purpose`. Returns -1 where every weight is zero. Uses Buffer::kThird.
 int32_t draw(const float* weights, int64_t n, int64_t seed, int32_t kv_len,
              random::Purpose purpose) {
   const int64_t num_blocks = div_up(n, 4);

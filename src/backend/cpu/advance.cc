@@ -59,7 +59,8 @@ struct Advance {
     return j <= acceptance->shape[0] &&
            forced_draw(step, static_cast<uint32_t>(b)) < acceptance->as<float>()[j - 1];
   }
-  // Returns how many of the tokens chosen for row b count.
+  // Returns the size of row b's span: how many of the tokens chosen for it count, because all
+  // drafts in front of them were right and the sequence had not ended.
   [[nodiscard]] int64_t span(int64_t b) const {
     const int64_t first = b * num_each;
     int64_t count = 1;
@@ -132,7 +133,8 @@ struct Advance {
   const int32_t* logits_rows = nullptr;
   const TensorView* token_counts = nullptr;  // null: `sample` counts the tokens
   const SamplingRow* sampling = nullptr;
-  // Null: a draft is right where it equals the chosen token.
+  // For benchmarks: the probability with which each draft counts as right. Null: a draft is right
+  // where it equals the chosen token.
   const TensorView* acceptance = nullptr;
   uint32_t step = 0;
   int32_t* ids = nullptr;

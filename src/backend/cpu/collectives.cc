@@ -127,7 +127,8 @@ void meet(CpuDevice& device, const std::string& what, const KernelArgs& args, Co
   const TensorView& x = args.inputs["x"];
   const int64_t size = row_size(x);
   const int64_t num_rows = x.num_rows();
-  // A rank writes, behind its rows, the step up to which a burst runs; the word of rank 0 counts.
+  // Each rank writes, behind its rows of data, the step up to which a burst runs. All ranks use the
+  // step that rank 0 wrote.
   const TensorView* const marks = args.inputs.find("ring_marks");
   const int64_t behind_rows = num_rows * size;
   const int64_t bytes = behind_rows + (marks != nullptr ? size_of(DType::kI32) : 0);

@@ -10,7 +10,8 @@
 namespace encore::cpu {
 namespace {
 
-// A token that may be kept. The tokens with the smallest keys are kept.
+// A token that may be kept. Tokens are kept in the order of their keys, the smallest first, until
+// their likelihoods reach a share of the sum.
 struct Candidate {
   float key;
   float likelihood;  // exp(z)
@@ -22,7 +23,7 @@ double sum_of_likelihoods(std::span<const Candidate> candidates) {
       [](double sum, const Candidate& candidate) { return sum + candidate.likelihood; });
 }
 
-// Returns the tokens whose z is at least `least`, with -z as their keys. They lie in
+// Returns the tokens whose z is at least `least`, each with the key -z. The returned span lies in
 // Buffer::kSecond.
 std::span<Candidate> candidates_from(const float* z, int64_t n, float least) {
   auto* const first = reinterpret_cast<Candidate*>(thread_buffer(Buffer::kSecond, 2 * n));

@@ -22,7 +22,7 @@ inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
 struct Kept {
   float least = kLowest;
   float center = 0;
-  // Largest difference from the center that is kept.
+  // Tokens are kept whose z differs by at most this from `center`.
   float reach = std::numeric_limits<float>::infinity();
 
   [[nodiscard]] bool has(float z) const { return z >= least && std::abs(z - center) <= reach; }
@@ -30,10 +30,11 @@ struct Kept {
 
 // Returns the first token of the largest logit, or 0 where no logit is a number.
 int32_t likeliest_token(const float* logits, int64_t n);
-// Returns whether the likeliest token is the row's token. It is at temperature 0, where no logit is
-// a number, and where the largest logit is infinite. `largest` is the largest logit of the row.
+// Returns whether the likeliest token is the row's token. That is so at temperature 0, where no
+// logit is a number, and where the largest logit is infinite. `largest` is the largest logit of the
+// row.
 bool takes_likeliest(const SamplingParams& params, float largest);
-// Returns the likeliest token if the row takes it, or nothing if a token is drawn.
+// Returns the likeliest token if it is the row's token, or nothing if the row's token is drawn.
 std::optional<int32_t> certain_token(const float* logits, int64_t n, const SamplingParams& params);
 
 // Returns the k-th largest of n numbers. Uses Buffer::kSecond.

@@ -36,7 +36,8 @@ float clamped(float value) {
 // Sets the scores of experts below all others where their group is not among the best groups.
 void drop_groups(const RoutingRule& rule, float* choices) {
   const int size = rule.num_experts / rule.groups;
-  // Minus the sum of the group's two best scores, and the group.
+  // Holds two numbers for each group of experts: minus the sum of its two best scores, by which
+  // groups are sorted, and the number of the group.
   std::vector<std::pair<float, int>> groups;
   for (int group = 0; group < rule.groups; ++group) {
     float best = -std::numeric_limits<float>::infinity();
@@ -181,7 +182,8 @@ struct ExpertMlp {
   ExpertMatrices gate_up;
   ExpertMatrices down;
   const TensorView& y;
-  // [kRowsPerSort * X]: the pair at each place, as row * X + k in the part.
+  // [kRowsPerSort * X]: the pair at each place, as row * X + k, where `row` counts from the first
+  // row of the part.
   int32_t* pairs = nullptr;
   int32_t* places = nullptr;    // the place of each pair; -1: it has no expert
   int32_t* starts = nullptr;    // [E+1]: first place of each expert

@@ -66,8 +66,8 @@ inline std::byte* row_bytes(const TensorView& view, int64_t row, int64_t first =
   return view.as<std::byte>() + (row * view.row_stride + first) * size_of(view.dtype);
 }
 
-// Returns scratch memory of the calling thread with room for at least `count` floats. There is one
-// buffer per `slot`, which grows when needed and is never freed.
+// Returns scratch memory of the calling thread with room for at least `count` floats. Each thread
+// has one buffer per value of Buffer, which grows when needed and is never freed.
 enum class Buffer : uint8_t { kFirst, kSecond, kThird, kFourth, kFifth, kCount };
 float* thread_buffer(Buffer slot, int64_t count);
 

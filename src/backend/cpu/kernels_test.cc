@@ -58,8 +58,8 @@ TEST(CpuKernels, GiveARowTheSameBitsAmongAnyNumberOfRows) {
   }
 }
 
-// Only the pages of the window have memory: 33 pages of 32 tokens, which is 1.03 times the window's
-// bytes.
+// Only the pages of the window have memory. The window's 1024 tokens begin inside a page of 32
+// tokens, so they lie in 33 pages, which have 1.03 times the bytes of 1024 tokens.
 TEST(CpuKernels, AttentionWithAWindowReadsThePagesOfItsWindowAlone) {
   constexpr int64_t kLength = 8199;
   constexpr int64_t kWindow = 1024;

@@ -32,7 +32,7 @@ struct Linear {
 
   [[nodiscard]] int64_t num_in() const { return weight.shape[1]; }
   [[nodiscard]] int64_t num_out() const { return weight.shape[0]; }
-  // From one widened row to the next.
+  // Elements from the start of one widened row to the start of the next.
   [[nodiscard]] int64_t stride() const { return padded(num_in()); }
   [[nodiscard]] Arrangement arrangement() const {
     return weight.dtype == DType::kBF16 ? Arrangement::kEvenOdd : Arrangement::kNatural;
@@ -107,8 +107,7 @@ void set_group_scales(const Linear& l, int64_t num_rows, int64_t out, DotProduct
   dots.scales = products;
 }
 
-// Computes columns [first, last) of y for the packed rows, which are rows [row, row + num_rows) of
-// x.
+// Computes columns [first, last) of y for rows [row, row + num_rows) of x, which `packed` holds.
 void columns(const Linear& l, int64_t row, int64_t num_rows, int64_t first, int64_t last) {
   const bool widen = num_rows >= kMinRowsForPanel && l.weight.dtype != DType::kF32;
   float* sums = thread_buffer(Buffer::kFirst, num_rows * kOutsPerPanel);

@@ -23,7 +23,7 @@ void add_biases(std::span<const TokenBias> biases, std::span<float> logits) {
   }
 }
 
-// Forbids one token. -1 stands for no token.
+// Forbids one token, so that it is never chosen. The token -1 stands for no token.
 void forbid(int32_t token, std::span<float> logits) {
   const auto i = static_cast<uint32_t>(token);
   if (i < logits.size()) logits[i] = kNever;

@@ -23,7 +23,8 @@ struct KnownTokens {
     const int64_t page_size = token_cache.shape[1];
     return token_cache.row<int32_t>(pages[position / page_size])[position % page_size];
   }
-  // Returns how many tokens in front of `place` equal the sequence's last tokens.
+  // Returns how many tokens directly in front of `place` equal the sequence's last tokens, counted
+  // backwards.
   [[nodiscard]] int64_t match(int64_t place, int64_t most) const {
     int64_t count = 0;
     while (count < std::min(place, most) && at(place - 1 - count) == at(last - count))

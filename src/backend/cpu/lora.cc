@@ -1,5 +1,5 @@
-// Kernels for both halves of an adapter's product. They work row by row, because each row reads its
-// own slot.
+// Kernels for both halves of an adapter's product. They work row by row, because each row may have
+// another adapter.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -19,7 +19,7 @@ Arrangement arrangement_for(DType weight) {
   return weight == DType::kBF16 ? Arrangement::kEvenOdd : Arrangement::kNatural;
 }
 
-// Returns the slot of a row, or nothing where the row has no adapter.
+// Returns the adapter slot of a row, or nothing where the row has no adapter.
 std::optional<int64_t> slot_of(const TensorView& adapters, int64_t row, int64_t num_slots) {
   const int32_t slot = adapters.as<const int32_t>()[row];
   if (slot < 0) return std::nullopt;
@@ -42,8 +42,8 @@ void apply_silu_mul(int64_t half, float* x) {
     x[i] *= x[half + i];
 }
 
-// Computes the dot products of rows [first, first + num_rows) of a slot of `matrix` [S,M,n] with x
-// [n], which is packed for that matrix.
+// Computes the dot products of rows [first, first + num_rows) of an adapter slot of `matrix`
+// [S,M,n] with x [n], which is packed for that matrix.
 void dot_rows(const TensorView& matrix, int64_t slot, int64_t first, int64_t num_rows,
               const float* x, float* y) {
   const int64_t n = matrix.shape[2];

@@ -17,13 +17,13 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 // Allocations of at least kLarge bytes lie on huge pages where the system has them. Weights are
-// read front to back at each step, and address translation with small pages costs a fifth of the
-// bandwidth.
+// read front to back at each step, and address translation with small pages would cost a fifth of
+// the bandwidth at which they are read.
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kLarge = 2 * kHugePage;
 
-// Returns the single number in a control group's file, or nothing when there is no file or it says
-// "max".
+// Returns the number that a control group's file holds, or nothing when there is no file or it says
+// "max" (no limit).
 std::optional<int64_t> read_number(const char* path) {
   std::ifstream file(path);
   int64_t number = 0;
@@ -92,7 +92,7 @@ class Range final : public AddressRange {
     void* fresh = mmap(data_, static_cast<size_t>(mapped_bytes_), PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (fresh == MAP_FAILED) fail_out_of_memory("cannot unmap", mapped_bytes_);
-    // The fresh mapping has lost the advice.
+    // The advice to use huge pages belonged to the old mapping, so the fresh one gets it again.
     madvise(data_, static_cast<size_t>(mapped_bytes_), MADV_HUGEPAGE);
     mapped_bytes_ = 0;
   }

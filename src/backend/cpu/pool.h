@@ -34,7 +34,8 @@ class Pool {
   void parallel_for(int64_t count, int64_t grain,
                     const std::function<void(int64_t first, int64_t last)>& body);
 
-  // Returns a grain that gives every thread about four pieces. It is a multiple of `multiple`.
+  // Returns a grain for parallel_for that gives every thread about four pieces. The grain is a
+  // multiple of `multiple`.
   [[nodiscard]] int64_t grain(int64_t count, int64_t multiple = 1) const;
 
  private:

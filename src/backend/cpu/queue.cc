@@ -25,8 +25,8 @@ void ShuffledQueue::append(Entry entry) {
   pending_.push_back({std::move(entry), 0, {}});
   const Entry& added = pending_.back().entry;
 
-  // It is enough to wait for the previous round, because its launches wait for the round before
-  // them.
+  // Among earlier rounds, a launch waits only for the previous one, because the launches of that
+  // round wait for the round before them.
   for (size_t i = previous_round_start_; i < round_start_; ++i)
     wait_for(index, i);
   if (added.after.has_value()) {

@@ -48,8 +48,8 @@ class ShuffledQueue {
   void append(Entry entry);
   // Makes everything that is appended later wait for everything appended so far.
   void barrier();
-  // Runs all pending launches. The round goes on. Errors: the first error that a task throws; tasks
-  // that have not run by then are dropped.
+  // Runs all pending launches, without ending the current round. Errors: the first error that a
+  // task throws; tasks that have not run by then are dropped.
   void run_all();
   [[nodiscard]] bool empty() const { return pending_.empty(); }
 

@@ -77,8 +77,9 @@ bool is_better(const SampleCandidate& a, const SampleCandidate& b) {
 }
 
 // Offers at most those of the part's tokens that top_k keeps. Many tokens may have z at the bound
-// of top_k. The best of them is offered, since the others of them cannot win; beside it stand
-// entries without a token, as many as top_k may still count.
+// of top_k. The best of them is offered, since the others cannot win. Each of the others is offered
+// as an entry with its z and without a token, up to top_k entries in all, so that top_k counts it,
+// too.
 void offer(const float* z, const float* noise, const OwnColumns& own, int32_t top_k,
            SampleCandidate* to) {
   const float least = top_k < own.count ? kth_largest(z, own.count, top_k) : kLowest;
@@ -101,7 +102,8 @@ void offer(const float* z, const float* noise, const OwnColumns& own, int32_t to
   }
 }
 
-// Writes the candidates of one row. The candidates of a row that does not merge stay unused.
+// Writes the candidates of one row. The candidates of a row whose token is not chosen among the
+// ranks' candidates stay unused.
 void find_candidates(const float* logits, const OwnColumns& own, int64_t vocabulary,
                      const SamplingParams& params, int32_t kv_len, const LargestLogit& largest,
                      SampleCandidate* to) {
@@ -128,7 +130,7 @@ std::span<T> row_of(const TensorView& rows, int64_t index) {
           static_cast<size_t>(rows.row_elements()) * sizeof(float) / sizeof(T)};
 }
 
-// Returns the token of the best candidate of all parts.
+// Returns the token of the best candidate in all ranks' parts of the vocabulary.
 int32_t merge(std::span<const SampleCandidate> candidates, int64_t vocabulary,
               const SamplingParams& params) {
   float least = kLowest;

@@ -23,7 +23,7 @@ namespace encore::cpu {
 // first, because bf16 splits in that way with one shift and one mask.
 enum class Arrangement : uint8_t { kNatural, kEvenOdd };
 
-// Widened rows are padded with zeros to a multiple of this.
+// Widened rows are padded with zeros to a multiple of this number of elements.
 constexpr int64_t kPadding = 32;
 constexpr int64_t padded(int64_t n) {
   return (n + kPadding - 1) / kPadding * kPadding;
@@ -67,7 +67,8 @@ struct Simd {
   // NaN.
   void (*load)(const void* from, DType dtype, int64_t n, float* to);
   void (*store)(const float* from, int64_t n, DType dtype, void* to);
-  // Does the same as load(), then arranges the elements and pads the row.
+  // Converts as load() does, and stores the elements in the order `arrangement`, with zeros behind
+  // them up to padded(n) elements.
   void (*pack)(const void* from, DType dtype, int64_t n, Arrangement arrangement, float* to);
   void (*dot_products)(const DotProducts& args);
   void (*weighted_sum)(const WeightedSum& args);
@@ -87,7 +88,7 @@ struct Simd {
                   int64_t num_blocks, float* to);
 };
 
-// Returns the best table for this processor.
+// Returns the table of inner loops for the best instruction set that this processor has.
 const Simd& simd();
 
 // Lists every table that this processor can run, the plain one first. Tests use it.

@@ -52,7 +52,8 @@ inline Vec fma(const Vec& a, const Vec& b, const Vec& c) {
   return each([&](int i) { return a.lane[i] * b.lane[i] + c.lane[i]; });
 }
 
-// Rounds to the nearest whole number: adding and then subtracting 1.5 * 2^23 leaves it.
+// Rounds to the nearest whole number by adding and then subtracting 1.5 * 2^23: at that size, the
+// spacing of floats is 1.
 inline Vec round_nearest(const Vec& v) {
   constexpr float kShift = 12582912.0F;
   return each([&](int i) { return (v.lane[i] + kShift) - kShift; });

@@ -195,7 +195,8 @@ TEST_P(SimdTables, AddsDotProductsInOneOrder) {
   }
 }
 
-// A row of x with a single 1 returns the value of the code at the 1's place.
+// The dot product of codes with a row of x that is 1 in one column and 0 elsewhere is the value of
+// the code in that column.
 TEST_P(SimdTables, MultipliesByWhatACodeStandsFor) {
   std::vector<uint8_t> codes;
   for (int bits = 0; bits < 0x100; ++bits) {

@@ -52,7 +52,7 @@ RecordingThreads& recording_threads() {
   return threads;
 }
 
-// Traces a call of the host while a tracer runs.
+// Adds a call of the host to the trace, while a tracer runs.
 class TracedCall {
  public:
   TracedCall(const CpuTracer::Running* running, TraceKind kind, std::string_view name)

@@ -26,7 +26,7 @@ class CpuTracer final : public Tracer {
   Trace stop() override;
 
   [[nodiscard]] TraceDetail detail() const { return detail_; }
-  // Counts later spans as part of the next launch.
+  // Assigns the spans that follow to the next launch: raises the number of the launch by one.
   void next_launch() { ++launch_; }
   void add(TraceKind kind, std::string_view op, std::string_view name, int64_t start_ns);
   // Begins a call of the host. Its span ends where the call's work on the device begins, which the

@@ -204,7 +204,8 @@ inline constexpr std::string_view kSlowAttention =
 // new tokens. Shapes: `args` are those of the attention op.
 int64_t attention_decode_shared_bytes(const KernelArgs& args);
 
-// Return the kernels that decode.cu, plain.cu and varlen.cu define.
+// Return the rows of the kernel table for the attention kernels that decode.cu, plain.cu and
+// varlen.cu define.
 Kernel attention_decode_kernel();
 Kernel fused_attention_decode_kernel();
 Kernel attention_plain_kernel();

@@ -70,7 +70,8 @@ TEST_F(AttentionCudaTest, ASequenceHasTheSameBitsWhateverTheOthersLengthsAre) {
     int64_t longest;
     int64_t max_len;
   };
-  // The kv heads of 64 equal sequences come out even on an H200's blocks, and are not split.
+  // With 64 equal sequences, the kv heads divide nearly evenly among an H200's blocks, so none is
+  // split.
   for (const Batch& c : {Batch{40, 20000, kMaxLen}, Batch{64, 5000, kMaxLen},
                          Batch{8, 5000, kMaxLen}, Batch{3, 8000, 8192}, Batch{8, 5000, 8192}}) {
     SCOPED_TRACE(std::to_string(c.size) + " sequences of at most " + std::to_string(c.max_len));

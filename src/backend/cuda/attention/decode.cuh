@@ -79,7 +79,7 @@ __device__ __forceinline__ uint32_t transposed_pair(float low, float high) {
 template <typename T, typename Kv, int C>
 struct TileOperands {
   static constexpr int kWidth = KeyTile<Kv, C>::kWidth;
-  // Type in which weights and values are multiplied.
+  // The type in which softmax weights and values are multiplied.
   using Weight = std::conditional_t<kIsFp8<Kv>, __half, T>;
 
   __device__ __forceinline__ static uint32_t keys_at(uint32_t tile, int lane) {

@@ -25,8 +25,8 @@ __device__ int64_t find_item() {
   return static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
 }
 
-// Computes attention of one row and head per warp; a lane has every 32nd column. It subtracts no
-// maximum, as scores below 700 need none in float64.
+// Computes attention of one row and head per warp; a lane has every 32nd column. It does not
+// subtract the maximum of the scores, because exp() of scores below 700 fits a float64.
 template <typename T, typename Kv, int C>
 __global__ void attention_rows(AttentionParams<T, Kv> params, double scale, const QueryRow* rows,
                                int64_t num_rows, double* expected) {

@@ -18,8 +18,8 @@ __device__ __forceinline__ void store_four(T* address, float4 x) {
   *reinterpret_cast<uint2*>(address) = make_uint2(pack_pair<T>(x.x, x.y), pack_pair<T>(x.z, x.w));
 }
 
-// The factors that merge a running result with a later one: `old` scales the running values and
-// sum, `now` the later ones.
+// The factors that merge a running softmax result with a later one: `old` multiplies the values and
+// the sum of weights of the running result, `now` those of the later one.
 struct Fold {
   float max = kMinusInfinity;
   float old = 0;
@@ -40,7 +40,8 @@ __device__ __forceinline__ float4 apply(const Fold& fold, float4 old, float4 now
   return {apply(fold, old.x, now.x), apply(fold, old.y, now.y), apply(fold, old.z, now.z),
           apply(fold, old.w, now.w)};
 }
-// Returns the values divided by the sum. The result is zero for a row that sees no key.
+// Returns four columns of a row's output: the weighted sums of its values, divided by the sum of
+// its softmax weights. The result is zero for a row that sees no key.
 __device__ __forceinline__ float4 normalized(float4 value, float sum) {
   const float inverse = sum > 0.0F ? 1.0F / sum : sum;
   return {value.x * inverse, value.y * inverse, value.z * inverse, value.w * inverse};

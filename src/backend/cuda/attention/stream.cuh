@@ -11,8 +11,8 @@ namespace encore::cuda::decode {
 // block's chunks, in order. Every warp has a tile in every step, even where it has no keys there.
 //
 // With kAsksFirst, the next tile's page number is loaded in front of a tile's copies, not behind
-// them. By measurement that is 7 % faster where a warp has a few tiles (8 sequences of 1121), and 2
-// to 4 % slower where it has many, which read at the memory's rate.
+// them. By measurement that is 7 % faster where a warp has a few tiles (8 sequences of 1121 keys),
+// and 2 to 4 % slower where it has many, which read at the memory's rate.
 template <typename Params, int C, int kStages, bool kAsksFirst>
 class TileStream {
  public:
@@ -136,7 +136,7 @@ class TileStream {
   const int32_t* pages_;  // pages of the chunk's sequence
   int rank_;              // the block's rank in its worker
   int page_ = 0;
-  int slot_ = 0;  // ring slot of the oldest tile, which the next one replaces
+  int slot_ = 0;  // place in the ring of the oldest tile, which the next one replaces
   uint32_t ring_;
   int page_elements_;  // elements of a page, over all kv heads
 };

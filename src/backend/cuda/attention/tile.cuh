@@ -30,7 +30,8 @@ struct PieceAddress {
   __device__ __forceinline__ PieceAddress(uint32_t tile, int lane)
       : tile(tile), lane(lane), first(tile + tile_offset<C>(lane / kPieces, lane % kPieces)) {}
 
-  // Returns the address that this lane writes in copy number `i` of the warp.
+  // Returns the shared-memory address to which this lane copies its 16-byte piece in copy number
+  // `i` of the warp.
   [[nodiscard]] __device__ __forceinline__ uint32_t of_copy(int i) const {
     const int piece = i * kWarpSize + lane;
     if constexpr (!kIsRegular) return tile + tile_offset<C>(piece / kPieces, piece % kPieces);
@@ -154,8 +155,8 @@ __device__ __forceinline__ float finite_max(float max) {
   return max == kMinusInfinity ? 0.0F : max;
 }
 
-// Returns a score before it is scaled, where the launch caps scores: tanh of the scaled product of
-// q and k over the cap.
+// Returns the score of a key before it is scaled, in launches that cap scores: tanh((scale * q . k)
+// / cap), where `product` is q . k.
 template <typename Params>
 __device__ __forceinline__ float capped(const Params& params, float product) {
   const float power = exp2_fast(product * params.softcap_in);

@@ -104,8 +104,9 @@ __device__ __forceinline__ int num_key_tiles(const Params& params, const Run& ru
   return (run.kv_len + kKeys - 1) / kKeys - first_seen(params, run.kv_len - run.count) / kKeys;
 }
 
-// A list in shared memory. It holds the sequences in the order in which their tiles are taken, and
-// for each sequence the number of one kv head's tiles that come before its own.
+// The list of a launch's tiles, in shared memory. It holds the sequences in the order in which
+// their tiles are taken, and for each sequence the number of tiles that one kv head has in the
+// sequences before it.
 struct TileList {
   int before[kMaxSequences + 1];
   int lengths[kMaxSequences];  // length of each sequence's longest tile

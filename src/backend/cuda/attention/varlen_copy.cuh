@@ -21,7 +21,7 @@ template <typename Kv, int C>
 struct Layout {
   static constexpr bool kWidens = kIsFp8<Kv>;
   static constexpr int kKeys = C <= 128 ? 128 : 64;  // keys of a tile
-  static constexpr int kSlots = kWidens ? 3 : 4;     // slots of the ring
+  static constexpr int kSlots = kWidens ? 3 : 4;     // stages of the ring
   static constexpr int kNarrowSlots = kWidens ? 3 : 0;
   static constexpr int kIncomingSlots = kWidens ? kNarrowSlots : kSlots;
   static constexpr int kQuerySlots = C <= 128 ? 2 : 1;
@@ -56,10 +56,11 @@ struct Layout {
   [[nodiscard]] __device__ TileList& list() const {
     return *reinterpret_cast<TileList*>(shared + kListAt);
   }
-  // The barriers of a block. The queries, the ring, and the ring of tiles that are still to be
-  // widened have two kinds each: "full" and "free". Every thread that itself reads or writes shared
-  // memory arrives at them, because racecheck does not understand one thread that arrives for its
-  // warp. Where only the tensor cores have read, one thread arrives for its warp.
+  // The barriers of a block. The places of the queries, the stages of the ring, and the stages of
+  // the ring of tiles that are still to be widened each have two barriers: "full" and "free". Every
+  // thread that itself reads or writes shared memory arrives at them, because racecheck does not
+  // understand one thread that arrives for its warp. Where only the tensor cores have read, one
+  // thread arrives for its warp.
   [[nodiscard]] __device__ uint32_t queries_full(uint32_t slot) const {
     return base + kBarriersAt + slot * 8;
   }
@@ -70,7 +71,7 @@ struct Layout {
     return queries_full(2 * kQuerySlots + slot);
   }
   [[nodiscard]] __device__ uint32_t free(uint32_t slot) const { return full(kSlots + slot); }
-  // Returns the address to which the copies of a slot go.
+  // Returns the address to which keys or values are copied for stage `slot` of the ring.
   [[nodiscard]] __device__ uint32_t incoming(uint32_t slot) const {
     return kWidens ? base + kNarrowAt + slot * kNarrowTile : tile(slot);
   }
@@ -153,8 +154,8 @@ struct Producer {
     copy_bytes(to, cache + int64_t{row} * C, static_cast<uint32_t>(params.page_size * C), full);
   }
 
-  // Fills the next slot with a tile of keys or values. `page` is the page that this lane copies.
-  // `cache` is a tensor map, or a pointer where the cache keeps fp8.
+  // Fills the next stage of the ring with a tile of keys or values. `page` is the page that this
+  // lane copies. `cache` is a tensor map, or a pointer where the cache keeps fp8.
   template <typename Cache>
   __device__ __forceinline__ void copy(const Cache& cache, const Tile& tile, int key_tile,
                                        int page) {

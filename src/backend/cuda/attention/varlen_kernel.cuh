@@ -159,10 +159,10 @@ struct Consumer {
     }
   }
 
-  // Begins a tile. Tensor cores compute all 64 rows, and their time depends on the numbers. So
-  // where most rows are not the tile's, as with a sequence of one new token, the unused rows of the
-  // queries are set to zero, and their maximum to a number that no score reaches, which makes their
-  // weights zero.
+  // Begins a tile. Tensor cores compute all 64 rows, and their time depends on the numbers that
+  // they multiply. So where most rows are not the tile's, as with a sequence of one new token, the
+  // unused rows of the queries are set to zero, and their maximum to a number that no score
+  // reaches, which makes their weights zero.
   __device__ __forceinline__ void begin(const Tile& tile, uint32_t queries) {
     constexpr int kPieces = C / 8;
     constexpr float kNoScore = 1e30F;

@@ -10,8 +10,8 @@ namespace encore::cuda::varlen {
 // -1 where no keys are cut.
 int most_split_tokens(const KernelArgs& args);
 // Returns the number of rows of results that parts write to scratch. It is 0 where the batch must
-// not change results, and for a uniform step, because one with few tokens per sequence runs on
-// another kernel.
+// not change results, because no keys are cut then, and for a uniform step, because a uniform step
+// with few tokens per sequence runs on the decode kernel.
 int64_t num_part_rows(const KernelArgs& args);
 
 // Binds `attention` of heads of C elements.

@@ -72,7 +72,8 @@ struct Cutting {
   float growth = 0;        // steps of a chunk per square root of the sequence's steps
   int max_count_log2 = 0;  // log2 of the most chunks that a sequence has
   int fitting = 0;  // chunks that each kv head of equal sequences may have before a block gets two
-  // Log2 of the parts into which kv heads of equal sequences are cut to come out even.
+  // Log2 of the number of parts into which each kv head of equal sequences is cut, so that all
+  // shares get about equally many parts.
   int parts_log2 = 0;
 
   [[nodiscard]] __device__ Chunks chunks(int kv_len) const {
@@ -84,7 +85,7 @@ struct Cutting {
     if (total > fitting * of_chunk && total <= (fitting + fitting / 2) * of_chunk)
       of_chunk = divide(total + fitting - 1, fitting);
     if (parts_log2 > 0) of_chunk = min(of_chunk, max(kFewestSteps, total >> parts_log2));
-    // Makes the chunks equal in length without changing their number.
+    // Makes the chunks of the sequence about equally long without changing their number.
     const int count = divide(total + of_chunk - 1, of_chunk);
     if (count > 1) of_chunk = divide(total + count - 1, count);
     return {of_chunk, of_chunk << step_log2, count};
@@ -106,7 +107,7 @@ struct Cutting {
   }
 };
 
-// The parameters of a launch beyond AttentionParams.
+// Holds the parameters of a launch of decode attention that AttentionParams does not have.
 struct DecodePlan {
   int rows = 0;            // query rows of a kv head
   int row_blocks = 0;      // blocks that share these rows
@@ -116,11 +117,11 @@ struct DecodePlan {
   int num_runs = 0;    // runs of query rows, with or without a sequence that owns them
   int max_chunks = 0;  // the most chunks of a sequence
   Cutting cutting;
-  bool slot_per_head = false;    // see find_slot
+  bool slot_per_head = false;    // a scratch area per kv head of the batch: see find_slot
   bool even_heads = false;       // kv heads of equal sequences are dealt out whole
-  float* values = nullptr;       // [slots, max_chunks, rows_per_block, C]
-  float2* softmaxes = nullptr;   // [slots, max_chunks, rows_per_block]: maximum and sum
-  uint32_t* counters = nullptr;  // [slots]
+  float* values = nullptr;       // [scratch areas, max_chunks, rows_per_block, C]
+  float2* softmaxes = nullptr;   // [scratch areas, max_chunks, rows_per_block]: maximum, sum
+  uint32_t* counters = nullptr;  // [scratch areas]
 };
 
 // Returns the first key that a new token of a sequence of `kv_len` keys sees, rounded down to the
@@ -129,7 +130,7 @@ template <typename Params>
 __device__ __forceinline__ int first_seen(const Params& params, int kv_len) {
   return max(0, kv_len - params.uniform_q + 1 - params.window) & -kTileKeys;
 }
-// Returns the number of keys from first_seen() to the sequence's last key.
+// Returns the number of keys of a sequence from first_seen() to the last key.
 template <typename Params>
 __device__ __forceinline__ int num_seen(const Params& params, int kv_len) {
   return kv_len - first_seen(params, kv_len);
@@ -157,7 +158,7 @@ struct Walk {
     return min(chunks.count, divide(position - head_begin + chunks.steps - 1, chunks.steps));
   }
 
-  // Sets which keys of a sequence with `all` keys are read: those within the window.
+  // Sets which of the `all` keys of a sequence are read: the keys within the window.
   template <typename Params>
   __device__ __forceinline__ void take_keys(const Params& params, int all) {
     first_key = first_seen(params, all);
@@ -184,7 +185,7 @@ struct Walk {
   }
 };
 
-// The share of the batch that a block takes.
+// The share of the work of a batch that one worker takes.
 struct Share {
   Walk first;               // done() where the share is empty
   int total = 0;            // steps of work in the batch
@@ -195,7 +196,8 @@ struct Share {
   [[nodiscard]] __device__ int begin(int share) const {
     return share * steps_each + min(share, steps_left);
   }
-  // Returns the number of the share that holds a position.
+  // Returns the number of the share that holds a position, which is counted in steps of work from
+  // the start of the batch.
   [[nodiscard]] __device__ int at(int position) const {
     const int of_longer = steps_left * (steps_each + 1);
     return position < of_longer ? position / (steps_each + 1)

@@ -27,8 +27,9 @@ namespace {
 
 using namespace expert_gemm;
 
-// Returns the rows of a tile that a block takes. Both products use one list of tiles, so if one
-// weight has codes, both products use the size for codes.
+// Returns the most rows of a tile that one block takes. Both products (gate_up and down) use the
+// same list of tiles, so if the weight of one product has FP8 codes, both products use the size for
+// codes.
 int block_rows_of(const KernelArgs& args) {
   const auto has_codes = [&](const char* name) { return args.inputs[name].dtype == DType::kFP8; };
   return has_codes("gate_up") || has_codes("down") ? Step<Float8>::kBlockRows
@@ -39,7 +40,8 @@ int block_rows_of(const KernelArgs& args) {
 // per block.
 int blocks_of(const KernelArgs& args) {
   constexpr int kMostBlocks = 2;
-  // Some experts have an eighth more rows than the mean, or still more.
+  // A cluster has two blocks where an expert with an eighth more rows than the mean has more rows
+  // than one block takes, because some experts get at least that many.
   const int64_t mean_rows = num_pairs(args) / args.inputs["down"].shape[0];
   return mean_rows + mean_rows / 8 > block_rows_of(args) ? kMostBlocks : 1;
 }

@@ -68,7 +68,8 @@ struct Consumer {
     int step = 0;
     do {
       wait_for_phase(barriers.full(slot.number), slot.parity);
-      // The rows were written by cp.async, through another proxy than the tensor cores read.
+      // cp.async wrote the rows through the generic proxy, but the tensor cores read through the
+      // async proxy, which needs a fence.
       publish_to_copies();
       const uint32_t weights = describe_rows(weights_of(slot.number));
       const uint32_t rows = describe_rows(layout.rows(slot.number));
@@ -95,9 +96,9 @@ struct Consumer {
       settle(part_of_sums<0, kColumns>(sums[m]));
   }
 
-  // Does what add_floats() does for weights of codes, which are widened on their way to the tensor
-  // cores. The sums of each step are multiplied by the scales of their outputs, and added to the
-  // sums of earlier steps.
+  // Computes the sums of a tile over all its steps for weights of FP8 codes, which are widened on
+  // their way to the tensor cores. The sums of each step are multiplied by the scales of their
+  // outputs, and added to the sums of earlier steps.
   template <int kColumns>
   __device__ __forceinline__ void add_codes(const Part& part, Slot& slot, uint32_t other_empty) {
     const auto barriers = layout.barriers();
@@ -200,7 +201,8 @@ struct Consumer {
         matrices.scales_of(part.expert, set, min(output, matrices.set_rows - 1)) - matrices.scales);
   }
 
-  // Returns the part of the sums that belongs to columns [kFirst, kFirst + kColumns).
+  // Returns the part of the thread's sums that belongs to columns [kFirst, kFirst + kColumns) of a
+  // product.
   template <int kFirst, int kColumns, int kCount>
   static __device__ __forceinline__ float (&part_of_sums(float (&all)[kCount]))[kColumns / 2] {
     static_assert((kFirst + kColumns) / 2 <= kCount);

@@ -118,7 +118,7 @@ struct Producer {
     }
   }
 
-  // Copies this thread's pieces of a box that begins at column `column`.
+  // Copies this thread's 16-byte pieces of a box of rows that begins at column `column`.
   __device__ __forceinline__ void copy_rows(const uint32_t (&from)[kCopies], int num_rows,
                                             int column, uint32_t to) const {
     const auto* const rows = reinterpret_cast<const uint4*>(args.rows) + column / 8;

@@ -20,7 +20,7 @@ constexpr int kProducts = 2;  // products of a warpgroup, which lie side by side
 constexpr int kWarpgroupOutputs = kProducts * kProductOutputs;
 constexpr int kTileOutputs = kConsumers * kWarpgroupOutputs;
 constexpr int kHalfOutputs = kTileOutputs / 2;  // outputs whose weights one copy brings
-// Rows in a box of finished outputs; tiles begin at a multiple of it.
+// Rows in a box of finished outputs. The first place of a tile is a multiple of this number.
 constexpr int kStoredRows = 8;
 constexpr int kCopyThreads = 128;
 constexpr int kThreads = gemm::kConsumerThreads + kCopyThreads;
@@ -32,8 +32,8 @@ struct Step {
   static constexpr int kRowBoxes = kIsFp8<Stored> ? 2 : 1;
   static constexpr int kColumns = kRowBoxes * kBoxColumns;
   static constexpr int kBlockRows = 144 / kRowBoxes;  // the most rows of a tile that a block takes
-  // Registers per thread. The warpgroup that copies leaves registers to those that multiply;
-  // copying fewer rows takes fewer.
+  // Registers per thread. The warpgroup that copies leaves registers to those that multiply; with
+  // codes it copies fewer rows, which takes fewer registers.
   static constexpr int kRegistersOfCopies = kIsFp8<Stored> ? 40 : 56;
   static constexpr int kRegistersOfProducts = kIsFp8<Stored> ? 232 : 224;
 };

@@ -116,8 +116,8 @@ class OutputScales {
         scales_[set][i] = rows_[set][i][group];
     }
   }
-  // Adds the sums of one group of columns, times their scales, to the sums over all columns, and
-  // clears them.
+  // Adds the sums of one group of columns, multiplied by their scales, to the sums over all
+  // columns, and sets the sums of the group to zero.
   template <int kTiles>
   __device__ __forceinline__ void add(ProductSums<kTiles>& sums, ProductSums<kTiles>& total) const {
 #pragma unroll
@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   constexpr int kOutputsPerBlock = kGated ? kOutputs : kSets * kOutputs;
   extern __shared__ __align__(128) uint8_t stages[];
   __shared__ int32_t pairs[kRows];
-  // Before this launch has ended, the next launch may read the experts that rows chose.
+  // Allows the next launch to start only behind wait_for_inputs(), because the next launch reads
+  // the experts that rows chose before this launch has ended.
   wait_for_inputs();
   allow_next_kernel();
   if (static_cast<int>(blockIdx.y) >= *args.num_tiles) return;
@@ -206,8 +207,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
           is_valid ? weight + (set * set_rows + row) * columns + column : args.matrices.weight;
       const uint32_t to =
           stage + weight_to + static_cast<uint32_t>(i * kWeightRowsPerCopy * Tile::kWeightRowBytes);
-      // Where an expert has many rows, its other tiles read the same weights, so the copies leave
-      // these in caches.
+      // Where an expert has many rows, the expert's other tiles read the same weights, so the
+      // copies leave the weights in caches.
       if constexpr (kRows == kFewRows) {
         copy_async_once(to, from, is_valid);
       } else {

@@ -63,7 +63,8 @@ __global__ void __launch_bounds__(kWarps* kLanes, kOutputs == 1 ? 1 : kBlocksOfO
   compute_now(row);
   compute_now(k);
   wait_for_inputs();
-  // Before this launch ends, the next one may read the experts that rows chose.
+  // Allows the next launch to start only behind wait_for_inputs(), because the next launch reads
+  // the experts that rows chose before this launch has ended.
   allow_next_kernel();
   const int expert = args.expert_of(row, k);
   if (expert < 0 || output >= args.inner) return;
@@ -125,7 +126,8 @@ __global__ void __launch_bounds__(kWarps* kLanes)
   int column = thread % kLanes * Chunks::kSize;
   Chunks next[kDownChunks];
   float next_weights[kDownChunks] = {};  // 0: no such chunk
-  // Goes on to the next chunk of weights, and calls `fetch(chunk, row of hidden)` if there is one.
+  // Goes on to the next chunk of weights, and calls `fetch(chunk, row of hidden)` if there is a
+  // next chunk.
   const auto fetch_next = [&](int i, auto fetch) {
     while (column >= args.inner) {
       column -= args.inner;

@@ -34,13 +34,15 @@ bool accepts_groups(const KernelArgs& args) {
   return size_of(x.dtype) == 2 && are_packed && (args.batch_invariant || !has_few_pairs(args));
 }
 
-// Returns the number of launches: for each part of the rows, sorting, two products and the sum.
+// Returns the number of launches: four for each part of the rows, which are sorting, two products
+// and the sum.
 int expert_groups_nodes(const KernelArgs& args) {
   constexpr int64_t kNodesOfAPart = 4;
   return static_cast<int>(kNodesOfAPart * num_expert_parts(args));
 }
 
-// Returns the number of launches: two products, of which the second adds up.
+// Returns the number of launches: one for each of the two products, of which the second adds up the
+// products of each row's experts.
 int expert_rows_nodes(const KernelArgs& /*args*/) {
   return 2;
 }

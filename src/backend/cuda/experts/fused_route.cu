@@ -1,10 +1,10 @@
 // Computes fused_route of few rows in one launch, with a cluster of blocks for each row.
 //
 // Each block normalizes the whole row, which is short, and multiplies it by its share of the
-// router's weight. As much of that share as fits is loaded while the previous launch still runs.
-// Logits go to the shared memory of the first block, whose first warp chooses the experts. The
-// norm's result and the sum may lie over x and the residual, so they are written after all blocks
-// of the cluster have read these.
+// router's weight. As much of that share of the weight as fits shared memory is loaded while the
+// previous launch still runs. Logits go to the shared memory of the first block, whose first warp
+// chooses the experts. The norm's result and the sum may lie over x and the residual, so they are
+// written after all blocks of the cluster have read these.
 #include <algorithm>
 
 #include <cooperative_groups.h>

@@ -185,7 +185,8 @@ __device__ __forceinline__ void route_row(const RouteArgs& args, int64_t row, co
   // that were chosen already have -infinity, which is below every score.
   LaneBest best;
   bool is_known = false;
-  // The first entry of this lane's part of the list, and its weight, stay in registers.
+  // The first of the chosen experts that this lane stores, and the expert's weight, stay in
+  // registers.
   int first_expert = 0;
   float first_weight = 0;
 #pragma unroll 1

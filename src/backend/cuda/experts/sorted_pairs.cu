@@ -1,5 +1,5 @@
-// Sorts pairs by counting: blocks count the pairs of each expert, add the counts up, and hand out
-// places.
+// Sorts pairs of a row and one of its experts by counting: blocks count the pairs of each expert,
+// add the counts up, and give each pair its place in the order of experts.
 #include "backend/cuda/experts/sorted_pairs.cuh"
 
 #include <cooperative_groups.h>
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(kSortThreads)
     __syncthreads();
   }
   if (rank == 0 && thread == 0) *args.num_tiles = end.tile;
-  // The order of an expert's rows changes no bit of the result, so atomics may hand out their
-  // places.
+  // The order of an expert's rows changes no bit of the result, so atomic additions, whose order
+  // varies, may give the rows their places.
   visit_pairs([&](int pair, int expert) {
     const int place = atomicAdd(&next[expert], 1);
     args.sources[place] = args.tiling.by_place ? pair / args.top_k : pair;

@@ -9,7 +9,7 @@ namespace encore::cuda {
 
 constexpr int kSortLanes = 32;
 
-// The first place and the first tile of an expert.
+// The numbers of the first place and of the first tile that an expert has.
 struct FirstOfExpert {
   int place = 0;
   int tile = 0;
@@ -63,7 +63,7 @@ __device__ __forceinline__ FirstOfExpert place_expert(const Tiling& tiling, int 
   return first;
 }
 
-// Writes the tiles of an expert with `count` pairs to the list.
+// Writes the tiles of an expert with `count` pairs to the list of tiles.
 __device__ __forceinline__ void list_tiles(const Tiling& tiling, int expert, int count,
                                            const FirstOfExpert& first, RowTile* tiles) {
   const int num_tiles = tiles_of(tiling, count);
@@ -132,7 +132,8 @@ class BlockSort {
         chosen_(reinterpret_cast<uint32_t*>(first_ + sorted.num_experts)),
         words_((sorted.num_pairs + kBits - 1) / kBits) {}
 
-  // Clears the bits. It runs before run(), and reads nothing that earlier launches write.
+  // Clears the bits of pairs. A block calls it before run(); it may run while earlier launches
+  // still run, because it reads nothing that they write.
   __device__ __forceinline__ void clear() const {
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < words_ * sorted_.num_experts; i += kThreads)

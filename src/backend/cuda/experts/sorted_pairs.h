@@ -74,8 +74,8 @@ struct SortedPairs {
   }
 };
 
-// Holds some rows of an expert_mlp. The launches for these rows pass their results on in the op's
-// scratch.
+// Holds a part of the rows of an expert_mlp: those that are sorted together. The launches for these
+// rows pass their results on in the op's scratch.
 struct ExpertPart {
   SortedPairs sorted;
   TensorView x;
@@ -87,7 +87,8 @@ struct ExpertPart {
   TensorView products;
 };
 
-// Returns the operands for sorting the first `num_rows` rows. Its pointers to results are null.
+// Returns the operands for sorting the first `num_rows` rows. The pointers to the results of
+// sorting are null.
 SortedPairs sorted_pairs(const KernelArgs& args, const Tiling& tiling, int64_t num_rows);
 Workspace expert_parts_workspace(const KernelArgs& args, const Tiling& tiling);
 // Returns the part that begins with row `first`.

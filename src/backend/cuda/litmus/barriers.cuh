@@ -20,8 +20,8 @@ struct Barrier {
   uint32_t address;
 };
 
-// The barriers of groups, and slots to which bytes are delivered, in shared memory. Each group has
-// two barriers and a slot of 16 bytes.
+// Holds in shared memory, for each group of a block, two mbarriers and 16 bytes to which messages
+// are delivered.
 template <uint32_t kGroups>
 struct alignas(128) Mailbox {
   uint64_t barriers[2][kGroups];
@@ -57,7 +57,8 @@ struct RelaxedName {
   static constexpr char kText[] = "relaxed";
 };
 
-// Publishers that arrive at barriers of scope S, with an order at scope kOrdered.
+// Publishers whose flag is an mbarrier of scope S. They publish a message by arriving at the
+// mbarrier, with a memory order at scope kOrdered.
 template <class Order, Scope S, Scope kOrdered>
 struct Arrival {
   static constexpr bool kArrives = true;
@@ -75,8 +76,8 @@ struct ArriveRelaxed : Arrival<RelaxedName, S, S> {};
 template <class Arrive>
 struct Early : Arrive {};
 
-// Observers whose poll says whether the phase of a parity has ended. A poll sleeps for a while
-// before it returns false.
+// Observers whose poll returns whether the mbarrier's phase of the awaited parity has ended. A poll
+// sleeps for a while before it returns false.
 template <class Order, Scope S>
 struct PhaseEnd {
   static __device__ __forceinline__ bool poll(Barrier barrier, uint32_t parity) {

@@ -1,12 +1,13 @@
-// Tests of messages through mbarriers instead of flags, tests of messages that are delivered to a
-// slot in shared memory while an mbarrier counts their bytes, and the rows that list both.
+// Tests of messages through mbarriers instead of flags, tests of messages that are delivered to
+// shared memory while an mbarrier counts their bytes, and the tables that list the forms of both.
 #pragma once
 
 #include "backend/cuda/litmus/tests.cuh"
 
 namespace encore::cuda::litmus {
 
-// Ways to deliver 16 bytes to each of a warp's slots. Whole warps call deliver().
+// Ways to deliver 16 bytes to each thread of a reading warp, in shared memory. Whole warps call
+// deliver().
 
 // Delivers with the copy engine, from lines of global memory that the warp has just written.
 template <bool kFenced>
@@ -48,11 +49,12 @@ struct AsyncStore {
 };
 
 // Tests deliveries. A warp of role 0 delivers four words to each thread of a warp of role 1. The
-// reading warp waits for the bytes, reads them, and gives the slots back for the next delivery. All
-// rings of the copy engine work in this way, and so does what blocks of a cluster send each other.
-// Both barriers are those of the warp's first lane.
+// reading warp waits for the bytes, reads them, and gives their place in shared memory back for the
+// next delivery. All rings of the copy engine work in this way, and so does what blocks of a
+// cluster send each other. Both barriers are those of the warp's first lane.
 //
-// With kEarly, which is broken, the slots are given back before they are read.
+// With kEarly, which is broken, the reading warp gives the place of the bytes back before it reads
+// them.
 template <Scope S, class Deliver, class Observe, bool kEarly = false>
 struct Delivery {
   static constexpr Scope kScope = S;
@@ -93,7 +95,8 @@ struct Delivery {
     uint32_t random = warp_random(field, seat);
     for (uint32_t round = 1; round <= field.rounds; ++round) {
       // An arrival does not wait for loads, and its release does not reach the copy engine. So the
-      // slots are given back only in the next iteration, behind the use of what was loaded.
+      // place of the bytes is given back only in the next iteration, after the loaded bytes have
+      // been compared.
       if (!kEarly || round == 1) give_back(seat, cells, full);
       wait_for<S, Observe>(full, round, true, outcomes, [] {});
       if (__any_sync(kFullWarp, outcomes.lost != 0)) return;
@@ -143,14 +146,14 @@ inline constexpr Row kRemoteBarrierRows[] = {
     row<Message<S, ArriveRelease<S, Narrow>, WaitAcquire<S>>>("narrow_arrive", 2),
     row<Message<S, ArriveRelease<S>, WaitAcquire<Narrow>>>("narrow_wait", 2),
 };
-// Forms in which the copy engine fills slots of its own block.
+// Forms in which the copy engine delivers to shared memory of its own block.
 template <Scope S>
 inline constexpr Row kCopyRows[] = {
     row<Delivery<S, BulkCopy<true>, WaitAcquire<S>>>("bulk_copy", 2),
     row<Delivery<S, BulkCopy<false>, WaitAcquire<S>>>("no_proxy_fence", 2),
     row<Delivery<S, BulkCopy<true>, WaitAcquire<S>, true>>("early_return", 2),
 };
-// Forms in which asynchronous stores fill slots of another block.
+// Forms in which asynchronous stores deliver to shared memory of another block.
 template <Scope S>
 inline constexpr Row kSendRows[] = {
     row<Delivery<S, AsyncStore, WaitAcquire<S>>>("st_async", 2),

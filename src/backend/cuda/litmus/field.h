@@ -37,8 +37,8 @@ struct Field {
   uint32_t num_lines;  // a power of 2, at least players * kLinesPerGroup * slots
   uint32_t seed;       // decides where lines lie
   uint32_t players;    // number of groups
-  uint32_t slots;      // the words of round r lie in slot r % slots
-  uint32_t rounds;     // per group
+  uint32_t slots;      // sets of lines of a group; round r uses set r % slots
+  uint32_t rounds;     // rounds of each group
   uint32_t warps;      // warps of a block that play; its other warps make noise
   uint32_t shift;      // device scope: how far apart the blocks of a group are
   uint32_t gpu_role;   // system scope: the role that the GPU plays; the host plays the other
@@ -57,8 +57,8 @@ struct Tally {
   unsigned long long cycles;  // cycles of the first group
 };
 
-// Returns the address of line `k` of a group in a slot. The numbers of all lines are permuted over
-// memory.
+// Returns the address of line `k` in set `slot` of a group's lines. A group has `Field::slots`
+// sets, which rounds use by turns. The lines of all groups are permuted over memory.
 __host__ __device__ inline uint32_t* line(const Field& field, uint32_t group, uint32_t k,
                                           uint32_t slot) {
   const uint32_t number = (slot * kLinesPerGroup + k) * field.players + group;

@@ -57,7 +57,7 @@ class HostEnd {
   [[nodiscard]] const Tally& tally() const { return tally_; }
 
  private:
-  // Reads the message of `round` and returns true, if the message is there.
+  // Reads the message of `round`, if it has come. Returns whether it has come.
   bool read(uint32_t group, uint32_t round) {
     if (acquire(line(field_, group, kFlagLine, 0)) != round) return false;
     bool is_stale = false;
@@ -69,7 +69,7 @@ class HostEnd {
     if (round < field_.rounds) release(line(field_, group, kReadyLine, 0), round + 1);
     return true;
   }
-  // Writes the message of `round` and returns true, if all its readers are ready.
+  // Writes the message of `round`, if all its readers are ready. Returns whether they are.
   bool write(uint32_t group, uint32_t round) {
     for (uint32_t i = 0; i < flags_; ++i) {
       if (acquire(line(field_, group + i, kReadyLine, 0)) != round) return false;
@@ -91,7 +91,8 @@ class HostEnd {
 }  // namespace
 
 void play_host_end(const Field& field, int flags, Tally& tally) {
-  // Each thread's share is a whole number of messages.
+  // A message has `flags` groups. Groups are divided among the threads so that no message's groups
+  // go to two threads.
   const uint32_t messages = field.players / static_cast<uint32_t>(flags);
   const unsigned spare = std::max(2, cpu::num_usable_processors()) - 1;
   const uint32_t num_threads = std::min({spare, kMaxThreads, messages});

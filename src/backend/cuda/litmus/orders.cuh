@@ -47,7 +47,7 @@ struct ThreadFence {
   static __device__ __forceinline__ void after_flag() { before_flag(); }
 };
 
-// The publishers. Each has its way to order the words before the flags.
+// The publishers: ways to order the words of a message before its flags.
 template <Scope S>
 struct Release {
   template <int kFlags>
@@ -126,7 +126,7 @@ struct Plain {
   static __device__ __forceinline__ void settle() {}
 };
 
-// The observers. Some of the publishers above are observers, too.
+// The observers: ways to read a message after its flag. Some of the publishers are observers, too.
 template <Scope S>
 struct Acquire {
   static __device__ __forceinline__ uint32_t poll(const uint32_t* flag) {

@@ -23,11 +23,11 @@ struct Hub {
 };
 using HubMailbox = Mailbox<kHubGroups>;
 
-// The part that a thread plays. Without noise, all warps play.
+// The group and the role that a thread plays in a test. Without noise, all warps play.
 struct Seat {
   uint32_t role;
   uint32_t group;
-  uint32_t local;  // the group's column in the hub
+  uint32_t local;  // the group's index in the arrays of Hub, in shared memory
   bool plays;
 };
 
@@ -81,8 +81,8 @@ __device__ Seat take_seat(const Field& field) {
 }
 
 // Finds a group's cells. In block and cluster scope, flags and every other word lie in the shared
-// memory of the block with rank `owner`; all other cells lie in global or host memory. Barriers and
-// slots exist in those two scopes only, in shared memory.
+// memory of the block with rank `owner`; all other cells lie in global or host memory. Barriers,
+// and places to which bytes are delivered, exist in those two scopes only, in shared memory.
 template <Scope S>
 struct Cells {
   static constexpr bool kHasHub = S == Scope::kBlock || S == Scope::kCluster;
@@ -183,7 +183,7 @@ __device__ __forceinline__ uint32_t next_random(uint32_t state) {
   return state;
 }
 
-// Returns the first state of a random generator that all lanes of a warp have in common.
+// Returns the initial state of a random generator. All lanes of a warp get the same state.
 __device__ __forceinline__ uint32_t warp_random(const Field& field, const Seat& seat) {
   return (field.seed + seat.group / kWarpSize * 0x9e3779b1U) | 1U;
 }

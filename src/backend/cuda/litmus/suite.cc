@@ -134,8 +134,8 @@ class CudaSuite final : public encore::litmus::Suite {
     return field;
   }
 
-  // Returns the field of one message, or of one group of contenders, on an idle chip. Each launch
-  // uses other blocks.
+  // Returns the field of one message, or of one group of contenders, on an otherwise idle chip.
+  // Each launch gives the group to other blocks.
   Field price_field(Place scope, const Row& row, uint32_t launch, Size& size) const {
     const auto roles = static_cast<uint32_t>(row.roles);
     Field field = empty_field(scope, launch);
@@ -204,7 +204,8 @@ class CudaSuite final : public encore::litmus::Suite {
       attributes[1].val.clusterSchedulingPolicyPreference = cudaClusterSchedulingPolicySpread;
       config.numAttrs = 2;
     } else {
-      // Blocks that wait for each other must all be resident.
+      // Blocks that wait for each other must all be resident, which a cooperative launch
+      // guarantees.
       attributes[0].id = cudaLaunchAttributeCooperative;
       attributes[0].val.cooperative = 1;
       config.numAttrs = 1;
@@ -213,8 +214,8 @@ class CudaSuite final : public encore::litmus::Suite {
           "cudaLaunchKernelEx");
   }
 
-  // Returns how many additions got lost. Every contender added one to each group's first word in
-  // each round.
+  // Returns how many additions got lost. In each round, every contender of a group adds one to the
+  // group's first word, so the word should end as contenders times rounds.
   unsigned long long lost_updates(const Row& row, const Field& field) {
     std::vector<uint32_t> cells(size_t{field.num_lines} * kCellsPerLine);
     stream_.copy_to_host(cells.data(), field.cells, field.num_lines * kLineBytes);

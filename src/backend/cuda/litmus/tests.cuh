@@ -91,7 +91,7 @@ struct Message {
   }
 };
 
-// The ways to claim a slot of a work queue. They differ in their memory order.
+// The ways to claim the next number of a work queue. They differ in their memory order.
 template <Scope S>
 struct ClaimAcqRel {
   static __device__ __forceinline__ uint32_t claim(uint32_t* index) {
@@ -117,10 +117,11 @@ struct ClaimRelaxed {
   }
 };
 
-// Tests a work queue. Four workers each fill a slot and advance one index. The advance publishes a
-// worker's own slot. For the worker that completes the batch, it also acquires the other slots:
-// this worker reads them all, and then opens the next batch. Attention's combine works in this way,
-// and so does any last block that folds partial sums.
+// Tests a work queue. In each batch, four workers each write two words and add one to a common
+// index. The addition publishes the worker's words. For the worker that comes last, it also
+// acquires the words of the three others: this worker reads all words of the batch, and then opens
+// the next batch. Attention's combine works in this way, and so does any last block that folds
+// partial sums.
 template <Scope S, class Claim, class Publish, class Observe>
 struct WorkQueue {
   static constexpr Scope kScope = S;
@@ -534,7 +535,7 @@ inline constexpr Row kAtomicRows[] = {
     row<Lock<S, TakeAcquire<S>, Plain>>("plain_unlock", 4),
     row<Lock<S, TakeRelaxed<S>, Relaxed<S>>>("relaxed_lock", 4),
 };
-// Forms in which a third thread relays a message.
+// Forms of the relay test, in which the second of three threads relays a message.
 template <Scope S>
 inline constexpr Row kRelayRows[] = {
     row<Relay<S, RelayAcqRel<S>>>("relay", 3),
@@ -555,7 +556,7 @@ inline constexpr Row kNarrowRows[] = {
     row<Message<S, Release<Narrow>, Acquire<Narrow>>>("narrow_scope", 2),
 };
 
-// Joins several tables of rows into one.
+// Joins several tables of test forms into one.
 template <size_t... kSizes>
 constexpr auto join(const Row (&... tables)[kSizes]) {
   std::array<Row, (kSizes + ...)> rows{};

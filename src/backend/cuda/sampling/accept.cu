@@ -3,9 +3,9 @@
 //
 // A block takes a row of logits on the scale of sample.cu: z = (logit - largest logit) /
 // temperature. A token's distance is -z; the smaller it is, the likelier the token. The bits of
-// distances, read as unsigned numbers, have the same order. Where a share or a number of tokens is
-// kept, the bound is found by bisection, with one visit of the row for each bit of the bound. Sums
-// are double, in a fixed order.
+// distances, read as unsigned numbers, have the same order. For top_k, top_p and typical_p, the
+// bound on the distances that are kept is found by bisection, with one visit of the row for each
+// bit of the bound. Likelihoods are added as doubles, in a fixed order.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -51,8 +51,8 @@ __device__ uint64_t largest_of_threads(uint64_t own) {
   return fold_threads(own, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
 }
 
-// Returns the smallest number up to `most` for which `is_enough`. REQUIRES: it is true of every
-// larger number, too.
+// Returns the smallest number up to `most` for which `is_enough` returns true. REQUIRES:
+// `is_enough` returns true for every larger number, too.
 template <typename IsEnough>
 __device__ uint32_t find_least(uint32_t most, const IsEnough& is_enough) {
   uint32_t too_small = 0;  // every smaller number is not enough
@@ -90,7 +90,7 @@ class Distribution {
     sum_ = sum;
   }
 
-  // Returns whether a token is drawn. If not, likeliest() is the token.
+  // Returns whether the row's token is drawn at random. If not, the row's token is likeliest().
   [[nodiscard]] __device__ bool is_drawn() const { return is_drawn_; }
   [[nodiscard]] __device__ int likeliest() const { return likeliest_; }
   [[nodiscard]] __device__ float probability(int token) const {
@@ -156,7 +156,7 @@ class Distribution {
       reach_ = __uint_as_float(find_least(kFarthest, is_enough));
     }
   }
-  // Sets the least z that is kept to the largest z for which `is_enough`.
+  // Sets the least z that is kept to the largest z for which `is_enough` returns true.
   template <typename IsEnough>
   __device__ void bound(const IsEnough& is_enough) {
     least_ = -__uint_as_float(find_least(
@@ -175,8 +175,8 @@ class Distribution {
   double sum_ = 1;
 };
 
-// Draws a token by its weight, with the noise for `kv_len` and `purpose`. Returns -1 where every
-// weight is zero.
+// Draws a token with a probability in proportion to its weight, with the noise for `kv_len` and
+// `purpose`. Returns -1 where every weight is zero.
 template <typename Weight>
 __device__ int draw(const Distribution& tokens, const Weight& weight, int64_t seed, int32_t kv_len,
                     random::Purpose purpose) {
@@ -275,8 +275,8 @@ __global__ void __launch_bounds__(kDrawThreads)
   if (threadIdx.x == 0) a.decided[l] = token;
 }
 
-// Returns the grid for one block per row. The launches do not overlap with the ones behind them,
-// which read what they write.
+// Returns the grid for one block per row. A launch with this grid does not overlap with the launch
+// behind it, because that one reads its results.
 Grid rows_grid(int64_t num_rows) {
   return {
       .blocks = dim3(static_cast<unsigned>(num_rows)), .threads = kDrawThreads, .overlap = false};

@@ -55,7 +55,7 @@ struct Advance {
   const SamplingRow* sampling;
   int32_t* token_counts;  // null: `sample` counts the tokens
   int vocabulary;
-  const uint32_t* run_until;  // step that the ranks agree on; null: the host's mark counts
+  const uint32_t* run_until;  // step up to which a burst runs on all ranks; null: as the host marks
 };
 
 // A row's state in front of the step's end. Together with the row's token, it decides whether the
@@ -118,7 +118,7 @@ __device__ __forceinline__ void count_tokens(const Advance& a, int row, int leng
     ++counts[a.next[row * a.num_each + j]];
 }
 
-// Publishes that step `done` is complete and its tokens are written.
+// Publishes to the host that step `done` is complete and its tokens are written.
 __device__ __forceinline__ void publish(const Advance& a, uint32_t done, uint32_t run_until,
                                         bool any_left) {
   any_left = __syncthreads_or(any_left);
@@ -283,7 +283,7 @@ constexpr int kMostInputBlocks = 16;
 struct WriteInputs {
   static constexpr int kMostRows = 64;  // 3 KB more of arguments take half a microsecond (H100)
   struct Row {
-    int64_t first;  // index of the row's first entry in the whole table
+    int64_t first;  // index in `page_table` of the row's first entry
     int count;
   };
 

@@ -1,9 +1,9 @@
 // Kernels for the drafts of a draft model: begin_drafts sets where the drafts of a step begin, and
 // extend_drafts adds one draft to each sequence.
 //
-// Kernels behind these read what they write before they wait for the launch in front of them
-// (attention/decode.cuh reads lengths and tables in this way). So no later kernel may start before
-// these have ended: they do not call allow_next_kernel().
+// Later kernels read what these kernels write before they wait for the launch in front of them
+// (attention/decode.cuh reads lengths and page tables in this way). So no later kernel may start
+// before these kernels have ended, and these do not call allow_next_kernel().
 #include <algorithm>
 #include <array>
 #include <span>
@@ -209,7 +209,7 @@ Grid chain_grid(int64_t num_threads) {
           .overlap = false};
 }
 
-// Returns the memory of an operand, or null in graphs that do not have the operand.
+// Returns the address of the data of an operand, or null in graphs that do not have the operand.
 int32_t* found(const Views& views, std::string_view name) {
   const TensorView* const view = views.find(name);
   return view == nullptr ? nullptr : view->as<int32_t>();

@@ -100,8 +100,9 @@ __device__ void adjust_by_state(const AdjustParams& params, const SamplingRow& r
   for (int first = row.num_stops; first < params.num_biases; first += kAdjustThreads) {
     const int i = first + static_cast<int>(threadIdx.x);
     const TokenBias bias = i < params.num_biases ? biases[i] : TokenBias{};
-    // Entries behind the first token of -1 belong to another sequence. So all threads stop at it,
-    // and threads behind it in this round do nothing.
+    // The first token of -1 ends the sequence's biases; entries behind it were written for another
+    // sequence. So all threads stop at it, and in this iteration threads with entries behind it do
+    // nothing.
     const int ends_here = bias.token < 0 ? i : params.num_biases;
     __shared__ int end;
     if (threadIdx.x == 0) end = params.num_biases;
@@ -267,8 +268,8 @@ struct Stripe {
                : __int_as_float(0x7fc00000);
   }
 
-  // Returns the rank of the likeliest token of this thread that ranks below `bound`, or 0 if there
-  // is none.
+  // Returns the number that ranked() gives to the likeliest of the tokens of this thread whose
+  // number is below `bound`, or 0 if there is no such token.
   [[nodiscard]] __device__ uint64_t likeliest_below(uint64_t bound) const {
     uint64_t best = 0;
     for (int i = static_cast<int>(threadIdx.x); i < vocabulary; i += kLogprobThreads) {

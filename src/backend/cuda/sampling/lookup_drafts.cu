@@ -1,8 +1,8 @@
 // Kernels of lookup_drafts, which begin a step that may have drafts.
 //
-// Kernels behind these read what they write before they wait for the launch in front of them
-// (attention/decode.cuh reads lengths and tables in this way). So no later kernel may start before
-// these have ended: they do not call allow_next_kernel().
+// Later kernels read what these kernels write before they wait for the launch in front of them
+// (attention/decode.cuh reads lengths and page tables in this way). So no later kernel may start
+// before these kernels have ended, and these do not call allow_next_kernel().
 #include <algorithm>
 #include <array>
 #include <span>

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 }
 
 // Writes the candidates of a row with a top_k. Many tokens may have the farthest distance that is
-// kept. The best of them is written, since the others of them cannot win.
+// kept. Only the best of these is written, since the others cannot win.
 __device__ void offer(Shared& shared, const OwnParams& params, int index, const Row& row,
                       const Choice& choice) {
   const cg::cluster_group cluster = cg::this_cluster();

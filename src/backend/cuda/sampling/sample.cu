@@ -3,9 +3,9 @@
 //
 // The scale of a row is z = (logit - largest logit) / temperature. A token's distance is -z; the
 // smaller it is, the likelier the token. The bits of distances, read as unsigned numbers, have the
-// same order. top_k, top_p (a share of what top_k keeps) and min_p each bound the distance, and
-// typical_p bounds its difference from the expected distance. Among the tokens within these bounds,
-// the one with the largest z + noise is chosen.
+// same order. top_k, top_p (a share of the probability of the tokens that top_k keeps) and min_p
+// each bound the distance, and typical_p bounds its difference from the expected distance. Among
+// the tokens within these bounds, the one with the largest z + noise is chosen.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -46,8 +46,9 @@ struct SampleParams {
 
 // Keeps, among the distances kept so far, those nearest to the expected distance. A token's
 // difference from it equals the difference of its -log p from the entropy. Finds the smallest reach
-// that keeps enough by bisection, with one visit of the row for each bit of the reach; only rows
-// with typical_p pay for that. Likelihoods are added as whole numbers.
+// whose tokens have the share typical_p of the likelihood by bisection, with one visit of the row
+// for each bit of the reach; only rows with typical_p pay for that. Likelihoods are added as whole
+// numbers.
 __device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Kept& kept) {
   int use = 0;  // the row of Shared::exchanged that the search for the largest logit used
   const auto sum_kept = [&](const auto& weight) {
@@ -67,7 +68,8 @@ __device__ void keep_typical(Shared& shared, const Row& row, float typical_p, Ke
   const uint64_t moment =
       sum_kept([](float distance, float likelihood) { return distance * likelihood; });
   kept.center = static_cast<float>(static_cast<double>(moment) / total);
-  // The sum to reach is at least 1, so that at least one token is kept.
+  // Likelihoods are added in fixed point (kFixedPoint). A goal of 0 would be reached with no token
+  // kept, so it is raised to the smallest step, 1. So at least one token is kept.
   const uint64_t wanted =
       max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(total * fmaxf(typical_p, 0.0F))));
   uint32_t too_small = 0;  // every smaller reach keeps too little
@@ -183,7 +185,8 @@ int64_t shared_bytes(Device& device) {
 }
 
 // Returns the number of blocks of a row's cluster: as many as the chip runs at once for all rows.
-// The number changes no token, because blocks add up whole numbers.
+// The number changes no chosen token, because blocks add likelihoods as whole numbers, whose sum
+// does not depend on the order.
 template <typename Kernel>
 int choose_num_blocks(Device& device, const Kernel& kernel, int64_t num_rows, int64_t vocabulary) {
   const int64_t slots = int64_t{kBlocksPerMultiprocessor} * chip(device).num_multiprocessors;
@@ -219,7 +222,8 @@ BoundLaunch bind(Device& device, const KernelArgs& args) {
   params.num_kept = static_cast<int32_t>(std::min<int64_t>(
       params.slice, shared_bytes(device) / static_cast<int64_t>(sizeof(float)) / kVisit * kVisit));
   params.aligned = is_aligned(logits) && is_aligned(args.inputs["adjusted"]);
-  // The unit does not depend on the number of blocks.
+  // The weight of a token at a bin's lower bound does not depend on the number of blocks, so that
+  // the number of blocks changes no sum.
   const auto most = static_cast<uint64_t>(
       std::max(std::min(vocabulary, kMostTokens), vocabulary / kMaxBlocks + kVisit));
   params.unit = std::ldexp(1.0F, std::min(22, 32 - static_cast<int>(std::bit_width(most))));

@@ -113,8 +113,8 @@ inline __device__ uint64_t find_winner(Shared& shared, const Row& row, const Kep
   return best;
 }
 
-// Returns whether the first of the largest logits is the row's token. It is in a greedy row, and
-// where the largest logit is infinite or no logit is a number.
+// Returns whether the row's token is the first token with the largest logit. That is so in a greedy
+// row, and where the largest logit is infinite or no logit is a number.
 __device__ __forceinline__ bool takes_largest(const SamplingParams& params, float largest) {
   return params.is_greedy() || !isfinite(largest);
 }

@@ -4,10 +4,12 @@
 // A histogram over bins of distances (see sample.cu), of counts or of likelihoods, shows the bin in
 // which a goal is reached. That bin usually has few tokens. Each block then reads these tokens from
 // all blocks, and continues alone with histograms of smaller bins, until a bin is one token or one
-// distance. Where the bin has many tokens, the blocks continue together. top_p is a share of what
-// top_k keeps, so the search by top_k runs first. If top_k is not too large, all tokens up to its
-// bound are gathered, and the search by top_p looks only at these. Likelihoods are added as whole
-// numbers relative to their bin's, so atomics do not make the result depend on timing.
+// distance. Where the bin has many tokens, the blocks continue together. top_p is a share of the
+// likelihood of the tokens that top_k keeps, so the search by top_k runs first. If top_k is not too
+// large, all tokens up to its bound are gathered, and the search by top_p looks only at these. Each
+// likelihood is divided by that of its bin's lower bound, multiplied by Weighing::unit and rounded
+// to a whole number. Integer sums do not depend on the order of the atomic additions, so the result
+// does not depend on timing.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -19,7 +21,7 @@ namespace encore::cuda::sampling {
 
 namespace cg = cooperative_groups;
 
-constexpr int kMaxBlocks = 16;  // of a cluster, at most
+constexpr int kMaxBlocks = 16;  // the most blocks of a cluster
 constexpr int kThreads = 512;
 constexpr int kBlocksPerMultiprocessor = 2;
 constexpr int kWarps = kThreads / 32;
@@ -29,11 +31,12 @@ constexpr int kStep = kThreads * kVector;
 constexpr int kLog2Bins = 11;
 constexpr int kBins = 1 << kLog2Bins;
 constexpr int kBinsPerThread = kBins / kThreads;
-// Candidates of a cluster; each block has an equal share of them.
+// The most candidates that the blocks of a cluster gather together. Each block may contribute an
+// equal part of this number.
 constexpr int kMostCandidates = 2048;
 constexpr uint32_t kInfinite = 0x7f800000U;  // distance of a token that cannot be chosen
 constexpr float kNoNumber = __builtin_nanf("");
-// Scale of likelihoods in fixed point; 2^23 tokens of likelihood 1 fit.
+// The fixed-point number that stands for likelihood 1. The sum of 2^23 such numbers fits 64 bits.
 constexpr float kFixedPoint = 0x1p40F;
 
 // A number of tokens, and the sum of their likelihoods in fixed point.
@@ -44,7 +47,7 @@ struct Tally {
 
 // Describes the bin in which a search ends.
 struct Found {
-  int bin;     // -1: all bins together hold too little
+  int bin;     // -1: all bins together do not reach the goal
   Tally left;  // what remains of the goal after the bins before it
   bool whole;  // all of the bin is kept
 };
@@ -52,8 +55,9 @@ struct Found {
 // The shared memory of a block, parts of which the cluster's other blocks read and write. Every
 // array that other blocks write has one writer per entry.
 struct Shared {
-  // A histogram of this block: the number of tokens in each bin, and their likelihoods in units. In
-  // the cluster's histogram, likelihoods are floats.
+  // A histogram of this block: the number of tokens in each bin, and the sum of their weights,
+  // which are likelihoods scaled to whole numbers (see Weighing). In the cluster's histogram, these
+  // sums are likelihoods, as floats.
   alignas(16) uint32_t counts[kBins];
   alignas(16) uint32_t weights[kBins];
   uint32_t candidates[kMostCandidates];  // distances of this block's candidates
@@ -171,7 +175,8 @@ __device__ __forceinline__ uint32_t distance_of(float z) {
   return __float_as_uint(z) & 0x7fffffffU;
 }
 
-// The number of a bin, and the distance at which the bin begins.
+// The place of a token in a histogram: the number of its bin, and the distance at which the bin
+// begins.
 struct Place {
   uint32_t bin;
   float lower;
@@ -301,7 +306,8 @@ __device__ void merge_bins(Shared& shared, const Bins& bins, const Weighing& wei
 // likelihood, have been passed.
 struct Goal {
   uint32_t count = UINT32_MAX;
-  // Share of the likelihood of all tokens that the search looks at; 1 or more: no bound.
+  // The share to reach, as a part of the likelihood of all tokens that the search looks at. From 1
+  // on, it bounds nothing.
   float share = 1;
 
   [[nodiscard]] __device__ __forceinline__ bool by_mass() const { return share < 1.0F; }
@@ -357,7 +363,8 @@ inline __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, 
     total += shared.warp_values[i];
   }
   if (first && goal.by_mass()) {
-    // The mass to reach is at least 1, so that at least the most likely token is kept.
+    // The mass is in fixed point (kFixedPoint). A goal of 0 would be reached before any token, so
+    // it is raised to the smallest step, 1. So at least the most likely token is kept.
     const double mass = static_cast<double>(total) * fmaxf(goal.share, 0.0F);
     wanted.mass = max(uint64_t{1}, static_cast<uint64_t>(__double2ull_ru(mass)));
   }
@@ -378,8 +385,8 @@ inline __device__ void find_bin(Shared& shared, const Goal& goal, bool counted, 
   __syncthreads();
 }
 
-// Collects the distances from `begin` to below `end`, for all blocks to read. Returns false where
-// some block has too many.
+// Collects the distances of this block's tokens from `begin` to below `end`, for all blocks to
+// read. Returns false where some block has more than its part of kMostCandidates.
 inline __device__ bool gather(Shared& shared, const Row& row, uint32_t begin, uint32_t end) {
   const cg::cluster_group cluster = cg::this_cluster();
   const auto rank = cluster.block_rank();
@@ -417,7 +424,8 @@ __device__ void add_candidates(Shared& shared, const Bins& bins, const Weighing&
   }
   __syncthreads();
   if (!weighing.weighs) return;
-    // Converts the bins that this thread reads in find_bin().
+    // Converts the weights of the bins that this thread reads in find_bin() to likelihoods, as
+    // floats.
 #pragma unroll
   for (int i = 0; i < kBinsPerThread; ++i) {
     const uint32_t bin = threadIdx.x * kBinsPerThread + static_cast<uint32_t>(i);
@@ -431,12 +439,12 @@ __device__ void add_candidates(Shared& shared, const Bins& bins, const Weighing&
 struct Search {
   Shared& shared;
   const Row& row;
-  float unit;                          // unit of weights
-  bool few;                            // all tokens up to the first search's bound are gathered
-  uint32_t end = kInfinite;            // tokens of smaller distances are kept
+  float unit;                // weight of a token at the beginning of a bin: Weighing::unit
+  bool few;                  // all tokens up to the first search's bound are gathered
+  uint32_t end = kInfinite;  // tokens of smaller distances are kept
   uint32_t gathered_from = kInfinite;  // tokens from this distance on are the candidates
 
-  // Keeps the tokens up to the goal, and drops the others.
+  // Keeps the likeliest tokens up to the goal, and drops all less likely ones.
   __device__ __forceinline__ void keep(const Goal& goal) {
     const FirstBins first_bins{end};
     FineBins bins{0, end, 0};
@@ -447,7 +455,8 @@ struct Search {
         const uint32_t from = few ? 0 : bins.begin;
         gathered_from = gather(shared, row, from, bins.end) ? from : kInfinite;
       }
-      // A search by mass also counts tokens once few are left, because that costs little then.
+      // A search for a share of the likelihood counts tokens, too, except in a first histogram over
+      // the whole row: later histograms have few tokens, so counting them costs little.
       const Weighing weighing{!goal.by_mass() || !first || gathered_from == 0, goal.by_mass(),
                               unit};
       if (first) {
