@@ -19,9 +19,10 @@ constexpr bool ends(bool is_stop_token, int64_t length, int64_t max_length) {
   return is_stop_token || length >= max_length;
 }
 
-// Returns a number in [0, 1) that decides, in benchmarks, how many drafts of a row are right in a
-// step. The numbers of consecutive steps are spread evenly (multiples of the golden ratio), so that
-// the average over a few steps is already close to the average over many.
+// Returns a number in [0, 1) that decides, in benchmarks that force an acceptance rate, how many
+// drafts of a row count as right in a step. The numbers of consecutive steps are spread evenly
+// (multiples of the golden ratio), so that the average over a few steps is already close to the
+// average over many.
 ENCORE_HOST_DEVICE inline float forced_draw(uint32_t step, uint32_t row) {
   const uint32_t spread = step * 0x9E3779B9U + row * 0x85EBCA6BU;
   return static_cast<float>(spread >> 8U) * 0x1p-24F;

@@ -5,8 +5,8 @@
 
 namespace encore {
 
-// Returns two parts: all_reduce, which writes to the memory of the sum, and rms_norm with a
-// residual.
+// Returns two parts: all_reduce, which writes the sum over the ranks to the memory of the output
+// `sum`, and rms_norm with a residual, which reads it there.
 Parts all_reduce_norm_parts(const KernelArgs& args);
 
 }  // namespace encore

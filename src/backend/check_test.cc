@@ -15,7 +15,7 @@ using ir::Dim;
 using ir::Type;
 using ir::Types;
 
-// An op from outside the library: y = 2 x. Each test chooses its shape function.
+// The shape function of a test op that Encore does not have: y = 2 x. Each test chooses one.
 using Infer = void (*)(const Types&, const ir::Attrs&, Types&);
 
 void same(const Types& in, const ir::Attrs&, Types& out) {
@@ -40,8 +40,8 @@ void never(const Types&, const ir::Attrs&, Types&) {
   fail(ErrorKind::kCompile, "needs the impossible");
 }
 
-// Doubles the rows [0, rows) and the columns [0, columns) of the input, whatever the distance of
-// rows in the output is.
+// Writes 2 x for the rows [0, rows) and the columns [0, columns) of the input x, whatever the
+// distance between the rows of the output is.
 template <typename T>
 void twice(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
@@ -130,7 +130,8 @@ TEST_F(CheckKernel, CatchesAShapeFunctionThatPromisesTooLittle) {
 
 TEST_F(CheckKernel, CatchesAShapeFunctionOfAnotherDtype) {
   constexpr Kernel kHalves = {"twice", "twice.test", nullptr, nullptr, bind<twice<BFloat16>>};
-  // The kernel writes half as many bytes as the shape function promises.
+  // The shape function promises elements of twice the size, so the kernel writes only half of the
+  // promised bytes.
   (void)complaint(check(wider_dtype, kHalves, DType::kBF16));
 }
 

@@ -12,9 +12,9 @@ void Communicator::exchange(int rank, const std::string& what, int64_t bytes,
                             const std::function<void(std::byte*)>& write,
                             const std::function<void(std::span<const Bytes>)>& read) {
   Seat& own = seats_[static_cast<size_t>(rank)];
-  // Only the rank itself changes its number of meetings. Its bytes of two meetings ago may be
-  // overwritten: the ranks that read them have since come to the last meeting, or this one would
-  // not begin.
+  // Only the rank itself changes its number of meetings. The memory of the bytes that it gave two
+  // meetings ago may be overwritten now: the ranks that read those bytes have since come to the
+  // last meeting, or this one would not begin.
   const uint64_t meeting = own.num_meetings + 1;
   const size_t place = meeting % 2;
   Given& given = own.given[place];

@@ -1,5 +1,5 @@
-// A communicator is shared by the ranks of a model. They wait for each other there, and a rank that
-// fails ends all ranks through it.
+// The ranks of a model share one communicator. A rank waits for the others in its meetings, and a
+// rank that fails ends all ranks through it.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@
 
 namespace encore {
 
-// All ranks call its meetings in the same order. A meeting ends when all ranks have come. It ends
-// with an error once a rank has failed, or once a missing rank has done nothing for the whole
-// timeout. Threads: each rank calls from one thread at a time.
+// Lets the ranks meet. All ranks call the meetings in the same order. A meeting ends when all ranks
+// have come. It ends with an error once a rank has failed, or once a missing rank has done nothing
+// for the whole timeout. Threads: each rank calls from one thread at a time.
 class Communicator {
  public:
   using Bytes = std::span<const std::byte>;
@@ -58,10 +58,10 @@ class Communicator {
   // Returns the rank that has failed. Absent where none has.
   [[nodiscard]] std::optional<int> failed_rank() const;
 
-  // The right of one model to use the communicator. Only one model may meet here at a time, since
-  // two would mistake each other's meetings for their own. Rank 0 of a model holds it as long as
-  // the model lives. Errors: kUsage where another model holds it; the error of a rank that has
-  // failed.
+  // The right of one model to use the communicator. Only one model may meet in a communicator at a
+  // time, since two would mistake each other's meetings for their own. Rank 0 of a model holds it
+  // as long as the model lives. Errors: kUsage where another model holds it; the error of a rank
+  // that has failed.
   class Use {
    public:
     explicit Use(Communicator& communicator);
@@ -74,8 +74,9 @@ class Communicator {
   };
 
  private:
-  // The bytes that a rank gave to one meeting. A rank has two of them, since it may write the bytes
-  // of one meeting while slow ranks still read those of the meeting before.
+  // The bytes that a rank gave to one meeting. The communicator keeps those of two meetings for
+  // each rank, since a rank may write the bytes of one meeting while slow ranks still read those of
+  // the meeting before.
   struct Given {
     std::string what;
     std::vector<std::byte> bytes;
@@ -91,7 +92,7 @@ class Communicator {
     std::string message;
   };
 
-  // Waits until all ranks have come to the meeting with that number. REQUIRES: the mutex is held.
+  // Waits until all ranks have come to the meeting number `meeting`. REQUIRES: the mutex is held.
   void wait_for_all(std::unique_lock<std::mutex>& lock, uint64_t meeting, const std::string& what);
   // Returns the first rank that has not come to the meeting, or -1 where all have.
   [[nodiscard]] int missing(uint64_t meeting) const;

@@ -99,7 +99,7 @@ TEST(Communicator, NamesARankThatDoesNothing) {
 TEST(Communicator, WaitsLongerForARankThatIsAtWork) {
   Communicator communicator(2, milliseconds(1500));
   const auto errors = run_ranks(communicator, [&](int rank) {
-    // The rank takes longer than the timeout in all, but beats in between.
+    // Rank 1 takes longer than the timeout in all, but beats in between, so rank 0 goes on waiting.
     for (int i = 0; rank == 1 && i < 20; ++i) {
       std::this_thread::sleep_for(milliseconds(100));
       communicator.beat(rank);

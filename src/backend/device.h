@@ -25,8 +25,8 @@ class Tuner;
 class Tracer;  // backend/tracer.h
 enum class TraceDetail : uint8_t;
 
-// Owns one piece of memory, and frees it with the function `release` that its maker gave. Movable
-// only.
+// Owns one allocation of memory, and frees it with the function `release` that its maker gave.
+// Movable only.
 class Memory {
  public:
   using Release = std::function<void(void* data)>;
@@ -101,8 +101,8 @@ class Recording {
   virtual ~Recording() = default;
   [[nodiscard]] virtual int num_nodes() const = 0;
   [[nodiscard]] virtual std::vector<RecordedNode> nodes() const = 0;
-  // Returns whether a replay uses the executable of another recording with the same nodes
-  // (Stream::end_recording).
+  // Returns whether a replay uses the executable of another recording, whose nodes are the same
+  // except for their addresses (the argument `like` of Stream::end_recording).
   [[nodiscard]] virtual bool shares_executable() const { return false; }
 };
 
@@ -112,9 +112,9 @@ struct LaunchAttributes {
   int id = -1;             // node index, unique within one step
   // The ids of the launches that this launch must wait for. Absent: it waits for everything before
   // it on the stream. The CUDA device runs launches in the order of the stream, which satisfies
-  // every such edge, so it does not read this field. The memory plan relies on these edges alone.
-  // The shuffled CPU device of the tests runs launches in any order that the edges allow, so that a
-  // missing edge fails a test.
+  // every such edge, so it does not read this field. The layout of the arena, in which values share
+  // memory, relies on these edges alone. The shuffled CPU device of the tests runs launches in any
+  // order that the edges allow, so that a missing edge fails a test.
   std::optional<std::span<const int>> after;
 };
 
@@ -128,7 +128,8 @@ class Stream {
                       const StepLengths& lengths) = 0;
   virtual void copy_to_device(void* device, const void* host, int64_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, int64_t bytes) = 0;
-  // Fills memory with a repeated 32-bit pattern. Units: `bytes` is a multiple of 4.
+  // Fills `bytes` bytes of device memory with a repeated 32-bit pattern. REQUIRES: `bytes` is a
+  // multiple of 4.
   virtual void fill(void* device, uint32_t pattern, int64_t bytes) = 0;
 
   virtual void begin_recording() = 0;
@@ -137,9 +138,9 @@ class Stream {
   virtual void begin_loop_recording(const int32_t* again) = 0;
   // Ends the recording, instantiates it and uploads it, so that the first replay costs no more than
   // later ones. `like` is null, or a recording that may have the same launches on other addresses.
-  // In that case a device may keep one executable for both. This saves most of a small recording's
-  // memory, and costs the host some microseconds a replay. Errors: kDevice or kCompile; the stream
-  // is usable again either way.
+  // In that case a device may keep one executable for both recordings. This saves most of a small
+  // recording's memory, and costs the host some microseconds a replay. Errors: kDevice or kCompile;
+  // the stream is usable again either way.
   virtual std::unique_ptr<Recording> end_recording(const Recording* like) = 0;
   // Discards an unfinished recording, if there is one. Never throws.
   virtual void abandon_recording() noexcept = 0;
@@ -163,7 +164,7 @@ struct DeviceInfo {
   std::string choice;  // "cuda:1 of 2, NVIDIA H200", of several; empty: it is the only one
 };
 
-// The first row and the first column of a part of a matrix.
+// The row and the column of a whole matrix at which a part of it begins.
 struct MatrixPlace {
   int64_t row = 0;
   int64_t column = 0;
@@ -194,9 +195,9 @@ class Device {
   // Returns whether a kernel may load code or take memory when it is first launched. If so, each
   // kernel is launched once at start-up, before anything is recorded.
   [[nodiscard]] virtual bool sets_up_late() const = 0;
-  // Fills a dense tensor with normal(0, stddev) numbers. The tensor is the part of a matrix that
-  // begins at `at`. An element of the matrix is a function of (seed, row, column) alone. A vector
-  // is a matrix of one row.
+  // Fills a dense tensor with random numbers of the normal distribution with mean 0 and standard
+  // deviation `stddev`. The tensor is the part of a matrix that begins at `at`. An element of the
+  // matrix is a function of (seed, row, column) alone. A vector is a matrix of one row.
   virtual void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev,
                            const MatrixPlace& at) = 0;
   void fill_random(Stream& stream, const TensorView& tensor, uint64_t seed, float stddev) {
@@ -212,7 +213,8 @@ class Device {
   virtual double read_bandwidth() { return 0; }
   // Returns the tuner, which chooses between the ways in which a kernel can run a launch.
   [[nodiscard]] virtual Tuner& tuner() = 0;
-  // Makes a tracer. Errors: kDevice naming what is missing and how to get it.
+  // Makes a tracer of this device, which records its work with the detail `detail`. Errors: kDevice
+  // naming what is missing and how to get it.
   virtual std::unique_ptr<Tracer> create_tracer(TraceDetail detail) = 0;
 
   // Return this device's rank among the devices that compute one model together, and the
@@ -255,8 +257,9 @@ class RecordingScope {
 // Options of the CPU as a device. A `num_threads` of 0 means one for each hardware thread.
 struct CpuOptions {
   int num_threads = 0;
-  // Present: launches and replays run late, when someone looks at their results, and in a random
-  // order that the given dependencies allow, so that a missing edge fails a test.
+  // If the seed is present, launches and replays run late, when someone looks at their results, and
+  // in a random order that the given dependencies allow, so that a missing edge fails a test.
+  // Absent: they run at once, in the order of the stream.
   std::optional<uint64_t> shuffle_seed;
   bool sets_up_late = false;  // true for kernels from outside that set up late
   // The number of devices that compute one model together and share the threads, and the timeout of
@@ -267,9 +270,9 @@ struct CpuOptions {
 std::unique_ptr<Device> create_cpu_device(const CpuOptions& options = {});
 
 // Creates the CUDA device with the given ordinal among the devices that CUDA shows
-// (CUDA_VISIBLE_DEVICES). Absent: the first device that can run Encore's kernels. Errors: kDevice
-// naming what is missing (no driver, no GPU, a GPU that is not sm_90, a build without CUDA) and the
-// remedy.
+// (CUDA_VISIBLE_DEVICES). Where `ordinal` is absent, takes the first device that can run Encore's
+// kernels. Errors: kDevice naming what is missing (no driver, no GPU, a GPU that is not sm_90, a
+// build without CUDA) and the remedy.
 std::unique_ptr<Device> create_cuda_device(std::optional<int> ordinal = std::nullopt);
 
 // Options of `num_ranks` GPUs, from `first` on, that compute one model together. `rank_timeout` is
@@ -284,8 +287,8 @@ struct CudaRanks {
 // kUnsupported where GPUs are missing, differ, or cannot access each other's memory.
 std::unique_ptr<Device> create_cuda_ranks(const CudaRanks& ranks);
 
-// Return the library's kernels for the CPU and for CUDA devices, whether or not this machine has
-// one. cuda_kernels() is absent in a build without CUDA.
+// Return Encore's kernels for the CPU and for CUDA devices, whether or not this machine has one.
+// cuda_kernels() is absent in a build without CUDA.
 KernelTable cpu_kernels();
 std::optional<KernelTable> cuda_kernels();
 

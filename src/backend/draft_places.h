@@ -14,8 +14,9 @@ struct DraftPlaces {
   int32_t num_drafts = 0;
 };
 
-// Returns the draft places of a sequence in a mixed step. Its drafts are the rows, at most `most`,
-// with the id -1 that end at its last row.
+// Returns the draft places of a sequence in a mixed step. In the step's input `ids`, a draft has
+// the id -1. The drafts of the sequence are the unbroken run of such rows that ends at its last
+// row, of which at most `most` count.
 ENCORE_HOST_DEVICE inline DraftPlaces mixed_draft_places(const int32_t* ids, int32_t last_row,
                                                          int32_t most) {
   int32_t count = 0;

@@ -15,8 +15,8 @@ struct OpLaunch {
   std::string_view op;  // the op of the kernel
   const Kernel* kernel = nullptr;
   KernelArgs args;
-  // Bytes at the start of the op's scratch that its launches use to pass results on. This launch's
-  // own scratch begins behind them.
+  // Bytes at the start of the op's scratch memory in which the op's launches pass results on to
+  // each other. This launch's own scratch memory begins behind them.
   int64_t between_bytes = 0;
 
   [[nodiscard]] int num_nodes() const {
@@ -38,7 +38,8 @@ std::vector<OpLaunch> expand(const KernelTable& kernels, std::string_view op,
 // Returns the workspace that all launches of an op need together.
 Workspace total_workspace(std::span<const OpLaunch> launches);
 
-// Binds the launches of an op as one launch, which enqueues them in order. Errors: as Kernel::bind.
+// Binds all launches of an op, and returns one function that enqueues them in order. Errors: as
+// Kernel::bind.
 BoundLaunch bind_all(Device& device, std::span<const OpLaunch> launches);
 
 }  // namespace encore

@@ -178,7 +178,8 @@ TEST_F(AdaptersExpandTest, AProductBesideThemIsChosenAsTheOneWithSiluMulFusedToI
   }
 }
 
-// An operand that no part is known to read goes to the main part, whose kernel has to know it.
+// An optional operand of a fused op that belongs to none of its parts in particular goes to the
+// main part, whose kernel has to know it.
 TEST_F(ExpandTest, DropsNoOperandThatItDoesNotKnow) {
   KernelArgs scaled = args();
   scaled.inputs.add("weight_scale", scaled.inputs["norm"], true);

@@ -1,10 +1,10 @@
 // Defines how activations are quantized to FP8. The kernels of all devices use this one form.
 //
-// The columns of a row are quantized in groups of kScaleBlock, the last of which may be shorter. A
-// group has one scale in f32, and an element is the e4m3 number nearest to x * (1 / scale),
-// saturated; both products are rounded to f32. Nothing depends on another row, so padding and
-// neighbours never enter a scale. A matrix product may have a static scale instead, which is then
-// the scale of all groups.
+// The columns of a row are quantized in groups of kScaleBlock columns, the last of which may be
+// shorter. A group has one scale in f32, and an element x becomes the e4m3 number nearest to x * (1
+// / scale), saturated; both 1 / scale and its product with x are rounded to f32. A scale does not
+// depend on another row, so padding rows and other sequences never change it. A matrix product may
+// have a static scale instead, which is then the scale of all groups.
 #pragma once
 
 #include "backend/host_device.h"
@@ -12,9 +12,10 @@
 
 namespace encore {
 
-// Returns the scale of a group whose largest magnitude, NaNs left out, is `largest`. The scale is 1
-// where the quotient is not a normal number: for zero, for values near zero, and for infinity.
-// Where `static_scale` is not 0, returns it.
+// Returns the scale of a group whose largest magnitude, NaNs left out, is `largest`: that magnitude
+// divided by 448, the largest e4m3 number. The scale is 1 where the quotient is not a normal
+// number: for zero, for values near zero, and for infinity. Where `static_scale` is not 0, returns
+// that instead.
 ENCORE_HOST_DEVICE inline float activation_scale(float largest, float static_scale = 0) {
   constexpr float kLargestFp8 = 448.0F;
   constexpr float kLeastNormal = 0x1p-126F;

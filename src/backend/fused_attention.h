@@ -5,8 +5,8 @@
 
 namespace encore {
 
-// Returns two parts: rope_kv_write, which writes the queries to the memory of the output, and
-// attention, which reads them there and overwrites them with the output.
+// Returns two parts: rope_kv_write, which writes the rotated queries to the memory of the output,
+// and attention, which reads the queries there and overwrites them with the output.
 Parts attention_parts(const KernelArgs& args);
 
 }  // namespace encore

@@ -15,7 +15,7 @@ struct LinearOperands {
   const TensorView* weight = nullptr;
   const TensorView* scale = nullptr;  // scale of a weight in fp8
   const TensorView* bias = nullptr;
-  // The matrices of adapters (lora_a, lora_b) and the slot of each row's adapter: all three are
+  // The matrices of adapters (lora_a, lora_b) and the adapter slot of each row: all three are
   // present or none. A kernel that adds the adapters' contribution itself gets lora_h, the result
   // of lora_shrink, in place of lora_a.
   const TensorView* lora_a = nullptr;
@@ -32,12 +32,13 @@ struct LinearOperands {
 };
 LinearOperands linear_operands(const KernelArgs& args);
 
-// The attribute of a product whose silu_mul is applied by a later launch, lora_expand, because
-// adapters are added before it. The kernel and its tiles are chosen as if silu_mul were fused to
-// the product, so a row without an adapter has the same bits as in a program without room for
-// adapters.
+// The attribute of a product whose silu_mul is applied by a later launch, lora_expand, because the
+// adapters' contribution is added before silu_mul. The kernel and its tiles are chosen as if
+// silu_mul were fused to the product, so a row without an adapter has the same bits as in a program
+// without room for adapters.
 inline constexpr std::string_view kChosenWithSiluMul = "chosen_with_silu_mul";
-// Returns the launch with silu_mul fused for which the kernel of such a product is chosen.
+// Returns the arguments of a product with the attribute kChosenWithSiluMul as they would be with
+// silu_mul fused. The kernel of the product is chosen for these.
 KernelArgs with_silu_mul(const KernelArgs& product);
 
 // Splits a linear or fused_linear into the ops that it stands for. Also works with null scratch

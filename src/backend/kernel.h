@@ -20,8 +20,8 @@ namespace encore {
 class Device;
 class Stream;
 
-// Temporary memory that a launch may overwrite. Lifetime: until the launch has run. All launches
-// share it, so launches with a workspace run one after the other.
+// The temporary memory that a launch needs and may overwrite. All launches share the same memory,
+// so launches that need some run one after the other. Lifetime: until the launch has run.
 struct Workspace {
   int64_t scratch_bytes = 0;
   int64_t num_counters = 0;  // u32, zero before the launch; the kernel leaves them zero
@@ -53,8 +53,8 @@ std::string meeting_text(std::string_view op, const KernelArgs& args);
 // Capture: yes, except for kernels whose `reads_lengths` holds.
 using BoundLaunch = std::function<void(Stream& stream, const StepLengths& lengths)>;
 
-// One row of a device's kernel table. Of the rows for an op, the first one that takes the launch is
-// chosen.
+// One row of a device's kernel table. Of the rows for an op, the first one that takes a launch is
+// chosen for it.
 struct Kernel {
   std::string_view op;    // "rms_norm"
   std::string_view name;  // "rms_norm.row_per_warp", as shown by inspect and profilers
@@ -64,8 +64,8 @@ struct Kernel {
   // be slow, and is never called inside a recording. Errors: kCompile naming the kernel, when the
   // outputs are not what this kernel computes.
   BoundLaunch (*bind)(Device& device, const KernelArgs& args) = nullptr;
-  // The optional operands that the kernel knows. A launch that has other operands goes to another
-  // kernel.
+  // The names of the optional operands that the kernel knows. It does not take a launch that has
+  // another optional operand.
   std::array<std::string_view, 8> optional = {};
   // The reason, in words for users, why a decode step that has to use this kernel is slow. Empty if
   // it is not slow.
@@ -79,8 +79,8 @@ struct Kernel {
   [[nodiscard]] bool takes(std::string_view op, const KernelArgs& args) const;
 };
 
-// The kernels of a device; those of one op are in order of preference. Kernels from outside the
-// library, for its ops or for other ones, can be added in front before launches are lowered.
+// The kernels of a device; those of one op are in order of preference. Before launches are lowered,
+// a caller can add kernels of its own in front, for Encore's ops or for ops of its own.
 class KernelTable {
  public:
   KernelTable() = default;

@@ -9,7 +9,8 @@
 namespace encore {
 namespace {
 
-// The total size of all copies of the inputs, as a multiple of the size of the cache.
+// The copies of the largest input together have about this many times the size of the cache, so
+// that none of them is still in the cache when its turn comes again.
 constexpr int64_t kRotation = 4;
 constexpr int64_t kMostSets = 32;
 // Copies of operands keep the remainder of their address by this number, and so their alignment.
@@ -50,8 +51,9 @@ class DeviceTimer final : public LaunchTimer {
     outputs_.resize(std::max(outputs_.size(), args.outputs.size()));
     for (size_t i = 0; i < args.inputs.size(); ++i) {
       const TensorView& view = args.inputs.values()[i];
-      // Only the largest input, the weights, differs from set to set. In a step, the result of the
-      // launch before is in caches anyway.
+      // Only the largest input, which is the weights, has a copy for each set of arguments. The
+      // other inputs are the same in all sets, since in a step the result of the launch before is
+      // in caches anyway.
       const int64_t copies = &view == &*largest ? num_sets : 1;
       fill(inputs_[i], pitch(view) * copies, view.dtype);
       for (int64_t set = 0; set < num_sets; ++set)
@@ -78,8 +80,9 @@ class DeviceTimer final : public LaunchTimer {
     const auto start = device_.create_event();
     const auto end = device_.create_event();
     for (bool again = false;; again = true) {
-      // Fill memory, which clears the caches and keeps the device busy until all launches are
-      // enqueued. A device that waits for the host would time the host.
+      // Fill memory before the timed launches. This clears the caches, and keeps the device busy
+      // until all launches are enqueued: a device that waits for the host to enqueue would make the
+      // time too long.
       const size_t num_fills = cache_bytes_ > 0 ? 1 + launches.size() / launches_per_fill_ : 0;
       if (num_fills > 0) grow(flush_, cache_bytes_);
       for (size_t i = 0; i < num_fills; ++i)

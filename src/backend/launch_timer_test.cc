@@ -10,8 +10,9 @@
 namespace encore {
 namespace {
 
-// Simulates the times of a host and a device. The host takes `enqueue` for each piece of work that
-// it hands to the device, and the device runs one piece after the other. Units: microseconds.
+// Simulates the times of a host and a device. The host takes the time `enqueue` for each launch,
+// fill or event that it hands to the device, and the device runs these one after the other. Units:
+// microseconds.
 struct Clock {
   double enqueue = 0;
   double fill = 15;

@@ -200,7 +200,8 @@ std::string_view ptx_name(Scope scope) {
   return kNames[static_cast<size_t>(scope)];
 }
 
-// Returns a narrower scope. On sm_90, cluster and gpu scope compile to the same instructions.
+// Returns a narrower scope that compiles to other instructions. For cluster and gpu scope this is
+// block scope, because these two compile to the same instructions on sm_90.
 Scope narrower(Scope scope) {
   return scope == Scope::kSystem ? Scope::kDevice : Scope::kBlock;
 }

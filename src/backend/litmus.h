@@ -35,7 +35,7 @@ struct Form {
   std::string_view teaches;   // one sentence; for a twin, the rule that it breaks
   std::string_view section;   // of PTX ISA's "Memory Consistency Model"
   std::string_view twin_of;   // the correct form that this one breaks; empty: this one is correct
-  std::string_view baseline;  // unordered form, whose price is subtracted; empty: a twin
+  std::string_view baseline;  // unordered form whose price is subtracted; empty for a twin
 
   [[nodiscard]] bool is_correct() const { return twin_of.empty(); }
 };
@@ -74,13 +74,13 @@ class Suite {
   // Runs the form under stress until `rounds` are done or `seconds` have passed. Errors: kDevice,
   // also when a round does not end.
   virtual Counts stress(const Form& form, int64_t rounds, double seconds) = 0;
-  // Measures the price of a form, as the median over several places on the chip. Errors: as
-  // stress().
+  // Measures the price of a form in several launches, which run at different places on the chip,
+  // and returns the median. Errors: as stress().
   virtual Price price(const Form& form) = 0;
 };
 
-// Opens the suite. Errors: kDevice naming what is missing (a GPU, a build with CUDA) and the
-// remedy.
+// Opens the suite on this machine's GPU. Errors: kDevice naming what is missing (a GPU, a build
+// with CUDA) and the remedy.
 std::unique_ptr<Suite> open_suite();
 
 }  // namespace encore::litmus

@@ -53,7 +53,8 @@ TEST(LitmusForms, NameTheirScopeInTheirInstructions) {
   EXPECT_EQ(find_form(Scope::kBlock, "release_acquire")->ptx, "st.release.cta / ld.acquire.cta");
   EXPECT_EQ(find_form(Scope::kSystem, "no_release")->ptx, "st.relaxed.sys / ld.acquire.sys");
   EXPECT_EQ(find_form(Scope::kDevice, "lock")->ptx, "atom.acquire.gpu.cas ... st.release.gpu");
-  // A scope is too narrow depending on the test's own scope, and no scope is narrower than a block.
+  // The scope of the test decides which scope is too narrow for it. At block scope there is no such
+  // test, since no scope is narrower than a block.
   EXPECT_EQ(find_form(Scope::kDevice, "narrow_scope")->ptx, "st.release.cta / ld.acquire.cta");
   EXPECT_EQ(find_form(Scope::kSystem, "narrow_scope")->ptx, "st.release.gpu / ld.acquire.gpu");
   EXPECT_EQ(find_form(Scope::kBlock, "narrow_scope"), nullptr);

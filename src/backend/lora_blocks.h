@@ -1,5 +1,5 @@
-// Reads the attribute `lora_blocks` of lora_expand, which says how many output columns each of
-// several merged products has. All devices share this code.
+// Reads the attribute `lora_blocks` of lora_expand. Where several products were merged into one, it
+// holds the number of output columns of each of them. All devices share this code.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace encore {
 
-// Returns the column at which each block ends, in order. Where the attribute is absent, there is
-// one block of all columns.
+// Returns, for each of the merged products in order, the column at which its output columns end.
+// Where the attribute is absent, there is one product, which has all `num_columns` columns.
 inline std::vector<int64_t> lora_block_ends(const ir::Attrs& attrs, int64_t num_columns) {
   if (attrs.find("lora_blocks") == nullptr) return {num_columns};
   std::vector<int64_t> ends;

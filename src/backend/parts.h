@@ -12,7 +12,8 @@
 
 namespace encore {
 
-// Copies those of the attributes `names` that the fused op has to a part.
+// Copies the attributes `names` from the fused op to a part. Attributes that the fused op lacks are
+// left out.
 inline void pass_on(const ir::Attrs& from, std::initializer_list<std::string_view> names,
                     ir::Attrs& to) {
   for (const std::string_view name : names) {

@@ -80,8 +80,8 @@ ENCORE_DEVICE_OR_TWIN uint32_t word_of(const Vector& vector) {
          (vector.word[1] & 0xffU) << 16U | (vector.word[1] << 8U & 0xff000000U);
 }
 
-// The layout of the exchange memory of a rank: kNumBuffers buffers of two halves each. A call that
-// is too long for a half runs in parts, which use the two halves in turns.
+// The layout of the exchange memory of a rank: kNumBuffers buffers of two halves each. A call whose
+// vectors do not fit a half runs in parts, which use the two halves of its buffer in turns.
 inline constexpr int kNumBuffers = 3;
 struct Memory {
   int64_t half_vectors = 1 << 20;  // 16 MiB
@@ -102,26 +102,27 @@ constexpr int buffer_of(int64_t index, int64_t count) {
 // sum to all others. Two shots send less data, but take the latency of a transfer twice.
 enum class Shots : uint8_t { kOne, kTwo };
 
-// Returns the longest input that is summed in one shot. Units: bytes. Source: measured on H200s
-// with NVLink.
+// Returns the size of the longest input that one shot is likely to sum faster than two shots.
+// Units: bytes. Source: measured on H200s with NVLink.
 constexpr int64_t longest_one_shot(int num_ranks) {
   if (num_ranks <= 2) return 512 * 1024;
   return num_ranks <= 4 ? 256 * 1024 : 64 * 1024;
 }
 
-// One part of a call. All threads of a rank share it. Units: vectors.
+// One part of a collective call, whose vectors fit a half of the buffer. All threads of a rank
+// share it. Units: vectors.
 struct Part {
   int self = 0;  // this rank
   int num_ranks = 1;
   int64_t places = 0;  // first place, in the exchange memory
-  int64_t sums = 0;    // first place of the second shot
-  int64_t stride = 0;  // from one rank's first place to the next rank's
+  int64_t sums = 0;    // first place for the sums of the second shot
+  int64_t stride = 0;  // places from one rank's first place to the next rank's
   int64_t first = 0;   // first vector of the input
   int64_t count = 0;
 };
 
-// The plan of one call of a collective. It has one shot or two, and consists of parts that each fit
-// a half of the buffer.
+// Says how one call of a collective is divided: it has one shot or two, and consists of parts that
+// each fit a half of the buffer.
 struct Plan {
   Memory memory;
   int self = 0;
@@ -129,8 +130,9 @@ struct Plan {
   Shots shots = Shots::kOne;
   int64_t num_vectors = 0;
 
-  // Returns the distance from the places of one rank to those of the next. In one shot a rank's
-  // places hold a whole part, in two shots a chunk.
+  // Returns the distance from the places of one rank's vectors to those of the next rank, in this
+  // rank's exchange memory. In one shot a rank's places hold a whole part, in two shots a chunk.
+  // Units: vectors.
   [[nodiscard]] constexpr int64_t stride() const {
     return memory.half_vectors / (shots == Shots::kOne ? 1 : 2) / num_ranks;
   }
@@ -153,14 +155,15 @@ struct Plan {
   }
 };
 
-// Returns `a` or `b`. Choosing between values, and not between addresses, keeps arrays of vectors
-// in registers.
+// Returns `a` where `first` is true, and otherwise `b`. Choosing between values, and not between
+// addresses, keeps arrays of vectors in registers.
 ENCORE_DEVICE_OR_TWIN Vector choose(bool first, const Vector& a, const Vector& b) {
   return {{first ? a.word[0] : b.word[0], first ? a.word[1] : b.word[1],
            first ? a.word[2] : b.word[2], first ? a.word[3] : b.word[3]}};
 }
 
-// Sets the entry of `vectors` that belongs to this rank to its own vector.
+// Sets the entry of `vectors` for this rank to `own`, this rank's vector. `vectors` is indexed by
+// rank.
 template <int kMost>
 ENCORE_DEVICE_OR_TWIN void put_own(const Part& part, const Vector& own, Vector (&vectors)[kMost]) {
   ENCORE_UNROLL

@@ -17,7 +17,8 @@
 namespace encore::push {
 namespace {
 
-// A small exchange memory, so that short inputs have several parts.
+// A small exchange memory of 48 vectors in each half, so that short inputs already have several
+// parts.
 constexpr Memory kMemory{.half_vectors = 48};
 constexpr int kThreadsOfRank = 2;
 
@@ -107,7 +108,8 @@ struct TwinPort {
   }
   void clear(int64_t place) { store(self, place, empty_vector()); }
   void has_sent() { sends_no_more = true; }
-  // A peer may already be one call ahead.
+  // Sometimes sleeps before it waits, so that the peers store first and may already be one call
+  // ahead.
   void starts_waiting() {
     if (random() % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
     since = std::chrono::steady_clock::now();
@@ -281,8 +283,8 @@ int64_t run_rank(World& world, int self, int num_ranks, uint32_t num_calls,
 }
 
 TEST(Push, HasBuffersThatDifferFromTheirNeighbours) {
-  // The programs of a model follow each other in any order, so the last call of one and the first
-  // call of another are neighbours.
+  // The programs of a model follow each other in any order, so the last collective of one program
+  // and the first collective of another are neighbours.
   for (int64_t count = 2; count < 200; ++count) {
     for (int64_t i = 1; i < count; ++i)
       EXPECT_NE(buffer_of(i - 1, count), buffer_of(i, count)) << i << " of " << count;

@@ -167,11 +167,13 @@ ENCORE_HOST_DEVICE inline NormalPair normal_pair(uint32_t bits1, uint32_t bits2)
   return {radius * cosine, radius * sine};
 }
 
-// Returns the number of the block that holds the columns 4 * block to 4 * block + 3 of a row.
+// Returns the number of the run of four columns, 4 * block to 4 * block + 3, of the row `row` of a
+// matrix. The elements of such a run are made from the same random words.
 ENCORE_HOST_DEVICE inline uint64_t matrix_block(int64_t row, int64_t block) {
   return (static_cast<uint64_t>(row) << 32U) + static_cast<uint64_t>(block);
 }
-// Returns the four random words from which fill_random makes the elements of a block.
+// Returns the four random words from which fill_random makes the four elements of the run that
+// matrix_block() has numbered `block`.
 ENCORE_HOST_DEVICE inline Words fill_words(uint64_t seed, uint64_t block) {
   return philox(seed, {{detail::low(block), detail::high(block), 0U, 0U}});
 }

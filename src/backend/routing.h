@@ -26,10 +26,11 @@ struct RoutingRule {
   const float* shares = nullptr;        // cumulative shares of the experts; null: equal
 };
 
-// Returns the expert that a row draws as its k-th in step `step`. Where the row already has that
-// expert, the caller draws again with the next `attempt`. `shares` is null, or holds num_experts
-// cumulative shares that rise to 1. Shares whose last entry is 0 mean the same as null: all experts
-// are equally likely.
+// Returns the expert that a row draws as its k-th in step `step`. `drawn` is the key of the random
+// numbers. Where the row already has that expert, the caller draws again with the next `attempt`.
+// `shares` is null, or holds cumulative probabilities: entry i is the probability that one of the
+// experts 0 to i is drawn, and the last of the num_experts entries is 1. Where `shares` is null or
+// its last entry is 0, all experts are equally likely.
 ENCORE_HOST_DEVICE inline int drawn_expert(int drawn, int32_t step, int64_t row, int k, int attempt,
                                            int num_experts, const float* shares) {
   const random::Words words = random::philox(
@@ -54,14 +55,15 @@ ENCORE_HOST_DEVICE inline int drawn_expert(int drawn, int32_t step, int64_t row,
   return first;
 }
 
-// Returns `count` + `more`, as the op count_experts counts. The sum saturates at the largest
-// number.
+// Returns `count` + `more`, limited to the largest int32_t. The op count_experts adds the rows of
+// each expert with it.
 ENCORE_HOST_DEVICE inline int32_t count_after(int32_t count, int32_t more) {
   constexpr int32_t kMost = 0x7fffffff;
   return count > kMost - more ? kMost : count + more;
 }
 
-// A small number that is added to the sum by which weights are divided.
+// A small number that is added to the sum of the weights of a row's experts before the weights are
+// divided by it, so that the sum is never 0.
 inline constexpr float kLeastWeightSum = 1e-20F;
 
 inline RoutingRule routing_rule(const KernelArgs& args) {

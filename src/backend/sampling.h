@@ -10,9 +10,9 @@
 
 namespace encore {
 
-// The largest top_k for which ranks, which have a part of the vocabulary each, exchange only the
-// best candidates of their parts (own_candidates in ops.cc). For a larger top_k they exchange all
-// logits.
+// The largest top_k for which ranks, each of which has the logits of a part of the vocabulary,
+// exchange only the best candidates of their parts (own_candidates in ops.cc). For a larger top_k
+// they exchange all logits.
 inline constexpr int32_t kMostMergedTopK = 64;
 // The smallest temperature by which logits are divided. With a lower temperature, the token with
 // the largest logit is taken.
@@ -21,11 +21,13 @@ inline constexpr float kLeastTemperature = 0x1p-126F;
 // The parameters by which a sequence's next token is chosen. sample/params.cc has their names,
 // ranges and a line on each. These rules are applied one after the other, with p = softmax(logits /
 // temperature), and each keeps some of the tokens:
-//   top_k      the k most likely
-//   top_p      of those, the fewest most likely whose sum reaches top_p of theirs
-//   min_p      of those, the ones with p >= min_p * max p
-//   typical_p  of those, with p made to add up to 1, the fewest of -log p nearest to the entropy
-//              whose sum reaches typical_p (Meister et al., "Locally Typical Sampling")
+//   top_k      the k most likely tokens
+//   top_p      of the tokens kept by then, the fewest most likely ones whose probabilities add up
+//              to at least top_p times the sum over all tokens kept by then
+//   min_p      of the tokens kept by then, the ones with p >= min_p * max p
+//   typical_p  of the tokens kept by then, with p scaled to add up to 1, the fewest with -log p
+//              nearest to the entropy whose probabilities add up to at least typical_p
+//              (Meister et al., "Locally Typical Sampling")
 // Ties at a threshold are kept.
 struct SamplingParams {
   float temperature = 0;
@@ -47,7 +49,7 @@ struct SamplingParams {
   [[nodiscard]] ENCORE_HOST_DEVICE constexpr bool has_top_k(int64_t vocabulary) const {
     return top_k > 0 && top_k < vocabulary;
   }
-  // Returns whether the next token can be found among the best tokens of each part of the
+  // Returns whether the next token can be found among the best tokens of each rank's part of the
   // vocabulary. It cannot with top_p, min_p and typical_p, which depend on sums over the whole
   // vocabulary, or with a top_k above kMostMergedTopK.
   [[nodiscard]] ENCORE_HOST_DEVICE constexpr bool merges(int64_t vocabulary) const {
@@ -99,8 +101,8 @@ static_assert(sizeof(SamplingRow) == 64);
 // bits count how often the token was generated.
 inline constexpr int32_t kInPrompt = INT32_MIN;
 
-// A token that one part of the vocabulary offers as the next token of a row. An unused entry has a
-// score of -infinity and the token -1.
+// A token that one rank's part of the vocabulary offers as the next token of a row. An unused entry
+// has a score of -infinity and the token -1.
 struct SampleCandidate {
   float z;      // its scaled logit (backend/cpu/sample.cc)
   float score;  // z plus noise; -infinity: counts for top_k, never wins
@@ -108,9 +110,9 @@ struct SampleCandidate {
 };
 static_assert(sizeof(SampleCandidate) == 3 * sizeof(float));
 
-// One entry of token_bias: a token and its bias. A row of token_bias begins with `num_stops` stop
-// tokens, whose bias is unused. The biases follow. They end at the first entry with the token -1,
-// or at the end of the row.
+// One entry of token_bias: a token and its bias. A row of token_bias belongs to one sequence. It
+// begins with the `num_stops` stop tokens of SamplingRow, whose bias is unused. The biases follow.
+// They end at the first entry with the token -1, or at the end of the row.
 struct TokenBias {
   int32_t token = -1;
   float bias = 0;

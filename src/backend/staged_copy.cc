@@ -10,9 +10,9 @@
 namespace encore {
 namespace {
 
-// The size of a buffer. The device copies a buffer in a fraction of a millisecond. That is long
-// enough to hide the fixed cost of a copy. Pinning takes half a millisecond a megabyte, so two
-// buffers of this size are pinned quickly, and small copies use one smaller buffer.
+// The size of a pinned buffer. The device copies it in a fraction of a millisecond, which is long
+// enough to hide the fixed cost of a copy. Pinning takes the driver half a millisecond a megabyte,
+// so two buffers of this size are pinned quickly. Small copies use one smaller buffer.
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
 constexpr int64_t kFirstBufferBytes = int64_t{1} << 20;
 constexpr int64_t kStagedAlignment = 64;

@@ -26,14 +26,15 @@ class StagedCopy {
   // is a multiple of 64. Several threads call it at once, for different bytes. It does not throw.
   using Write = std::function<void(std::byte* to, int64_t first, int64_t bytes)>;
 
-  // At most `most_threads` threads fill or empty a buffer.
+  // `most_threads` is the most threads that fill or empty a buffer together.
   explicit StagedCopy(Device& device, int most_threads = 8);
 
   // Pins both buffers now. Pinning takes the driver half a millisecond a megabyte, during which
   // launches on a GPU wait. So code that copies while steps run calls this first.
   void pin();
-  // Copies bytes that `write` makes, or that lie at `host`, to the device. `write` is called before
-  // this returns. The device has the bytes after finish().
+  // Copies `bytes` bytes to the device memory `device`. The bytes are the ones that `write` makes,
+  // or that lie at `host`. `write` is called before this returns. The device has the bytes after
+  // finish().
   void to_device(void* device, int64_t bytes, const Write& write);
   void to_device(void* device, const void* host, int64_t bytes);
   // Copies bytes from the device to `host`, which has them after finish().
@@ -56,8 +57,8 @@ class StagedCopy {
     std::unique_ptr<Event> copied;
   };
 
-  // Returns room in a buffer that the device no longer uses: `bytes`, or less where the buffer has
-  // less room.
+  // Returns room in a pinned buffer that the device no longer uses: `bytes` bytes, or fewer where
+  // the buffer has less room.
   std::span<std::byte> take(int64_t bytes);
   void empty(Buffer& buffer);
 

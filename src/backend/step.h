@@ -40,8 +40,9 @@ struct StepKey {
   // Returns how many rows of logits each sequence has. In a uniform step, each token has a row of
   // logits. In a mixed step, each sequence has one row more than it may have drafts.
   [[nodiscard]] int64_t logits_each() const { return q.value_or(1 + drafts); }
-  // Returns the sizes of the step. `guessing` is set where each sequence has more than one row of
-  // logits, and `unguessed` in mixed steps and in uniform steps of one token per sequence.
+  // Returns the sizes of the step by shape letter. The size `guessing` is set where each sequence
+  // has more than one row of logits, and the size `unguessed` in mixed steps and in uniform steps
+  // of one token per sequence.
   [[nodiscard]] ir::Sizes sizes() const {
     const int64_t num_logits = logits_each();
     ir::Sizes sizes{tokens, sequences, sequences * num_logits};

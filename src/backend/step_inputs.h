@@ -17,8 +17,8 @@ inline constexpr int64_t kMaxStopTokens = 8;
 
 struct StepInput {
   std::string_view name;
-  // Says whether the input has an entry for each token or for each sequence. kNone: it has only
-  // `entries` entries.
+  // Says whether the input has an entry for each token or for each sequence. With kNone, it has
+  // only as many entries as `entries` says.
   ir::Symbol rows = ir::Symbol::kNone;
   int64_t entries = 0;           // entries besides those of `rows`
   int64_t words = 0;             // words of an entry; 0: one word, without a dim

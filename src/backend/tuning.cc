@@ -10,10 +10,11 @@ namespace {
 
 constexpr int kMostCandidates = 16;
 constexpr int kMostSamples = 7;
-// A candidate is given up when one sample takes longer than the best one by this factor.
+// A candidate is given up when its first sample is longer than the shortest first sample of all
+// candidates by this factor.
 constexpr double kHopeless = 1.3;
-// A candidate with several samples is given up when its median is longer than the best one by this
-// factor.
+// A candidate with several samples is given up when its median is longer than the shortest median
+// of all candidates by this factor.
 constexpr double kBehind = 1.03;
 constexpr double kEqual = 1.02;
 
@@ -24,8 +25,8 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Returns the median. For an even number of values, returns the larger of the two in the middle, so
-// of two samples the slower one counts.
+// Returns the median. For an even number of values, returns the larger of the two in the middle,
+// and therefore the slower one of two samples.
 double upper_median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

@@ -1,8 +1,8 @@
 // Tuning measures which of several ways to run a launch is the fastest on this device, and stores
 // the answer on disk.
 //
-// A kernel that has several configurations (a library's algorithms, our tile sizes) asks when it is
-// bound:
+// A kernel that has several configurations (algorithms of cuBLASLt, tile sizes of Encore's kernels)
+// asks for the fastest one when it is bound:
 //
 //   const auto config = device.tuner().choose({.launch = tuning_text("linear.x 1.2", args),
 //                                              .args = args, .candidates = ..., .bind = ...});
@@ -55,8 +55,8 @@ struct Tunable {
 };
 
 // Describes a kernel and the operands of a launch: "linear.x bf16[64,4096], bf16[4096,4096]/8192@8
-// -> f32[64,4096]": it has row strides where there are gaps between rows, and alignments below 16
-// bytes.
+// -> f32[64,4096]". The text has row strides where there are gaps between rows, and alignments
+// below 16 bytes.
 std::string tuning_text(std::string_view kernel, const KernelArgs& args);
 
 // Times launches on a device. Tests replace it.
@@ -102,7 +102,7 @@ struct TuningOptions {
   double patience = 15;
 };
 
-// Counts distinct launches by where their configuration came from.
+// Counts the distinct launches that were tuned, by the source of their configuration.
 struct TuningStats {
   int64_t cached = 0;     // launches whose answer was in the cache
   int64_t measured = 0;   // launches that were measured now
@@ -153,7 +153,7 @@ class Tuner {
   std::optional<std::string> answer(const std::string& launch, const std::function<void()>& check);
   std::optional<std::string> find_answer(const Tunable& tunable);
   std::optional<std::string> remembered(const Tunable& tunable);
-  // Returns whether there is time to measure one more launch.
+  // Returns whether the patience of this Phase leaves time to measure one more launch.
   [[nodiscard]] bool has_time() const;
   std::optional<TunedChoice> measure(const Tunable& tunable);
 
@@ -173,7 +173,8 @@ class Tuner {
   TuningStats stats_;
 };
 
-// A choice between several ways to run a launch. A Way is any type of which `text` makes a text.
+// A choice between several ways to run a launch. Way is any type that a function `text` converts to
+// a text.
 template <typename Way>
 struct TunableWays {
   std::string launch;  // see Tunable::launch
@@ -185,8 +186,8 @@ struct TunableWays {
   std::function<double(const Way& way)> beside = nullptr;  // see Tunable::beside
 };
 
-// Chooses one of the ways by its text with Tuner::choose(). Returns the first way where that
-// chooses none.
+// Chooses one of the ways, each named by its text, with Tuner::choose(). Returns the first way
+// where the tuner chooses none.
 template <typename Way>
 Way choose_way(Tuner& tuner, const TunableWays<Way>& tunable) {
   std::vector<std::string> texts;

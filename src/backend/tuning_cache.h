@@ -26,9 +26,9 @@ struct TunedChoice {
   double first_guess_microseconds = 0;  // time of the first guess, which runs untuned
 };
 
-// Keeps the choices of one key in the file DIRECTORY/tuning-HASH.json. A file or directory that
-// cannot be used is not an error: it leads to a warning, and launches are tuned again. Threads:
-// one. Other processes may use the file at the same time.
+// Keeps the choices of one key in the file DIRECTORY/tuning-HASH.json, where HASH is the hash of
+// the key. A file or directory that cannot be used is not an error: it leads to a warning, and
+// launches are tuned again. Threads: one. Other processes may use the file at the same time.
 class TuningCache {
  public:
   // Reads the file, if there is one. A file that is malformed or has another key counts as none.
@@ -55,7 +55,7 @@ class TuningCache {
   std::map<std::string, TunedChoice> added_;    // choices added since the last save
 };
 
-// Describes a file of choices, of any key.
+// Describes one file of a directory of tuning caches, whatever its key is.
 struct TuningFile {
   std::filesystem::path path;
   TuningKey key;

@@ -62,7 +62,7 @@ TEST_F(TuningCacheTest, ReadsBackWhatItSaved) {
   EXPECT_EQ(cache.find(kLaunch)->microseconds, 12.5);
   EXPECT_EQ(cache.find(kLaunch)->first_guess_microseconds, 14);
   EXPECT_EQ(cache.choices().size(), 2U);
-  // The directory holds no other file.
+  // The directory holds only the cache file, so no temporary file was left.
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1);
 }
 

@@ -176,7 +176,8 @@ TEST_F(TunerTest, OutsideOfAPhaseTheFirstGuessIsTakenAndKept) {
   EXPECT_EQ(choose("a", {"20", "10"}), "20");
   EXPECT_EQ(tuner_->stats().untuned, 1);
   EXPECT_EQ(timer_->num_samples, 0);
-  // A later call must get the same answer for the launch, or modes would differ.
+  // A later call in a Phase, where the launch could be measured, must get the same answer, or the
+  // modes of a step would run different configurations.
   EXPECT_EQ(tune("a", {"20", "10"}), "20");
   restart({Tune::kOn, directory_});
   EXPECT_EQ(tune("a", {"20", "10"}), "10");
@@ -339,7 +340,8 @@ TEST_F(CpuTuning, MeasuringWhileRecordingIsAnErrorThatNamesTheOp) {
   EXPECT_EQ(device_->tuner().stats().measured, 1);
 }
 
-// The ranks of a model run the same configurations, whichever is the fastest on each rank.
+// The ranks of a model run the configurations that rank 0's tuner chooses, even where others are
+// faster on their own devices.
 TEST_F(TunerTest, TakesTheAnswersOfTheTunerThatItFollows) {
   const std::shared_ptr<Tuner> first = std::move(tuner_);  // shared with the tuner that follows it
   restart({Tune::kOff, std::nullopt});

@@ -7,8 +7,9 @@
 
 namespace encore::loader {
 
-// A loaded adapter. Immutable. It is shared by the table of names and by the requests that use it:
-// a request keeps its adapter also when the name is removed or given to another adapter.
+// A loaded adapter. Immutable. It is shared by the map from names to adapters and by the requests
+// that use it: a request keeps its adapter also when the name is removed or given to another
+// adapter.
 struct Adapter {
   std::string name;
   std::filesystem::path path;

@@ -68,8 +68,9 @@ std::shared_ptr<Memory> AdapterImages::take_buffer() {
                                  [](const Kept& kept) { return kept.image.use_count() == 1; });
   if (idle == kept_.rend()) return nullptr;
   std::shared_ptr<Memory> buffer = idle->image;
-  // Releasing one of two references here orders the reads of former users, who have released their
-  // references, before the next write to the image.
+  // An image has one reference in the cache and one for each user. Releasing the cache's reference
+  // here, while `buffer` holds another, orders the reads of former users, who have released theirs,
+  // before the next write to the image.
   kept_.erase(std::next(idle).base());
   return buffer;
 }

@@ -1,5 +1,5 @@
-// Keeps copies of adapters in host memory, so that they can be copied to the slots of all ranks
-// without reading a file.
+// Keeps copies of adapters in host memory, so that they can be copied to the adapter slots of all
+// ranks without reading a file.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace encore::loader {
 
 // A cache of the images of the most recently used adapters. Its memory is not pinned: pinning 84 MB
 // takes 42 ms, during which no step can be launched. (AdapterShare copies through memory that was
-// pinned at the start.) Threads: any. Lifetime: refers to the slots.
+// pinned at the start.) Threads: any. Lifetime: refers to the layouts of the adapter slots.
 class AdapterImages {
  public:
   // An adapter's content as model::LoraSlots::pack() writes it, for one rank after the other, in
   // rank order.
   using Image = std::shared_ptr<const Memory>;
 
-  // `slots` is indexed by rank. `max_images` is 1 or more. More images than that exist only while
-  // callers hold them.
+  // `slots` holds the layout of each rank's adapter slots, indexed by rank. `max_images`, the
+  // number of images that are kept, is 1 or more. More images exist only while callers hold them.
   AdapterImages(std::vector<const model::LoraSlots*> slots, int64_t max_images, int64_t max_rank);
 
   // Returns the adapter's image, and reads it from the adapter's files where no copy is kept.

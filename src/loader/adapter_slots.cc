@@ -11,8 +11,8 @@ namespace {
 // The number of threads that load adapters. With several, an adapter on a slow disk does not delay
 // adapters that are in memory.
 constexpr int kLoaders = 4;
-// While a request waits for a slot, one slot in kClosingShare accepts no new users, so that it
-// becomes free. The other slots keep adapters that are in demand.
+// While a request waits for an adapter slot, one of kClosingShare adapter slots accepts no new
+// users, so that it becomes free. The other adapter slots keep adapters that are in demand.
 constexpr int64_t kClosingShare = 4;
 
 }  // namespace

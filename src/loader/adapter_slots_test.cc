@@ -13,8 +13,8 @@ namespace {
 using State = ResidentAdapter::State;
 using Resident = std::shared_ptr<const ResidentAdapter>;
 
-// Each load notes its adapter and slot. The load of an adapter that is held back waits, and the
-// load of a broken adapter fails.
+// Tests AdapterSlots with loads that copy nothing. Each load notes its adapter and its adapter
+// slot. The load of an adapter that is held back waits, and the load of a broken adapter fails.
 class AdapterSlotsTest : public ::testing::Test {
  protected:
   void make(int64_t num_slots) {
@@ -35,7 +35,7 @@ class AdapterSlotsTest : public ::testing::Test {
     return adapter;
   }
   Resident take(const std::string& name) { return slots_->take(adapter(name), {0, next_order_++}); }
-  // Waits until the adapter is in a slot or its load has failed.
+  // Waits until the adapter is in an adapter slot or its load has failed.
   Resident ready(const Resident& resident) {
     while (resident->state() == State::kAwaited) {
       slots_->wait(std::chrono::milliseconds(10));

@@ -8,10 +8,11 @@
 namespace encore::loader {
 namespace {
 
-// The pause between two checks whether a slot has become free, while somebody waits for one.
+// The pause between two checks whether an adapter slot has become free, while a caller of
+// wait_for() waits for one.
 constexpr std::chrono::milliseconds kBetweenLooks(10);
 
-// The projections that adapters loaded later may change, unless the options name others.
+// The projections that adapters loaded after the start may change, unless the options name others.
 constexpr std::string_view kAllProjections[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                                 "gate_proj", "up_proj", "down_proj"};
 

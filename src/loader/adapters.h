@@ -1,5 +1,5 @@
-// Holds the adapters (LoRA) of a loaded model: the ones that requests may name, and the slots that
-// hold their weights.
+// Holds the adapters (LoRA) of a loaded model: the ones that requests may name, and the adapter
+// slots on the device that hold their weights.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,10 @@ struct AdapterOptions {
   int64_t max_images = 32;  // copies in host memory
   int64_t max_rank = 16;
   // Projections that adapters may change besides those that `adapters` change (model::LoraShape).
-  // Empty: all projections, where there is room for more adapters than `adapters`.
+  // Where it is empty and there is room for more adapters than `adapters` lists, adapters may
+  // change all projections.
   std::set<std::string, std::less<>> projections;
-  // Fills all slots with random numbers, for benchmarks. The adapters are named "random-0",
+  // Fills all adapter slots with random numbers, for benchmarks. The adapters are named "random-0",
   // "random-1", ...
   bool fills_slots = false;
 
@@ -49,8 +50,8 @@ struct AdapterOptions {
 // one name.
 std::optional<model::LoraShape> lora_shape(const AdapterOptions& options);
 
-// Reads the headers of the options' adapters and checks that they fit the slots. Errors: those of
-// LoraAdapter and LoraSlots::check.
+// Reads the headers of the options' adapters and checks that they fit the adapter slots. Errors:
+// those of LoraAdapter and LoraSlots::check.
 void check_adapters(const model::LoraSlots& slots, const AdapterOptions& options);
 
 struct AdapterStats {
@@ -60,8 +61,8 @@ struct AdapterStats {
   AdapterSlotStats slots;
 };
 
-// Decides for all ranks which adapter has which slot. An adapter is in a slot when every rank has
-// its share of the adapter there. A load that fails on one rank has failed on all.
+// Decides for all ranks which adapter has which adapter slot. An adapter is in an adapter slot when
+// every rank has its share of the adapter there. A load that fails on one rank has failed on all.
 //
 // Threads: any. Only the thread that runs steps calls fill(), release(), slots() and wait_for().
 class Adapters {
@@ -69,13 +70,13 @@ class Adapters {
   // `shares` is indexed by rank. REQUIRES: check_adapters() has accepted the options.
   Adapters(std::vector<std::shared_ptr<AdapterShare>> shares, AdapterOptions options);
 
-  // Fills the slots once their memory is mapped. The first call loads the first adapters, as many
-  // as there are slots. A later call loads the adapters that are in use again; an adapter whose
-  // files cannot be read fails for its users. Errors: at the first call those of
+  // Fills the adapter slots once their memory is mapped. The first call loads the first adapters,
+  // as many as there are adapter slots. A later call loads the adapters that are in use again; an
+  // adapter whose files cannot be read fails for its users. Errors: at the first call those of
   // AdapterImages::get; later kDevice.
   void fill();
-  // Stops loading, because the memory of the slots is about to be given back. Waits for the loads
-  // in progress.
+  // Stops loading, because the memory of the adapter slots is about to be given back. Waits for the
+  // loads in progress.
   void release();
 
   // Reads one more adapter, so that requests may name it. Takes as long as reading the files does.
@@ -95,17 +96,17 @@ class Adapters {
   // Returns the adapters that have a name, in the order in which they were loaded.
   [[nodiscard]] std::vector<std::shared_ptr<const Adapter>> all() const;
   [[nodiscard]] AdapterSlots& slots() { return slots_; }
-  // Waits until the adapter is in a slot. Errors: kModel with the reason why the load failed;
-  // kUsage where the slot of the adapter is about to be given to another one.
+  // Waits until the adapter is in an adapter slot. Errors: kModel with the reason why the load
+  // failed; kUsage where the slot of the adapter is about to be given to another adapter.
   std::shared_ptr<const ResidentAdapter> wait_for(const std::shared_ptr<const Adapter>& adapter);
   [[nodiscard]] int64_t num_slots() const { return layout().num_slots(); }
-  // Returns the memory of all slots on rank 0's device. Units: bytes.
+  // Returns the memory that all adapter slots take on rank 0's device. Units: bytes.
   [[nodiscard]] int64_t bytes() const { return shares_.front()->bytes(); }
   [[nodiscard]] AdapterStats stats() const;
 
  private:
   [[nodiscard]] const model::LoraSlots& layout() const { return shares_.front()->layout(); }
-  // Writes the adapter to a slot on all ranks.
+  // Writes the adapter to an adapter slot on all ranks.
   void write(const Adapter& adapter, int32_t slot);
 
   AdapterOptions options_;

@@ -1,5 +1,5 @@
-// Lists features with how their steps are recorded and which test shows it. `encore graphs
-// --compatibility` prints the list.
+// Lists the engine's features, with how steps that use them are recorded, and which test shows
+// that. `encore graphs --compatibility` prints the list.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace encore::loader {
 
-// A feature, how its steps are recorded, and the test that shows it.
+// A feature of the engine, how steps that use it are recorded, and the test that shows it.
 struct Compatibility {
   std::string_view feature;
   std::string_view recorded;  // "whole": a step is one recording

@@ -44,7 +44,7 @@ bool has_ranks(std::string_view name) {
 }
 
 // The suffixes of models with weights in FP8: "LlamaFp8" has a scale for each row of a weight, and
-// "LlamaFp8Blocks" a scale for each block.
+// "LlamaFp8Blocks" a scale for each rectangular block of a weight's elements.
 constexpr std::string_view kFp8 = "Fp8";
 constexpr std::string_view kFp8Blocks = "Fp8Blocks";
 

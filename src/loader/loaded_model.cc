@@ -71,8 +71,8 @@ void check_draft(const model::ModelConfig& config, const LoadOptions& options) {
   }
 }
 
-// Logs where the RoPE table depends on the longest sequence and is then used for shorter sequences
-// too.
+// Logs that the RoPE table depends on the longest sequence, where it does: shorter sequences use
+// the same table.
 void log_ropes(const model::ModelConfig& config, int64_t max_seq_len) {
   for (const model::Rope& rope : config.ropes) {
     if (rope.scaling != model::RopeScaling::kLongrope &&
@@ -229,7 +229,8 @@ LoadedModel::LoadedModel(Device& device, const model::ModelSource& source, const
 
 LoadedModel::~LoadedModel() {
   if (followers_) followers_->unwatch();
-  if (adapter_share_ && !adapters_) adapter_share_->close();  // rank 0 fills the slots of this rank
+  if (adapter_share_ && !adapters_)
+    adapter_share_->close();  // rank 0 fills this rank's slots for adapters
 }
 
 void LoadedModel::load_adapters(const AdapterOptions& options) {
@@ -387,7 +388,7 @@ int64_t LoadedModel::pages_that_fit(const Device& device, const LoadOptions& opt
 }
 
 void LoadedModel::sleep(SleepDepth depth, std::vector<std::vector<int32_t>> pages_in_use) {
-  // Loads to slots must end before any rank gives the memory of the slots back.
+  // Loads to adapter slots must end before any rank gives the memory of its adapter slots back.
   const bool with_adapters = adapters_ && depth == SleepDepth::kKvAndWeights;
   if (with_adapters) adapters_->release();
   if (followers_) {

@@ -55,7 +55,7 @@ struct LoadOptions : runtime::ExecutorOptions {
   // pages.
   std::optional<model::ModelSource> draft = {};
   model::Acceptance acceptance = model::Acceptance::kCoupled;  // how drafts are accepted
-  // Lets requests ask for log probabilities of their prompts. REQUIRES: LogitsRows::kLast.
+  // Lets requests ask for log probabilities of their prompts' tokens. REQUIRES: LogitsRows::kLast.
   bool scores_prompts = false;
   // Lets requests have grammars, whose token masks need the halves of steps. Unless `halves` has
   // them recorded at start-up, halves are recorded when they are first needed, so as much memory as
@@ -64,12 +64,12 @@ struct LoadOptions : runtime::ExecutorOptions {
   // Options of the compiler, such as passes to leave out or to add, and where the program is split.
   // The sizes in it are set from `limits`.
   passes::CompileOptions compile;
-  const ir::OpSet* ops = nullptr;  // also has ops from outside; null: the library's ops
+  const ir::OpSet* ops = nullptr;  // may hold a caller's own ops too; null: Encore's ops
   // The rank for which compile_model() compiles a program without a device. A model on a device has
   // the rank of the device.
   Rank rank = {};
-  // Has the meaning of GraphOptions::merges_candidates. A model on a device ignores it: on GPUs,
-  // ranks gather all logits.
+  // Has the meaning of GraphOptions::merges_candidates, for compile_model(). A model on a device
+  // sets it by the device: ranks merge candidates on CPUs, and gather all logits on GPUs.
   bool merges_candidates = true;
   // Called by the thread of another rank where the other ranks have given rank 0 up, and rank 0 has
   // not noticed it within another timeout. The thread of rank 0, which would end the requests, has
@@ -109,7 +109,7 @@ class LoadedModel {
   // 0.
   [[nodiscard]] const Adapters* adapters() const { return adapters_ ? &*adapters_ : nullptr; }
   [[nodiscard]] Adapters* adapters() { return adapters_ ? &*adapters_ : nullptr; }
-  // Returns the rank's slots for adapters. Null where it has none.
+  // Returns the adapter slots of this rank. Null where the model has no room for adapters.
   [[nodiscard]] const std::shared_ptr<AdapterShare>& adapter_share() const {
     return adapter_share_;
   }
@@ -141,15 +141,15 @@ class LoadedModel {
   [[nodiscard]] Rank rank() const { return executor_->loaded().device.rank(); }
 
   // Gives device memory back until wake(). Call it between steps. Addresses stay reserved, so
-  // recordings stay valid. The content of `pages_in_use`, by group, is kept in host memory. A model
-  // that is already asleep also gives its weights back where `depth` asks for it, and otherwise
-  // stays as it is. Errors: kMemory when the host has too little memory for the pages; nothing was
-  // released then.
+  // recordings stay valid. The content of the pages `pages_in_use`, given for each group, is kept
+  // in host memory. A model that is already asleep also gives its weights back where `depth` asks
+  // for it, and otherwise stays as it is. Errors: kMemory when the host has too little memory for
+  // the pages; nothing was released then.
   void sleep(SleepDepth depth, std::vector<std::vector<int32_t>> pages_in_use);
-  // Takes the same memory again and fills it with the pages from host memory and with the weights
-  // from their source. Several ranks sleep and wake together. Errors: kMemory, with figures, when
-  // others use the memory now; kModel when the checkpoint changed on disk. After an error the model
-  // stays asleep, and wake() can be called again.
+  // Takes the device memory that sleep() gave back again, and fills it with the pages from host
+  // memory and with the weights from their source. Several ranks sleep and wake together. Errors:
+  // kMemory, with figures, when others use the memory now; kModel when the checkpoint changed on
+  // disk. After an error the model stays asleep, and wake() can be called again.
   void wake();
   [[nodiscard]] bool asleep() const { return saved_.has_value(); }
   // Returns the host memory that holds pages while the model is asleep. Units: bytes.
@@ -157,12 +157,12 @@ class LoadedModel {
 
  private:
   void load(Device& device, const model::ModelSource& source, const LoadOptions& options);
-  // Loads the first adapters to the slots of all ranks. REQUIRES: this is rank 0, and all ranks are
-  // loading.
+  // Loads the first adapters to the adapter slots of all ranks. REQUIRES: this is rank 0, and all
+  // ranks are loading.
   void load_adapters(const AdapterOptions& options);
   void take_memory_back();
-  // Does `work` on all ranks or, where it fails on one, on none: the others call `undo`. Returns
-  // the first error.
+  // Does `work` on all ranks or, where it fails on one rank, on none: the ranks on which it
+  // succeeded call `undo`. Returns the first error.
   std::optional<Error> on_all_ranks(const std::string& what, const std::function<void()>& work,
                                     const std::function<void()>& undo);
   void create_prompt_scorer(Device& device, const model::ModelSource& source,
@@ -213,9 +213,9 @@ std::optional<kv::WindowRule> window_rule(const model::ModelConfig& config,
 int64_t kv_bytes(const model::ModelConfig& config, const LoadOptions& options,
                  int64_t num_sequences);
 
-// Compiles the program alone, without weights or memory, as `inspect` shows it. Reads from the
-// files of a checkpoint only what affects the program: which tensors are in FP8, and the scales of
-// K and V.
+// Compiles a model's program alone, without weights or memory, as `encore inspect` shows it. Reads
+// from the files of a checkpoint only what affects the program: which tensors are in FP8, and the
+// scales of K and V.
 passes::Program compile_model(const model::ModelSource& source, const LoadOptions& options,
                               int64_t num_pages);
 

@@ -141,8 +141,8 @@ std::optional<Error> do_on_all(Communicator& communicator, int rank, const std::
   } catch (const Error& error) {
     own = error;
   }
-  // Each rank gives a letter for the kind of its error and the message. Its text is empty where
-  // `work` succeeded.
+  // The text that a rank gives is empty where `work` succeeded on the rank. Otherwise it is a
+  // letter for the kind of the error, and the error's message.
   const auto all = communicator.exchange(
       rank, what,
       own ? static_cast<char>('A' + static_cast<int>(own->kind())) + std::string(own->what()) : "");

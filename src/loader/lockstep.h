@@ -28,14 +28,14 @@ std::string slices_text(const passes::Program& program);
 void require_slices(Communicator& communicator, int rank, const std::string& text,
                     const std::function<std::string(int rank)>& expected);
 
-// Does `work` on every rank or on none: where it fails on one rank, the others call `undo`. Returns
-// the first error. Errors: those of Communicator::exchange().
+// Does `work` on every rank or on none: where it fails on one rank, the ranks on which it succeeded
+// call `undo`. Returns the first error. Errors: those of Communicator::exchange().
 std::optional<Error> do_on_all(Communicator& communicator, int rank, const std::string& what,
                                const std::function<void()>& work,
                                const std::function<void()>& undo);
 
-// Returns the smallest number of pages over all ranks, where this rank has room for `num_pages`.
-// All ranks keep the KV of the same tokens.
+// Returns the smallest number of KV pages for which any rank has room, where this rank has room for
+// `num_pages`. All ranks get that number, because they keep the KV of the same tokens.
 int64_t fewest_pages(Communicator& communicator, int rank, int64_t num_pages);
 
 }  // namespace encore::loader

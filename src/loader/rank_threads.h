@@ -33,7 +33,8 @@ class RankThreads final : public runtime::Followers {
   // live until unwatch(), after which no rank reads it.
   void watch(const runtime::TokenRing& ring);
   void unwatch();
-  // Does the same as post(), for calls that take the LoadedModel of the other rank.
+  // Has every other rank make this call with its LoadedModel soon, after the calls that were posted
+  // before. Errors: where a rank has failed, the error that it failed with.
   void post_to_models(std::function<void(LoadedModel& model)> call);
   void fail(const Error& error) noexcept override;
   // Returns the adapter slots of the other ranks, in rank order. Waits until the ranks have loaded.
@@ -44,7 +45,7 @@ class RankThreads final : public runtime::Followers {
   class Mailbox;
   class Watched;
 
-  // Throws the error that a rank has failed with, if one has failed.
+  // Throws the error of the rank that has failed. Does nothing where no rank has failed.
   void check();
   // Tells the threads of the other ranks that rank 0 knows of the failure.
   void set_noticed() noexcept;

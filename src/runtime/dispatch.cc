@@ -11,7 +11,8 @@ bool pieces_exist(const Case& step) {
   return step.is_uniform() ? step.coverage.uniform_pieces : step.coverage.mixed_pieces;
 }
 
-// Without full recordings of mixed steps, --graphs auto accepts their recordings in pieces.
+// Returns whether the wanted mode of the step is one full recording. With --graphs auto, it is so
+// for a mixed step only where mixed steps have full recordings; otherwise pieces are accepted.
 bool full_is_wanted(const Case& step) {
   const Graphs graphs = step.coverage.graphs;
   if (step.is_uniform()) return graphs != Graphs::kPiecewise;

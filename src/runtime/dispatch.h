@@ -92,7 +92,8 @@ struct Recordable {
   bool uniform = true;
   bool mixed = true;
 };
-// Sets in `coverage` the recordings that its mode `graphs` wants.
+// Sets in `coverage` which kinds of recordings its mode `graphs` asks for, as far as `recordable`
+// allows them.
 void plan_recordings(Coverage& coverage, const Recordable& recordable);
 
 // One step, and the facts about it that the rules ask for.
@@ -152,7 +153,8 @@ Choice choose(const StepKey& step, const Coverage& coverage);
 // --graphs none. Errors: kUnsupported, naming the step, the reason and the remedy.
 void require_replay(const StepKey& step, const Choice& choice, const Coverage& coverage);
 
-// Returns the rules in order. If several prevent the wanted mode, the first one gives the reason.
+// Returns the rules of the table kRules in order. If several prevent the wanted mode, the first one
+// gives the reason.
 std::span<const Rule> rules();
 
 }  // namespace encore::runtime

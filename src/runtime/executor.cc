@@ -8,8 +8,8 @@
 
 namespace encore::runtime {
 
-// Leaves out sizes above the limits, which no step ever has and for which the fixed buffers have no
-// room.
+// Returns the sizes of the ladders without those above the limits, which no step ever has and for
+// which the fixed buffers have no room.
 Coverage wanted_coverage(const ExecutorOptions& options) {
   const Limits& limits = options.limits;
   const auto ladder = [](const Ladder& given, const Ladder& usual, int64_t max) {

@@ -133,8 +133,8 @@ class Executor {
 
   // Returns the number that the next launched step will have.
   [[nodiscard]] StepNumber next_step() const { return next_step_; }
-  // Sets next_step() to the number of published steps. Call it after a burst, or after launches
-  // that are not steps.
+  // Sets next_step() to the number of steps that the device has published. Call it after a burst,
+  // or after launches that are not steps.
   void recount() { next_step_ = output_.ring().published(); }
   [[nodiscard]] StepOutput& output() { return output_; }
 

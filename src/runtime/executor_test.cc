@@ -17,7 +17,8 @@
 namespace encore::runtime {
 namespace {
 
-// The kernel of an op that the library does not know: y = 2 x.
+// Computes y = 2 x. It is the kernel of the op `double`, which Encore does not have and these tests
+// add.
 void double_rows(const KernelArgs& args) {
   const TensorView& x = args.inputs["x"];
   for (int64_t row = 0; row < x.num_rows(); ++row) {
@@ -224,9 +225,9 @@ TEST_F(ExecutorTest, SaysWhichOpHasNoKernel) {
 TEST_F(ExecutorTest, RecordsEachPieceOnceThoughSeveralStepsShareIt) {
   make(bind_double, Graphs::kPiecewise);
   const RecordingStats stats = record();
-  // Full recordings exist for 1, 2 and 4 sequences. Pieces that gather rows exist for 1, 2 and 4
-  // sequences. Pieces over tokens exist for 1, 2 and 4 tokens, which uniform and mixed steps share,
-  // and for 8 tokens.
+  // The ladders have the buckets 1, 2 and 4 for sequences, and 4 and 8 for tokens. So there are 3
+  // full recordings of uniform steps, 3 pieces that gather the rows of sequences, and pieces over
+  // 1, 2, 4 and 8 tokens. Uniform and mixed steps share the piece over 4 tokens.
   EXPECT_EQ(stats.full.recordings, 3);
   EXPECT_EQ(stats.pieces.recordings, 3 + 3 + 1);
 }

@@ -28,8 +28,8 @@ class HostLaunch {
   // Prepares the next copy of the operands to be filled, with `changes` all zero, unless a copy is
   // being filled already. May wait for an earlier launch.
   void begin();
-  // Returns the memory of `changes` or of one of `sources` in the copy that the last begin()
-  // prepared.
+  // Returns the memory of the operand `changes`, or of one of the operands `sources`, in the copy
+  // that the last begin() prepared.
   template <typename T>
   [[nodiscard]] std::span<T> operand(std::string_view name) const {
     const TensorView& view = twins_[current_].operands[name];

@@ -14,8 +14,8 @@
 
 namespace encore::runtime {
 
-// The number of rows of each group's states, by group (ir::Value::group). Pages are rows, and each
-// group has page numbers of its own.
+// The number of rows of the states of each group, indexed by group (ir::Value::group). A row of a
+// state is a page, and each group has page numbers of its own.
 using GroupRows = std::vector<int64_t>;
 
 // A copy of some rows of every state, kept on the host while the states have no memory on the
@@ -48,8 +48,8 @@ class KvMemory {
   // Copies saved rows back to the device. REQUIRES: their memory is mapped again.
   void restore(StagedCopy& copy, const SavedRows& saved) const;
 
-  // Returns the memory that mapping `rows` takes. Units: bytes, rounded up to the granularity at
-  // which the device maps memory.
+  // Returns the memory that mapping `rows`, the number of rows of each group, takes. Units: bytes,
+  // rounded up for each state to the granularity at which the device maps memory.
   [[nodiscard]] int64_t bytes_for(const GroupRows& rows) const;
   [[nodiscard]] int64_t mapped_bytes() const;
 
@@ -63,8 +63,8 @@ class KvMemory {
     [[nodiscard]] int64_t bytes_for(int64_t rows) const;
     [[nodiscard]] int64_t row_bytes() const { return bytes_for(1); }
   };
-  // Calls `visit` for the rows of every state, with their addresses on the device and in the saved
-  // copy. Neighbouring rows are visited as one piece.
+  // Calls `visit` for the saved rows of every state, with their addresses on the device and in the
+  // saved copy. Neighbouring rows are visited in one call.
   using Visit = std::function<void(std::byte* device, std::byte* host, int64_t bytes)>;
   void for_each_piece(const SavedRows& saved, const char* what, const Visit& visit) const;
 
@@ -73,8 +73,9 @@ class KvMemory {
 };
 
 // Returns the most rows of the first group, up to `wanted`, with which the states of all programs
-// fit into `bytes`. The programs share one pool of rows for each group. `rows_beside` returns the
-// rows of every group, given those of the first. Returns 0 where not even one row fits.
+// fit into `bytes` bytes. The programs share one pool of rows for each group. `rows_beside` returns
+// the number of rows of every group, given the number of rows of the first group. Returns 0 where
+// not even one row fits.
 int64_t rows_that_fit(std::span<KvMemory* const> programs,
                       const std::function<GroupRows(int64_t)>& rows_beside, int64_t wanted,
                       int64_t bytes);

@@ -78,8 +78,8 @@ TEST_F(StatesTest, BringsSavedRowsBackAndNoOthers) {
   EXPECT_EQ(k[10 * 256], 0);  // was not saved
 }
 
-// The graph has two states in one group, and a single state in another group, which is not a pair
-// of K and V.
+// The graph has two states in one group, which are a pair of K and V, and a single state in another
+// group.
 TEST(KvMemoryOfGroups, MapsSavesAndCountsEachByItsOwnRows) {
   const ir::Graph graph = listing::parse(
       "graph g {\n  input %x: f32[T,4]\n  state %k: f32[64,1024]\n  state %v: f32[64,1024]\n"

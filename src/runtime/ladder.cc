@@ -98,7 +98,8 @@ std::optional<int64_t> Ladder::bucket(int64_t size) const {
 
 namespace {
 
-// Adds the mixed step without drafts and, where there are drafts, first the same step with them.
+// Adds the mixed step of these sizes without drafts. Where `num_drafts` is above 0, adds the step
+// of these sizes with drafts before it.
 void add_mixed(std::vector<StepKey>& shapes, int64_t tokens, int64_t sequences,
                int64_t num_drafts) {
   if (num_drafts > 0) shapes.push_back(StepKey::mixed(tokens, sequences, num_drafts));
@@ -120,6 +121,7 @@ std::vector<StepKey> mixed_shapes(const Ladder& sequences, const Ladder& tokens,
                                   int64_t num_drafts) {
   std::vector<StepKey> shapes;
   for (const int64_t size : tokens.sizes() | std::views::reverse) {
+    // A step in which each sequence has one token is uniform.
     // A mixed step has fewer sequences than tokens.
     const int64_t most = std::max<int64_t>(size - 1, 1);
     auto last = std::lower_bound(sequences.sizes().begin(), sequences.sizes().end(), most);

@@ -18,16 +18,17 @@ class Ladder {
   // Sorts the sizes and removes duplicates. Errors: kUsage when a size is not positive.
   explicit Ladder(std::vector<int64_t> sizes);
 
-  // Returns the default sizes for numbers of sequences: 1, 2, 4, then 8 to 256 by 8, then by 16 up
-  // to `max`.
+  // Returns the default sizes of a ladder of numbers of sequences: 1, 2, 4, then every 8th number
+  // from 8 to 256, then every 16th number up to `max`.
   static Ladder sequences(int64_t max);
-  // Returns the default sizes for numbers of tokens: 4 to 32 by 4, to 256 by 16, to 512 by 32, to
-  // 1024 by 128, to 4096 by 256, then by 512 up to `max`. Matrix products have tiles of 128 rows:
+  // Returns the default sizes of a ladder of numbers of tokens: in steps of 4 up to 32, of 16 up to
+  // 256, of 32 up to 512, of 128 up to 1024, of 256 up to 4096, and then of 512 up to `max`. Above
+  // 512 tokens the sizes are multiples of 128, because the tiles of matrix products have 128 rows:
   // an 8B model on an H200 takes as long for 576 tokens as for 640, and as long for 704 as for 768.
   static Ladder tokens(int64_t max);
-  // Returns the default numbers of sequences of mixed steps: `max` and a quarter of it. Each
-  // further size would cost one more recording for each number of tokens, while padding sequences
-  // costs time only in the tail of a step.
+  // Returns the default numbers of sequences to which mixed steps are padded: `max` and a quarter
+  // of it. Each further size would cost one more recording for each number of tokens, while padding
+  // sequences costs time only in the tail of a step, whose rows are sequences.
   static Ladder mixed_sequences(int64_t max);
   // Returns the ladder `lru:count`: it has every size up to `max`, and each is recorded when a step
   // first needs it. At most `count` recordings exist, and the one used longest ago makes room for

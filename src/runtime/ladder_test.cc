@@ -75,7 +75,7 @@ TEST(Ladder, CoversEveryStepUpToTheMaximumOfItsDefaults) {
     EXPECT_EQ(Ladder::sequences(max).sizes().back(), max);
     EXPECT_EQ(Ladder::tokens(max).sizes().back(), max);
   }
-  EXPECT_EQ(Ladder::sequences(550).sizes().size(), 51U + 3U);  // 528, 544, 550
+  EXPECT_EQ(Ladder::sequences(550).sizes().size(), 51U + 3U);  // 51 up to 512; 528, 544, 550
 }
 
 TEST(Ladder, HasEverySizeWhenRecordedOnDemand) {

@@ -33,8 +33,9 @@ class Addresses {
   [[nodiscard]] virtual uint32_t* counters(int64_t count) const = 0;
 };
 
-// Returns the memory of a value that a node makes. The value lies in the arena as planned. Where it
-// is a view of an input, weight or state, or written over one, `others` gives the address.
+// Returns the memory of a value that a node makes. The value lies in the arena at the offset that
+// the program gives it. Where it is a view of an input, weight or state, or written over one, the
+// address comes from `others`.
 TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::Sizes& sizes,
                      std::byte* arena, const Addresses& others);
 
@@ -45,13 +46,13 @@ TensorView node_view(const passes::Program& program, ir::ValueId id, const ir::S
 std::optional<StepKey> step_of(const passes::Program& program, const ir::Node& node,
                                const StepKey& step);
 
-// Returns the arguments of a node's kernel at that step shape, without workspace. REQUIRES: the
-// node is launched there (step_of()).
+// Returns the arguments of the kernel of a node at the step shape `step`, without workspace.
+// REQUIRES: the node is launched at that shape (step_of()).
 KernelArgs make_args(const passes::Program& program, const ir::Node& node, const StepKey& step,
                      const Addresses& addresses);
 
-// Returns the launches of a node at that step shape, in the order in which they run. They are not
-// bound yet. Errors: kUnsupported naming the op.
+// Returns the launches of a node at the step shape `step`, in the order in which they run. They are
+// not bound yet. Errors: kUnsupported naming the op.
 std::vector<OpLaunch> expand_node(const passes::Program& program, const ir::Node& node,
                                   const StepKey& step, Device& device, const Addresses& addresses);
 

@@ -129,7 +129,8 @@ TEST_P(PageTableTest, ChangesMadeWhileAWriteIsUnderWayComeWithTheNext) {
   EXPECT_EQ(row(1, 2), (Pages{3, -1}));
 }
 
-// The device may read the operands of all launches as late as those of the last one.
+// The device may run all launches late, and reads the operands in host memory only then. So the
+// host must not fill a copy of the operands again before the device has read it.
 TEST_P(PageTableTest, AChangeIsNotWrittenOverOneThatTheDeviceHasYetToRead) {
   for (int64_t i = 0; i < 3; ++i) {
     set(i, {static_cast<int32_t>(i) + 5});

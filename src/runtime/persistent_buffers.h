@@ -11,10 +11,10 @@
 
 namespace encore::runtime {
 
-// Lifetime: refers to the graph.
+// The persistent and the host-visible buffers of a graph. Lifetime: refers to the graph.
 class PersistentBuffers {
  public:
-  // Errors: kMemory.
+  // Allocates the buffers and fills them with zeros. Errors: kMemory.
   PersistentBuffers(Device& device, Stream& stream, const ir::Graph& graph)
       : graph_(graph), views_(graph.num_values()) {
     const auto add = [&](ir::ValueId id, Memory memory) {

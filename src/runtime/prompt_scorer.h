@@ -11,8 +11,8 @@
 
 namespace encore::runtime {
 
-// Lifetime: refers to the device, the stream, the program and the memory of the weights.
-// Threads: one.
+// Runs the program that scores tokens of prompts. Lifetime: refers to the device, the stream, the
+// program and the memory of the weights. Threads: one.
 class PromptScorer {
  public:
   // A token of a prompt that is to be scored.
@@ -20,7 +20,7 @@ class PromptScorer {
     int32_t row = 0;  // row of the step whose token precedes the scored token
     int32_t token = 0;
     int32_t num_top = 0;   // likeliest tokens to name beside the scored one
-    int32_t adapter = -1;  // slot of the sequence's adapter; -1: none
+    int32_t adapter = -1;  // adapter slot of the sequence; -1: none
   };
   // The scores that were enqueued after one step.
   struct InFlight {

@@ -17,7 +17,8 @@ namespace {
 constexpr double kWorthALine = 1;  // Units: seconds
 
 // Names the code that a launch runs, so that launches of other layers and sizes with the same code
-// are recognized: one kernel of the table may stand for many functions of a library.
+// are recognized. The kernel's name is not enough, because one kernel of the table may stand for
+// many functions of cuBLASLt.
 std::string signature(const Launch& launch) {
   std::string text(launch.kernel->name);
   for (const auto* views : {&launch.args.inputs, &launch.args.outputs}) {
@@ -81,7 +82,8 @@ class Recorder {
     std::vector<StepKey> steps;
     for (const auto* some : {&uniform_, &mixed_, &above_})
       steps.insert(steps.end(), some->begin(), some->end());
-    // Steps above the ladders, and all steps where padding is off, run at any size.
+    // Uniform steps above the ladder, and all uniform steps where padding is off, run at their
+    // exact size, so each such size is added.
     const Limits& limits = options_.limits;
     for (const int64_t drafts : std::set{int64_t{0}, limits.num_drafts})
       steps.push_back(StepKey::mixed(limits.max_num_tokens, limits.max_batch_size, drafts));
@@ -120,8 +122,8 @@ class Recorder {
   }
 
   // Launches each kernel once for each shape of its operands, on padding rows only. A device may
-  // set something up at a first launch, such as loading the code of a library, and that must not
-  // happen in a recording.
+  // set something up at a first launch, such as loading the code of cuBLASLt's kernels, and that
+  // must not happen in a recording.
   void warm_up() {
     token_state_.warm_up(loaded_.stream);
     for (const auto* steps : {&uniform_, &mixed_, &above_}) {
@@ -215,7 +217,8 @@ class Recorder {
       if (full) {
         if (!record_or_drop(policy, [&] { recordings.record_full(step); }))
           coverage_.dropped_full.insert(step);
-        // A size whose burst could not be recorded still has its recording of a single step.
+        // Where the burst of a size could not be recorded, the recording of a single step of that
+        // size is kept.
         if (options_.bursts && step.is_uniform())
           record_or_drop(policy, [&] { recordings.record_burst(step); });
         if (has_halves && !record_or_drop(policy, [&] { recordings.require_halves(step); }))

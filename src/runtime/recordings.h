@@ -27,7 +27,7 @@ struct RecordingStats {
     int executables = 0;  // driver executables; fewer where recordings share one
     int nodes = 0;
     double capture_ms = 0;
-    double instantiate_ms = 0;  // includes the upload
+    double instantiate_ms = 0;  // time to instantiate and upload them
     [[nodiscard]] double ms() const { return capture_ms + instantiate_ms; }
   };
   Part full;   // whole uniform steps
@@ -40,14 +40,14 @@ struct RecordingStats {
   int tables = 0;         // tables of launches made; shapes share the tables of segments
   double lower_ms = 0;    // time to choose and bind kernels
   double warm_up_ms = 0;  // time to launch each kernel once
-  // The growth of the driver's count of used memory: by the code of kernels and libraries
-  // (`library_bytes`), and by recordings (`bytes`).
+  // The growth of the driver's count of used memory, in bytes: `library_bytes` by loading the code
+  // of kernels and of cuBLASLt, and `bytes` by making recordings.
   int64_t library_bytes = 0;
   int64_t bytes = 0;
   int64_t replays = 0;  // all replays so far
 
   [[nodiscard]] int num_full() const { return full.recordings + mixed.recordings; }
-  // Returns the time that start-up took to make recordings.
+  // Returns the time that start-up took to make recordings. Units: milliseconds.
   [[nodiscard]] double ms() const { return full.ms() + mixed.ms() + pieces.ms() + bursts.ms(); }
 };
 

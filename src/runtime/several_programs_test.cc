@@ -44,8 +44,8 @@ struct Loaded {
         program(compile(columns)),
         executor(device, stream, program, std::vector<TensorView>(program.graph.num_values()),
                  kOptions) {}
-  // Runs a step that gives two sequences a token each, the second one at slot `slot`. The values
-  // of x count up from 1.
+  // Runs a step that gives two sequences a token each. The first token goes to KV slot 0, the
+  // second one to KV slot `slot`. The values of x count up from 1.
   Mode run(int32_t slot) {
     const Choice choice = executor.begin(StepKey::uniform(2));
     const auto x = executor.loaded().inputs.host<float>("x");
@@ -57,7 +57,7 @@ struct Loaded {
     executor.run({.max_query_len = 1, .max_kv_len = 1});
     return choice.mode;
   }
-  // Returns whether the caches hold K and V of the second sequence's token at `slot`.
+  // Returns whether the caches hold K and V of the second sequence's token at KV slot `slot`.
   [[nodiscard]] bool has_written(int32_t slot) {
     executor.loaded().stream.synchronize();
     const ir::Graph& graph = program.graph;

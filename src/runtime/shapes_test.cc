@@ -7,7 +7,8 @@
 namespace encore::runtime {
 namespace {
 
-// A mixed step has fewer sequences than tokens.
+// A mixed step has fewer sequences than tokens. So 3 tokens have at most 2 sequences, which are
+// padded to 4, and only 6 or more tokens can have the 5 sequences that are padded to 16.
 TEST(MixedShapes, AreThePairsThatSomeStepIsPaddedTo) {
   const Ladder sequences({4, 16});
   const Ladder tokens({3, 5, 6, 32});

@@ -51,7 +51,8 @@ KernelArgs write_args(const Memory& region, const TensorView& page_table) {
 
 StepLayout::StepLayout(const ir::Graph& graph, const ir::Sizes& max_sizes)
     : inputs_(graph.values_of_kind(ir::ValueKind::kInput)) {
-  // Inputs of fixed size come first, so that their addresses depend on neither size.
+  // Inputs of fixed size are placed first, so that their addresses depend neither on the number of
+  // tokens nor on the number of sequences.
   std::stable_partition(inputs_.begin(), inputs_.end(), [&](ir::ValueId input) {
     return graph.value(input).type.rows() == ir::Symbol::kNone;
   });

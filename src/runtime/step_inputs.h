@@ -39,7 +39,7 @@ class StepLayout {
     int64_t begin = 0;
     int64_t end = 0;
   };
-  // Returns the range of bytes that a step of these sizes sends.
+  // Returns the range of bytes of the memory region that a step of these sizes sends.
   [[nodiscard]] Range range(const ir::Sizes& sizes) const;
   [[nodiscard]] const std::vector<ir::ValueId>& inputs() const { return inputs_; }
 

@@ -37,7 +37,7 @@ struct AwaitedStep {
   const Event* end = nullptr;              // set after the work that publishes; null: not needed
 };
 
-// Threads: one. Lifetime: refers to the program.
+// Waits for the tokens of a program's steps. Threads: one. Lifetime: refers to the program.
 class StepOutput {
  public:
   explicit StepOutput(LoadedProgram& loaded) : loaded_(loaded), ring_(loaded.persistent) {}

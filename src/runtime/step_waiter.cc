@@ -106,8 +106,8 @@ void StepWaiter::wait(const Awaited& awaited, const std::function<bool()>& done)
                     (is_ahead ? pause : -kPausesBeforeEnd * pause);
   auto now = start;
   while (now < look) {
-    // If the step ends just now, the step launched after it keeps the device busy for as long
-    // again.
+    // If the step ends just now, the step launched behind it is expected to keep the device busy
+    // for as long as this one took.
     const Duration busy = is_ahead ? now - ended_ : Duration();
     const Duration nap = num_steps == 1 ? busy + kBetweenLooks : kLongestSleep;
     const auto next = std::min(look, now + std::min(nap, kLongestSleep));
@@ -161,7 +161,7 @@ void StepWaiter::pass(int64_t key, int64_t num_steps) {
   Duration& took = kinds_[key].took;
   ended_ += num_steps * took;
   if (ended_ <= now) return;
-  // It is only known of their end that it was not later than now.
+  // All that is known of the end of these steps is that it was not later than now.
   adjust(took, now - ended_, num_steps);
   ended_ = now;
 }

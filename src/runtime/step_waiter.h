@@ -26,7 +26,7 @@
 
 namespace encore::runtime {
 
-// Threads: one.
+// Predicts the ends of steps from the times of earlier steps, and sleeps until then. Threads: one.
 class StepWaiter {
  public:
   using Clock = std::chrono::steady_clock;
@@ -68,12 +68,12 @@ class StepWaiter {
   // The step may end earlier, so look at it every kBetweenLooks.
   [[nodiscard]] Clock::time_point launch_time(int64_t key, Clock::time_point launched,
                                               Clock::duration host) const;
-  // Returns by how much that launch comes before the expected end of the step in flight, which
-  // takes the time `took`. If the lead is too short, the device waits for the host. If it is too
-  // long, requests that come meanwhile wait for one step more.
+  // Returns by how much the launch at launch_time() comes before the expected end of the step in
+  // flight, which takes the time `took`. If this lead is too short, the device waits for the host.
+  // If it is too long, requests that come meanwhile wait for one step more.
   static Clock::duration launch_lead(Clock::duration took, Clock::duration host) {
     constexpr int kPartOfStep = 16;
-    constexpr int kHostTimes = 2;  // as one launch may take the host longer than another
+    constexpr int kHostTimes = 2;  // a launch may take the host longer than usual
     return took / kPartOfStep + kHostTimes * host;
   }
 
@@ -84,8 +84,8 @@ class StepWaiter {
     Clock::duration differs{};  // average deviation from `took`
   };
 
-  // Notes that `num_steps` steps of that kind ended at some time between the end of the step before
-  // them and now.
+  // Notes that the last `num_steps` steps, which are of that kind, ended at an unknown time between
+  // the end of the step before them and now.
   void end_unseen(Kind& kind, int64_t num_steps);
 
   Time time_;

@@ -74,7 +74,8 @@ class Loop {
   [[nodiscard]] int64_t steps_in(StepWaiter::Clock::duration time) const {
     return waiter_.steps_in(1, time);
   }
-  // Does the same as run_mixed(), but launches each step at the time that the waiter says.
+  // Runs decode steps and steps with prompts as run_mixed() does, but launches each step at the
+  // time that the waiter says.
   Ran run_just_in_time(int steps, int long_ones) {
     launches_late_ = true;
     const Ran ran = run_mixed(steps, long_ones);
@@ -165,8 +166,8 @@ class Loop {
       {.now = [this] { return now_; }, .sleep_until = [this](auto until) { sleep_until(until); }}};
 };
 
-// Expects few sleeps for steps whose time the waiter knows by now: one until the end of a step, and
-// before it some that double each time.
+// Expects few sleeps for steps whose time the waiter knows by now. One sleep lasts until the end of
+// a step. Before it there are some that each last twice as long as the one before.
 void expect_few_sleeps_a_step(Loop& loop, int steps, microseconds step, double surplus) {
   loop.take_sleeps();
   loop.take_late();
@@ -203,7 +204,8 @@ TEST(StepWaiter, KnowsHowManyStepsFitATime) {
 
 TEST(StepWaiter, WaitsForAGroupOfStepsInFewSleeps) {
   for (const int64_t steps : {16, 3}) {
-    // The waiter expects steps that are shorter, as long, or longer than the real ones.
+    // In the first steps, the waiter learns to expect steps that are shorter than the later ones,
+    // as long, or longer.
     for (const microseconds before : {microseconds(1200), microseconds(1500), microseconds(2000)}) {
       Loop loop;
       loop.run(20, before);

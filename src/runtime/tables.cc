@@ -20,8 +20,9 @@ passes::UsedSizes Tables::used_sizes(const passes::Segment& segment) const {
     const auto counts_rows = [&](ir::ValueId id) {
       return program_.graph.value(id).type.rows() != ir::Symbol::kNone;
     };
-    // The address of a value in the arena does not depend on its number of rows. A launch depends
-    // on the rows of its outputs. Where these have no rows of the step, as the caches that kv_write
+    // The address of a value in the arena does not depend on its number of rows, so a launch does
+    // not depend on the rows of values that other nodes made. A launch depends on the rows of its
+    // outputs. Where its outputs have no rows that a step counts, such as the caches that kv_write
     // fills, it depends on the rows of its inputs.
     const bool by_outputs = std::ranges::any_of(node.outputs, counts_rows);
     for (const ir::ValueId id : node.outputs)

@@ -15,12 +15,13 @@
 
 namespace encore::runtime {
 
-// Lifetime: refers to the device, the program and the addresses. Threads: one.
+// The tables of launches of one program. Lifetime: refers to the device, the program and the
+// addresses. Threads: one.
 class Tables {
  public:
-  // A segment, and the sizes of the step that the segment depends on. Sizes that it does not depend
-  // on have a fixed value in the key, so steps that differ only in them share the segment's table
-  // and its recording.
+  // A segment, and the sizes of the step on which its launches depend. Sizes on which they do not
+  // depend have a fixed value in the key, so steps that differ only in such sizes share the
+  // segment's table and its recording.
   using Key = std::pair<int, StepKey>;
 
   Tables(Device& device, const passes::Program& program, const Addresses& addresses);

@@ -22,7 +22,8 @@ constexpr bool is_before(StepNumber a, StepNumber b) {
   return static_cast<int32_t>(a - b) < 0;
 }
 
-// Threads: any. Lifetime: refers to the memory of `persistent`.
+// Reads the ring of the last steps' tokens. Threads: any. Lifetime: refers to the memory of
+// `persistent`.
 class TokenRing {
  public:
   // Reads the ring of a graph that ends with `advance`; the ring of any other graph never has a
@@ -54,8 +55,8 @@ class TokenRing {
         tokens(step).subspan(static_cast<size_t>(row * rows_each), static_cast<size_t>(rows_each));
     return {all.begin(), std::ranges::find(all, -1)};
   }
-  // Returns the log probabilities that a row of logits of a published step asked for. They stay
-  // readable as long as the tokens of the step.
+  // Returns the log probabilities of the token that one row of logits of a published step chose, as
+  // far as the row's sequence asked for them. They stay readable as long as the tokens of the step.
   [[nodiscard]] const LogprobRow& logprobs(StepNumber step, int64_t row) const {
     ENCORE_CHECK(logprobs_.data != nullptr && is_before(step, published()));
     return logprobs_.as<const LogprobRow>()[step % logprobs_.shape[0] * logprobs_.shape[1] + row];

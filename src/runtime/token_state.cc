@@ -5,8 +5,8 @@
 namespace encore::runtime {
 namespace {
 
-// Returns how many values one write has room for: those of the longest sequence, or of several
-// shorter ones.
+// Returns how many values (tokens and words of biases) one launch of write_token_state has room
+// for: enough for the longest sequence, or for several shorter ones.
 int64_t num_values(int64_t max_seq_len) {
   constexpr int64_t kOfSeveral = int64_t{1} << 18;
   return std::max(kOfSeveral, max_seq_len + 2 * kMaxTokenBias);

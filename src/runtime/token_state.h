@@ -14,12 +14,12 @@
 
 namespace encore::runtime {
 
-// Threads: one. Lifetime: refers to the memory of `persistent`.
+// Writes the rows of the token state. Threads: one. Lifetime: refers to the memory of `persistent`.
 class TokenState {
  public:
-  // Writes the persistent buffers `token_counts` and `token_bias` of a graph. Has no rows where the
-  // graph lacks them. `max_seq_len` is the most tokens that a sequence has. Errors: kMemory;
-  // kUnsupported when the device has no kernel for `write_token_state`.
+  // Writes to the persistent buffers `token_counts` and `token_bias` of a graph. Where the graph
+  // lacks them, the token state has no rows. `max_seq_len` is the most tokens that a sequence has.
+  // Errors: kMemory; kUnsupported when the device has no kernel for `write_token_state`.
   TokenState(Device& device, const PersistentBuffers& persistent, int64_t max_seq_len);
 
   [[nodiscard]] int64_t num_rows() const { return num_rows_; }
