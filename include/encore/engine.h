@@ -6,14 +6,14 @@
 //   while (auto update = request.next()) std::cout << update->text << std::flush;
 //
 // These inline functions call the C functions of libencore.so. encore/c_api.h documents the
-// options, the parameters and the statistics. No C++ type crosses the library's border, so a
+// options, the parameters and the statistics. No C++ type crosses the border of libencore.so, so a
 // program may be built with another compiler, standard (C++17 or later) or C++ library than Encore.
 //
 // Errors: functions throw encore::Error unless their comments say otherwise.
 // Threads: any threads may use an Engine at once. Request::next() and Request::wait() belong to one
 // thread at a time; any thread may call Request::abort(). Only the owner of an object may move or
 // destroy it.
-// Lifetime: a Request may outlive its Engine. The Engine's destructor aborts it.
+// Lifetime: a Request may outlive its Engine. The Engine's destructor aborts the request.
 #pragma once
 
 #include <charconv>
@@ -59,7 +59,7 @@ struct Setting {
   std::string value;
 
  private:
-  // Writes a number in the same way in every locale.
+  // Converts a number to text, in the same way in every locale.
   template <typename Number>
   static std::string text_of(Number number) {
     if constexpr (std::is_same_v<Number, bool>) {
@@ -72,8 +72,8 @@ struct Setting {
 };
 using Settings = std::vector<Setting>;
 
-// Holds the log probability of a generated token, its rank, and the likeliest tokens at its
-// position.
+// Holds the log probability of a generated token, its rank among all tokens by probability, and the
+// likeliest tokens at its position.
 struct Logprobs {
   float logprob = 0;
   int32_t rank = 0;  // 1 where no token was likelier

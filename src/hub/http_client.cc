@@ -34,7 +34,7 @@ constexpr std::array kBundles = {"/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/c
 
 asio::ssl::context trusting_context() {
   asio::ssl::context context(asio::ssl::context::tls_client);
-  context.set_default_verify_paths();  // SSL_CERT_FILE and SSL_CERT_DIR win
+  context.set_default_verify_paths();  // SSL_CERT_FILE and SSL_CERT_DIR override them
   for (const char* bundle : kBundles) {
     error_code ignored;
     context.load_verify_file(bundle, ignored);

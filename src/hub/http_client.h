@@ -33,7 +33,7 @@ struct ConnectionError {
 
 struct GetOptions {
   std::string token;                 // sent only to the first address's origin; empty: none
-  int64_t first_byte = 0;            // the first byte wanted of the file
+  int64_t first_byte = 0;            // offset of the first byte that is wanted
   std::chrono::seconds timeout{30};  // the longest time without progress
 };
 

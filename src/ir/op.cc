@@ -86,7 +86,7 @@ class Fitting {
   bool fits(const Operand::Dim& wanted, const Dim& dim) {
     if (wanted.text == "*") return true;
     int64_t others = wanted.factor;  // the product of the factor and the known letters
-    std::string_view letter;         // the letter that is not known
+    std::string_view letter;         // the letter without a known value
     for (const std::string_view candidate : wanted.letters) {
       if (const Dim* known = find(letters_, candidate)) {
         others *= known->value;

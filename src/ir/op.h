@@ -106,8 +106,8 @@ Types infer(const Op& op, const Types& inputs, const Attrs& attrs);
 // an operand that is missing, unknown or given twice.
 std::vector<int> places(const Op& op, const std::vector<std::string_view>& names);
 
-// Returns the inputs `given` with the names and in the order of the op's row. Errors: those of
-// places().
+// Returns the inputs `given` with the names and in the order of the op's row. Errors: kCompile,
+// naming the op and an operand that is missing, unknown or given twice.
 template <typename T>
 Operands<T> named(const Op& op, const Operands<T>& given) {
   std::vector<std::string_view> names(given.size());
@@ -123,8 +123,7 @@ Operands<T> named(const Op& op, const Operands<T>& given) {
   return inputs;
 }
 
-// Holds the ops that a graph may use. To register ops from outside the library, copy a set and add
-// rows.
+// Holds the ops that a graph may use. To use ops that Encore lacks, copy a set and add rows.
 // Lifetime: graphs point to rows of their OpSet, so it must outlive them and must not move.
 class OpSet {
  public:

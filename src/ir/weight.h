@@ -45,8 +45,8 @@ struct WeightPiece {
 // `constant` if there are no pieces. Pieces that lack the weight's first dim are stacked along it:
 // matrices [O,I] of single experts make [E,O,I], from one or more pieces per expert.
 //
-// A weight with slots, [S,...], holds no numbers of the checkpoint. Each slot is zero until an
-// adapter's tensors are written to it as the pieces say (model/lora/slots.h).
+// A weight with adapter slots (LoRA), [S,...], holds no numbers of the checkpoint. Each adapter
+// slot is zero until an adapter's tensors are written to it as the pieces say (model/lora/slots.h).
 struct WeightRecipe {
   std::vector<WeightPiece> pieces;
   std::vector<float> constant;

@@ -34,7 +34,7 @@ namespace {
 
 thread_local std::string error_text;
 
-// A wait of this many milliseconds (30 years) or more has no limit.
+// A wait of more than this many milliseconds (30 years) has no limit.
 constexpr int64_t kForeverMs = 1'000'000'000'000;
 
 encore_status fail_with(encore_status status, std::string_view text) noexcept {
@@ -46,7 +46,7 @@ encore_status fail_with(encore_status status, std::string_view text) noexcept {
   return status;
 }
 
-// Returns the status that `call` returns, or the status of the exception that it throws.
+// Calls `call`. Returns its status, or the status that stands for the exception that it throws.
 template <typename Call>
 encore_status guarded(Call&& call) noexcept {
   try {
@@ -90,7 +90,7 @@ encore_status status_of(encore::engine::RefusalKind kind) {
       return ENCORE_QUEUE_FULL;
     case encore::engine::RefusalKind::kDraining:
       return ENCORE_DRAINING;
-    case encore::engine::RefusalKind::kAsleep:  // no function of the library lets the engine sleep
+    case encore::engine::RefusalKind::kAsleep:  // c_api.h cannot put an engine to sleep
     case encore::engine::RefusalKind::kStopped:
     case encore::engine::RefusalKind::kFailed:
       break;
@@ -112,7 +112,8 @@ encore_finish to_c(library::Finish finish) {
   return ENCORE_FINISH_ERROR;
 }
 
-// The caller gets pointers to the candidates in place, so both types must have the same layout.
+// Callers of the C functions get pointers to the entries of an encore::LogprobRow as
+// encore_candidate, so both types must have the same layout.
 using Entry = encore::LogprobRow::Entry;
 static_assert(sizeof(encore_candidate) == sizeof(Entry) &&
               offsetof(encore_candidate, token) == offsetof(Entry, token) &&

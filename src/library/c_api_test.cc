@@ -57,8 +57,8 @@ TEST_F(CApi, ReleasingARequestAbortsIt) {
   encore_statistics before{};
   ASSERT_EQ(encore_get_statistics(engine, &before), ENCORE_OK);
   encore_release(submit("900"));
-  // The second request outlives the first, so that the first one's end is counted when the second
-  // ends.
+  // The second request ends after the first has been aborted. So statistics that are read after its
+  // end count the end of the first.
   encore_request* next = submit("100");
   encore_update update{};
   do {

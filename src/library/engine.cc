@@ -48,7 +48,8 @@ struct Engine::Model {
 };
 
 Engine::Engine(const config::Settings& settings) {
-  // stderr belongs to the program that uses the library, so only warnings go there by default.
+  // stderr belongs to the program that uses libencore.so, so Encore only writes warnings there by
+  // default.
   static std::once_flag is_quiet;
   std::call_once(is_quiet, [] { log::set_level(log::Level::kWarning); });
   std::promise<void> opened;
@@ -75,8 +76,8 @@ void Engine::run_steps(const config::Settings& settings, std::promise<void>& ope
   try {
     model->loop.run();
   } catch (const std::exception&) {
-    // Every request has ended with the error message by now, and submit() refuses further requests
-    // with it.
+    // The loop has already ended every request with the exception's message, and submit() refuses
+    // further requests with that message. So nothing is left to report.
   }
   if (model->step_log) model->step_log->flush();
   {
@@ -195,7 +196,8 @@ void Engine::deliver(const Delivery& delivery) {
                                 .num_cached = delivery.num_cached,
                                 .logprobs = delivery.logprobs});
   const std::optional<Finish> finish = update.finish;
-  // The steps know nothing of stop strings.
+  // A stop string ended the answer. The thread that runs steps does not search for stop strings, so
+  // it would generate on unless the request is aborted.
   if (finish && !delivery.ending) abort(request);
   if (finish) {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// Implements the library's functions: a model, its loop, and the threads that run them.
+// Implements the functions of libencore.so: holds a model, its loop, and the threads that run them.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace encore::library {
 
-// Messages in the form of the chat API.
+// Holds a conversation: messages in the form that /v1/chat/completions takes.
 struct Chat {
   json::array messages;
 };
@@ -32,7 +32,7 @@ struct Statistics {
   std::array<int64_t, kNumFinishes> finished = {};  // number of ended requests, by Finish
 };
 
-// Runs a model for the callers of the library. One thread loads the model and runs its steps. A
+// Runs a model for the callers of libencore.so. One thread loads the model and runs its steps. A
 // second thread turns tokens into text, so that no step waits for that.
 // Threads: any thread may call any function, but after close() only abort() may be called.
 class Engine {
@@ -84,7 +84,7 @@ class Engine {
 
   Model* model_ = nullptr;  // null before opening and after closing; owned by run_steps()
 
-  // Guards Request::id, and model_ against close().
+  // Guards Request::id, and keeps close() from clearing model_ while submit() or abort() uses it.
   std::mutex submit_mutex_;
 
   // Guards the fields below, except the threads.

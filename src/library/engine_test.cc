@@ -14,7 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kPrompt = "Once upon a time";
-// Parameters of a request that runs on while other requests come and end.
+// Holds the parameters of a request that is still running when the other requests of a test have
+// come and ended.
 const Settings kLong = {{"max_tokens", 900}, {"ignore_eos", true}};
 
 // Returns options of an engine that starts quickly.
@@ -120,7 +121,8 @@ TEST(LibraryEngine, MakesAPromptOfAConversation) {
           {"role": "user", "content": "One day"}])";
   const Update update = engine.submit_chat(hello, parameters).wait();
   EXPECT_EQ(update.tokens.size(), 8U);
-  // The text is the prompt that the bundled model's template writes for the conversation.
+  // The text of the second request is the prompt that the bundled model's chat template writes for
+  // the conversation of the first.
   EXPECT_EQ(update.tokens,
             engine.submit("Tom had a dog. It ran.\n\nOne day", parameters).wait().tokens);
   const char* const robot = R"([{"role": "robot", "content": "Beep."}])";

@@ -16,7 +16,7 @@
 namespace encore::library {
 namespace {
 
-// Parses the whole text as a number.
+// Parses a number, which must be the whole text.
 template <typename Number>
 Number read_number(std::string_view name, const std::string& text,
                    Number min = std::numeric_limits<Number>::lowest()) {
@@ -145,7 +145,8 @@ std::vector<std::string_view> parameter_names() {
   return names;
 }
 
-// Returns whether the option is about the server's network, which the library does not have.
+// Returns whether the option is about the network of `encore serve`, which libencore.so does not
+// open.
 bool is_of_server(const config::Option& option) {
   return option.group == config::Group::kServer && option.name != "max_queue" &&
          option.name != "chat_template";

@@ -1,4 +1,4 @@
-// Reads the settings that the library's callers give as names and texts: options of an engine and
+// Reads the settings that callers of libencore.so give as names and texts: options of an engine and
 // parameters of a request.
 #pragma once
 
@@ -21,8 +21,8 @@ struct Setting {
   std::string value;
 };
 
-// Reads an engine's options. All options of the table in config/ are allowed, except those that
-// only `encore serve` has. Errors: kUsage, naming the option in the table's words.
+// Reads an engine's options. All options of config::all_options() are allowed, except those that
+// only `encore serve` has. Errors: kUsage, naming the option.
 config::Settings read_options(std::span<const Setting> options);
 
 // Parses the argument `name`, whose value is JSON. Errors: kUsage, naming the argument.

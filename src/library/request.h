@@ -1,4 +1,5 @@
-// Holds one request of the library, with the part of its answer that the caller has not read yet.
+// Holds one request of a program that uses libencore.so, with the part of its answer that the
+// program has not read yet.
 #pragma once
 
 #include <chrono>
@@ -43,8 +44,8 @@ class Request {
   Update read(const engine::Update& delivered);
   // Adds `update` to the updates that next() has not returned yet.
   void give(Update update);
-  // Waits until there is something that was not returned yet, and returns all of it. Once the
-  // request has ended, it returns at once, with the reason for the end.
+  // Waits until there are updates that it has not returned yet, and returns all of them as one.
+  // Once the request has ended, it returns at once, with the reason for the end.
   Update next(Timeout timeout);
   [[nodiscard]] bool has_ended() const;
 

@@ -27,7 +27,8 @@ class Builder {
   ValueId embedding(ValueId ids, ValueId table, ValueId fill,
                     std::optional<ValueId> last_tokens = std::nullopt, double scale = 1,
                     std::optional<int64_t> first_row = std::nullopt);
-  // Holds the weight of a product, [O,I]: floats, or codes in fp8 with their scales.
+  // Holds the weight [O,I] by which a linear multiplies x: floats, or codes in fp8 with their
+  // scales.
   struct Matrix {
     // NOLINTNEXTLINE(google-explicit-constructor): a value of floats is one
     Matrix(ValueId weight) : weight(weight) {}
@@ -42,7 +43,8 @@ class Builder {
     // scale.
     std::optional<double> x_scale;
   };
-  // Holds the weights that have slots for adapters, and each row's slot; see `linear` in ops.cc.
+  // Holds the weights A and B of adapters (LoRA), with a part for each adapter slot, and the
+  // adapter slot of each row of x; see `linear` in ops.cc.
   struct Lora {
     ValueId a;
     ValueId b;
@@ -96,7 +98,7 @@ class Builder {
   Routed route(ValueId logits, ValueId live, const Routing& routing);
   ValueId expert_mlp(ValueId x, const Routed& routed, const Matrix& gate_up, const Matrix& down);
   // all_reduce adds up the x of all ranks; all_gather puts the columns of their x side by side.
-  // Messages call the result `of`.
+  // Error messages name the result by the text `of`.
   ValueId all_reduce(ValueId x, const std::string& of, int64_t ranks);
   ValueId all_gather(ValueId x, const std::string& of, int64_t ranks);
   // Gathers as all_gather() does, and gives all ranks the same number of the step up to which a
@@ -112,8 +114,8 @@ class Builder {
   // Takes the rows `rows` of x and of the residual.
   std::pair<ValueId, ValueId> gather_rows(ValueId x, ValueId residual, ValueId rows);
 
-  // Appends an op of the set by its name and returns its outputs. It serves ops with many operands
-  // and ops from outside the library.
+  // Appends an op of the set by its name and returns its outputs. It serves ops with many operands,
+  // and ops that a user adds to Encore's op set.
   Values call(const std::string& op, const Values& inputs, ir::Attrs attrs = {},
               const std::string& name = "v");
 

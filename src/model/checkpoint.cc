@@ -106,7 +106,7 @@ void Checkpoint::open_shards(const fs::path& index_path) {
   const json::Object index(index_value, where);
   const json::Object weight_map = index.object_at("weight_map");
 
-  std::map<std::string, size_t> shards;  // file name to index in files_
+  std::map<std::string, size_t> shards;  // maps a file's name to its index in files_
   for (const auto& [key, value] : weight_map.raw()) {
     const std::string tensor_name(key.data(), key.size());
     if (!value.is_string()) {

@@ -44,7 +44,7 @@ class Checkpoint {
   // Returns a tensor. Errors: kModel when no file holds it; kUnsupported, naming the tensor and its
   // dtype, for a dtype that Encore lacks.
   [[nodiscard]] StoredTensor tensor(std::string_view tensor_name) const;
-  // Returns a tensor of the shape `expected`. Errors: those of the other overload; kModel, naming
+  // Returns a tensor of the shape `expected`. Errors: those of tensor(tensor_name); kModel, naming
   // both shapes, for a tensor of another shape.
   [[nodiscard]] StoredTensor tensor(std::string_view tensor_name, const Shape& expected) const;
 

@@ -20,7 +20,7 @@ inline constexpr int64_t kMaxExpertGroups = 32;
 inline constexpr int64_t kMaxVocab = 1 << 28;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 inline constexpr int64_t kMaxTokenId = std::numeric_limits<int32_t>::max();
-// A factor or a base may not be less than this.
+// The least value that a factor, a base or a divisor in a config.json may have.
 inline constexpr double kLeastFactor = 1e-6;
 
 // These functions return a number after checking it. Errors: kModel, naming the key, on another

@@ -126,7 +126,7 @@ TEST(Config, ReadsBiasesOfEachModelType) {
 
 TEST(Config, SlidesForQwenOnlyWhenSwitchedOnForSomeLayer) {
   const std::string on = R"("use_sliding_window": true, "sliding_window": 64)";
-  // By default, the first 28 layers have no window.
+  // max_window_layers is 28 by default, so the two layers of this config have no window.
   EXPECT_EQ(windows(parse(sizes("qwen2", on))), kNoWindows);
   EXPECT_EQ(windows(parse(sizes("qwen2", on + R"(, "max_window_layers": 1)"))),
             (Windows{std::nullopt, 64}));

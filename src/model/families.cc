@@ -381,7 +381,8 @@ std::vector<LayerKind> read_layers(const json::Object& config, const Family& fam
   const bool is_null = present(config, "sliding_window") && !config.has("sliding_window");
   const bool is_absent = !config.has("sliding_window") && !family.sliding_window;
   if (family.slides == nullptr || is_null || is_absent) return layers;
-  // In families with the switch use_sliding_window, its absence means off.
+  // Where a family has the key use_sliding_window, layers have no window unless the config sets the
+  // key to true.
   const bool has_switch = family.slides == qwen_slides || family.slides == smollm3_slides ||
                           family.slides == qwen3_moe_slides;
   if (has_switch && !config.bool_or("use_sliding_window", false)) return layers;

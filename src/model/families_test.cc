@@ -101,7 +101,7 @@ TEST(Families, Phi3TurnsPartOfAHeadByLongrope) {
   EXPECT_EQ(c.ropes[0].long_factor.back(), 12);
   EXPECT_EQ(parse_family("phi3").layers[0].window, std::nullopt);
   EXPECT_NE(family_error("phi3", R"("partial_rotary_factor": 1e30)"), "");
-  // A factor of 0.1 would rotate 3 elements, an odd number.
+  // With a factor of 0.1, RoPE would rotate 3 of a head's 32 elements, which is an odd number.
   EXPECT_NE(family_error("phi3", R"("partial_rotary_factor": 0.1)"), "");
   EXPECT_EQ(family_error("phi3", R"("rope_scaling": {"type": "su", "short_factor": [1],
                                      "long_factor": [1]})"),

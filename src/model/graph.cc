@@ -21,7 +21,7 @@ using ir::ValueKind;
 // ops' operands.
 Values add_sampling(ir::Graph& graph, const ModelConfig& config, const GraphOptions& options) {
   const int64_t num_rows = options.max_batch_size;
-  // A step publishes at most this many tokens.
+  // Is the largest number of tokens that a step can publish.
   const int64_t num_tokens = num_rows * (1 + options.num_drafts);
   const auto persistent = [&](const char* name, std::vector<Dim> dims) {
     return graph.add_value(ValueKind::kPersistent, name, {DType::kI32, std::move(dims)});

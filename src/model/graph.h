@@ -55,7 +55,7 @@ enum class LogitsRows : uint8_t {
   // The last row of each sequence gets logits. The outputs are next i32[B], logits f32[B,V] (with
   // several ranks, as gather_logits leaves them), and kScoredOutputs.
   kLast,
-  // The rows of all tokens get logits. The output is logits f32[T,V].
+  // Each token of the step gets a row of logits. The graph's output is logits f32[T,V].
   kAll,
 };
 // Describes an output from which every token's logits could be computed. It is kept until the next
@@ -69,12 +69,12 @@ struct ScoredOutput {
 inline constexpr ScoredOutput kScoredOutputs[] = {{"attended", 2}, {"residual", 3}};
 
 // Holds the scales of a layer whose K and V are kept in 8 bits: the caches hold K / k and V / v. If
-// heads have different scales, k and v are the largest, and each head has a share of them, at most
-// 1.
+// heads have different scales, k and v are the largest scales of all heads, and the scale of a head
+// is k or v times the head's share, which is at most 1.
 struct KvScale {
   double k = 1;
   double v = 1;
-  std::vector<double> k_shares = {};  // share of k for each head, a power of two; empty: all are 1
+  std::vector<double> k_shares = {};  // each head's scale / k, a power of two; empty: all are 1
   std::vector<double> v_shares = {};
 };
 

@@ -194,8 +194,9 @@ TEST(BuildGraph, PutsScalesCapsAndOffsetsWhereTheyBelong) {
   EXPECT_EQ(factor("model.layers.0.mlp.up_proj.weight"), 1);
 }
 
-// Attention's scale has the rotation's factor if the whole head turns. Otherwise the part of K that
-// turns has it.
+// The rotation's attention_factor multiplies both q and k. If the whole head turns, attention's
+// scale is multiplied by its square. Otherwise the rows of K's projection that turn are multiplied
+// by the square.
 TEST(BuildGraph, MultipliesScoresByTheFactorOfTheRotation) {
   ModelConfig config = small_config("Phi3ForCausalLM", 1);
   config.merged_qkv = config.merged_gate_up = true;
@@ -220,7 +221,7 @@ TEST(BuildGraph, MultipliesScoresByTheFactorOfTheRotation) {
             (ir::WeightPiece{"model.layers.0.self_attn.qkv_proj.weight", Rows{64, 68}, 9}));
   EXPECT_EQ(recipe("model.layers.0.self_attn.k_proj.weight").at(1),
             (ir::WeightPiece{"model.layers.0.self_attn.qkv_proj.weight", Rows{72, 76}, 1}));
-  // The whole head turns, and its rows are paired in another order.
+  // Here the whole head turns, but the checkpoint pairs neighbouring rows (interleaved).
   config.ropes[0].rotary_dim = 0;
   config.ropes[0].interleaved = true;
   graph = build_graph(config, kOptions);
@@ -270,9 +271,10 @@ TEST(BuildGraph, RoutesTheLiveRowsOfLayersThatHaveExperts) {
       (ir::WeightPiece{.tensor = "model.layers.2.mlp.experts.4.down_proj.weight", .factor = 0.5}));
 }
 
-// Where part of a head turns, kernels pair other rows than the checkpoint. The norm of a head
-// follows their order. It also has the rotation's factor, because a norm behind the projection
-// would undo a factor in the projection's rows.
+// Where only part of a head turns, kernels pair other rows than the checkpoint, so the rows of the
+// projection are reordered. The weight of K's norm per head is reordered in the same way. Where the
+// head turns, it is also multiplied by the square of the rotation's attention_factor, because a
+// norm behind the projection would undo a factor in the projection's rows.
 TEST(BuildGraph, OrdersTheNormsOfHeadsAsTheirRows) {
   ModelConfig config = small_config("Qwen3ForCausalLM", 1);
   config.qk_norm = true;

@@ -40,8 +40,8 @@ double power_of_two_from(double scale) {
   return std::exp2(std::ceil(std::log2(scale)));
 }
 
-// Holds the scales of K or of V in one layer: the largest scale of all heads, and each head's share
-// of it if the scales differ.
+// Holds the scales of K or of V in one layer: the largest scale of all heads, and, if the scales
+// differ, each head's share, which is its scale divided by the largest.
 struct HeadScales {
   double largest = 1;
   std::vector<double> shares = {};

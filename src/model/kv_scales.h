@@ -6,13 +6,14 @@
 // scale, and attention's own scale by K's. No kernel knows of the scales, and results change only
 // by what 8 bits keep.
 //
-// Heads may have different scales. The layer's scale is then the largest, and each head has a share
-// of it, at most 1. The rows of a head in K's projection are divided by the share, and the rows in
-// the projection of the head's queries are multiplied by it. The rows of a head in V's projection
-// are divided by the share, and its columns in the output projection are multiplied by it. Some
-// weights cannot hold shares: a norm that all heads of K have in common, or an output projection of
-// codes whose scales are by row. There all heads have the largest scale, so that no number
-// saturates, but numbers of heads with a smaller scale become subnormal sooner.
+// Heads may have different scales. The layer's scale is then the largest scale of its heads, and a
+// head's share is its scale divided by the layer's, so at most 1. The rows of a head in K's
+// projection are divided by the share, and the rows in the projection of the head's queries are
+// multiplied by it. The rows of a head in V's projection are divided by the share, and its columns
+// in the output projection are multiplied by it. Some weights cannot hold shares: a norm that all
+// heads of K have in common, or an output projection of codes whose scales are by row. There all
+// heads have the largest scale, so that no number saturates, but numbers of heads with a smaller
+// scale become subnormal sooner.
 #pragma once
 
 #include <optional>

@@ -78,8 +78,9 @@ TEST(KvScales, AreMissedWhereAConfigurationDeclaresThem) {
 }
 
 TEST(KvScales, KeepLargeBiasesWithinEightBits) {
-  // In heads of 4, a rotated pair of the bias has length sqrt(2) * 400, and twice that is below 4 *
-  // 448.
+  // A rotated pair of K's bias has the length sqrt(2) * 400 = 566. Twice that, 1131, divided by the
+  // largest number of 8 bits, 448, is 2.5, which is rounded up to the power of two 4. V is not
+  // rotated: for its bias, 2 * 300 / 448 = 1.3 is rounded up to 2.
   const auto scales = scales_with({{"k_proj.bias", {4}, 400}, {"v_proj.bias", {4}, 300}});
   EXPECT_EQ(scales[0].k, 4);
   EXPECT_EQ(scales[0].v, 2);

@@ -39,7 +39,7 @@ class ReadAhead {
  private:
   struct Block {
     Bytes bytes;
-    int64_t first = 0;  // offset of the block, counted over all ranges
+    int64_t first = 0;  // bytes in front of the block in all ranges together
   };
   void run();
 

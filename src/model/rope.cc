@@ -7,7 +7,8 @@
 namespace encore::model {
 namespace {
 
-// Returns 1 / theta^(2i / turned) for each turned pair i.
+// Returns RoPE's frequencies before scaling: 1 / theta^(2i / turned) for each pair i of the
+// `turned` elements of a head that turn.
 std::vector<float> plain(double theta, int64_t turned) {
   std::vector<float> frequencies(static_cast<size_t>(turned / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
@@ -39,7 +40,8 @@ void scale_llama3(const Rope& rope, std::vector<float>& frequencies) {
 void scale_yarn(const Rope& rope, int64_t turned, std::vector<float>& frequencies) {
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   const auto size = static_cast<double>(turned);
-  // Returns the (fractional) pair that makes `turns` turns within the original context.
+  // Returns the index i, a fraction, of the pair that would make `turns` turns within the original
+  // context.
   const auto pair_of = [&](double turns) {
     return size * std::log(original / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
   };

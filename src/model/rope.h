@@ -55,8 +55,9 @@ struct Rope {
 
 // Returns the angle per position of each of a head's C/2 pairs, after scaling, with zeros for pairs
 // that do not turn. It is computed in f32 in the same steps as the checkpoints' reference does it,
-// so that angles agree far into a long context. For kDynamic and kLongrope, the table is the one
-// for sequences of `max_seq_len` tokens, and shorter sequences use it too.
+// so that angles agree far into a long context. For kDynamic and kLongrope, whose frequencies
+// depend on a sequence's length, these are the frequencies for sequences of `max_seq_len` tokens,
+// and shorter sequences use them too.
 // Source: Su et al., "RoFormer", arXiv:2104.09864, section 3.2.2; Llama 3.1's scaling as published
 // with its reference code; Peng et al., "YaRN", arXiv:2309.00071; Ding et al., "LongRoPE",
 // arXiv:2402.13753.

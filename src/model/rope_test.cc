@@ -35,8 +35,8 @@ TEST(InvFreq, OfYarnMatchesTheReference) {
                       {12, 0.000125000006F}});
 }
 
-// transformers uses the table for a sequence's own length; Encore uses that for the longest
-// sequence.
+// transformers uses the table of frequencies for a sequence's own length. Encore uses the table for
+// the longest sequence that it may have.
 TEST(InvFreq, OfDynamicRopeIsThatOfTheLongestSequence) {
   const Rope rope{
       .scaling = RopeScaling::kDynamic, .factor = 4, .original_max_position_embeddings = 64};

@@ -127,7 +127,8 @@ TEST(Shard, HasRanksEndBurstsByOneWord) {
   EXPECT_EQ(text({}, true), text({}, false));
 }
 
-// B has the rows of the product, and A has its columns.
+// A rank has the share of B's rows that it has of the projection's rows, and the share of A's
+// columns that it has of the projection's columns.
 TEST(Shard, CutsAdaptersAsTheProductsThatTheyAddTo) {
   const ModelConfig config = small_config("LlamaForCausalLM", 1);
   const auto graph_with = [&](Rank rank) {
@@ -217,8 +218,9 @@ TEST(Shard, CutsBlocksOfScalesOfExpertsAtTheirBordersOnly) {
       << message;
 }
 
-// The rank's own heads come first. Heads of K that two ranks share occur twice, so the mean of the
-// squares is the same as with each head once.
+// The rank's own heads come first. If two ranks keep the same head of K, every such head occurs
+// twice among the heads of all ranks, so the mean of the squares is the same as over each head
+// once.
 TEST(Shard, NormalizesOverTheHeadsOfAllRanks) {
   const ModelConfig config = small_config("Olmo2ForCausalLM", 1);
   const auto rows = [&](Rank rank, const std::string& name) {

@@ -117,9 +117,9 @@ std::optional<Builder::Lora> Trace::lora(ValueId x, const std::string& prefix, i
   if (!options.lora || !options.lora->covers(prefix)) return std::nullopt;
   const auto [num_slots, max_rank, projections] = *options.lora;
   const Pieces all = pieces.empty() ? Pieces{{prefix}} : pieces;
-  // B has the rows of the product and A its columns, so a rank has the same share of them as of the
-  // product. Where the rank has a share of the columns, its B A x is one term of the sum over the
-  // ranks.
+  // B has as many rows as the projection [O,I], and A as many columns. A rank with a share of the
+  // projection's rows has the same share of B's rows. A rank with a share of the columns has the
+  // same share of A's columns, and its B A x is one term of the sum over the ranks.
   const Pieces of_a{
       {.tensor = all.front().tensor + std::string(kLoraA), .columns = all.front().columns}};
   const auto add = [&](const char* name, std::vector<ir::Dim> dims, Pieces of_slot) {
@@ -147,7 +147,7 @@ ValueId Trace::project_and_sum(ValueId x, const std::string& prefix, bool bias) 
   const int64_t in = b.graph().value(x).type.dims[1].value;
   Pieces own = pieces;
   own[0].columns = ir::WeightPiece::Range{rank.index * in, (rank.index + 1) * in};
-  // The sum has the bias once.
+  // Only rank 0 adds the bias, because the sum over the ranks must have it once.
   if (rank.index > 0) pieces[0].factor = 0;
   const Builder::Matrix w = matrix(prefix, out, in, own);
   std::optional<ValueId> added;
@@ -196,7 +196,8 @@ Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
     return project(x, own, out, c.qkv_bias, pieces);
   };
   const ValueId q = project_heads(".q_proj", c.num_heads, whole.num_heads, true, 1);
-  // A norm behind the projection would undo a factor of its rows.
+  // With a norm per head behind K's projection, the rotation's factor is in the norm's weight,
+  // because the norm would undo a factor in the projection's rows.
   const ValueId k = project_heads(".k_proj", c.num_kv_heads, whole.num_kv_heads, true,
                                   c.qk_norm ? 1 : k_factor(rope));
   const ValueId v = project_heads(".v_proj", c.num_kv_heads, whole.num_kv_heads, false, 1);
@@ -206,7 +207,8 @@ Trace::Heads Trace::heads(ValueId x, const Layer& layer) {
 Trace::Heads Trace::normed_heads(ValueId x, const Layer& layer) {
   const std::string attn = layer.prefix + ".self_attn";
   const Rope* const rope = reordering_rope(config, layer);
-  // The weights of a head's norm are in the same order as the rows of its projection.
+  // The elements of the norm's weight must be in the same order as the rows of each head of the
+  // projection.
   const auto norm_heads = [&](ValueId heads, const std::string& name, double factor) {
     Pieces pieces;
     if (rope != nullptr) pieces = head_rows(*rope, name, 0, 1, config.head_dim, factor);

@@ -55,8 +55,8 @@ struct Trace {
   std::optional<WindowPages> window = {};
   std::vector<ValueId> inv_freqs = {};      // one for each of ModelConfig::ropes
   std::vector<Builder::Cache> caches = {};  // the newest version of each layer's cache
-  // `token_adapters` holds the slot of the adapter of each row that is a token, and `adapters` that
-  // of each row that has logits. They are set if the options have room for adapters.
+  // `token_adapters` holds the adapter slot of each row that is a token, and `adapters` the adapter
+  // slot of each row that has logits. They are set if the options have room for adapters.
   std::optional<ValueId> token_adapters = {};
   std::optional<ValueId> adapters = {};
   // `ring_marks` are the host's marks of bursts, and `run_until` is the step at which all ranks
@@ -76,8 +76,8 @@ struct Trace {
   // Adds a weight [dims...] that comes from the checkpoint's tensor of the same name, or from
   // `pieces`.
   ValueId weight(const std::string& name, std::vector<ir::Dim> dims, Pieces pieces = {});
-  // Adds the matrix [out,in] of the module `prefix`, in the format of its tensor. `pieces` has the
-  // same meaning as in project(), and all of it is of one tensor.
+  // Adds the matrix [out,in] of the module `prefix`, in the format of its tensor. `pieces` says
+  // where the checkpoint keeps the rows, as in project(). All pieces must be of one tensor.
   Builder::Matrix matrix(const std::string& prefix, int64_t out, int64_t in,
                          const Pieces& pieces = {});
   // Projects x [T,I] to [T,O] by `prefix`.weight [O,I] and, if `bias` is set, `prefix`.bias [O].
@@ -88,8 +88,9 @@ struct Trace {
   // Projects to the residual stream, x [R,I] -> [R,D]. Where the columns of x are divided among
   // ranks, each multiplies by its columns of the weight, and the products are summed.
   ValueId project_and_sum(ValueId x, const std::string& prefix, bool bias);
-  // Applies an RMS norm with the weight `prefix`.weight. The weight's length is the width of a
-  // group that is normalized. `pieces` has the same meaning as in project().
+  // Applies an RMS norm with the weight `prefix`.weight. The weight has `width` elements, and each
+  // group of `width` elements of a row is normalized by itself. `pieces` says where the checkpoint
+  // keeps the weight, if it is not the tensor of this name.
   ValueId norm(ValueId x, const std::string& prefix, int64_t width, const Pieces& pieces = {});
 
   struct Heads {
@@ -99,7 +100,8 @@ struct Trace {
   };
   // Computes the layer's queries, keys and values from x [T,D].
   Heads heads(ValueId x, const Layer& layer);
-  // Computes the same as heads(), and applies an RMS norm to each head of q and k.
+  // Computes the layer's queries, keys and values from x [T,D], and applies an RMS norm to each
+  // head of q and k.
   Heads normed_heads(ValueId x, const Layer& layer);
   // Applies the layer's rotation to q and k, writes K and V to the layer's cache, and attends
   // causally. Returns [T,H*C].
@@ -122,7 +124,8 @@ struct Trace {
   ValueId expert_mlp(ValueId x, const LiveRows& live, const Layer& layer);
 
  private:
-  // Adds the weight `prefix` + `what`, from pieces whose names lack `what`.
+  // Adds the weight that is named `prefix` followed by `what` (such as ".weight"). The names in
+  // `pieces` lack `what`.
   ValueId weight(const std::string& prefix, const char* what, std::vector<ir::Dim> dims,
                  Pieces pieces);
   // Adds the matrices [out,in] of all experts as one weight [E,O,I], in the format of their
@@ -135,7 +138,8 @@ struct Trace {
   // Returns the pieces of a projection whose result is added to the residual stream.
   [[nodiscard]] Pieces scaled(const std::string& tensor) const;
   // Adds the room for adapters of a projection [O,I] of x. Returns nullopt if adapters cannot
-  // change the projection. `pieces` has the same meaning as in project().
+  // change the projection. `pieces` says where the checkpoint keeps the projection's rows, as in
+  // project().
   std::optional<Builder::Lora> lora(ValueId x, const std::string& prefix, int64_t out, int64_t in,
                                     const Pieces& pieces);
 };

@@ -97,7 +97,8 @@ Shape scales_shape(const StoredTensor& tensor, TransformNumbers) {
 }
 
 float largest_magnitude(const float* values, int64_t count) {
-  constexpr int64_t kLanes = 16;  // sums side by side, so that the compiler can use vectors
+  // Computes this number of maxima side by side, so that the compiler can use vectors.
+  constexpr int64_t kLanes = 16;
   std::array<float, kLanes> largest{};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {

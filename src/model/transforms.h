@@ -19,7 +19,7 @@ namespace encore::model {
 
 using TransformNumbers = std::span<const int64_t>;
 
-// Describes one change, a row of the table.
+// Describes one of the changes that are listed at the top of this file.
 struct Transform {
   std::string_view name;
   // Returns the result's shape. Errors: kModel, saying what the tensor would have to be; the caller

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 constexpr float kRandomStddev = 0.02F;
-constexpr float kRandomCodeStddev = 64;  // standard deviation of fp8 codes, far from their limit
+constexpr float kRandomCodeStddev = 64;  // standard deviation of fp8 codes, far below 448
 constexpr double kMegabyte = 1e6;
 constexpr double kWorthALine = 1;  // seconds of work from which on progress is shown
 
@@ -98,8 +98,8 @@ void write_rows(const Piece& piece, int64_t first, int64_t count, std::byte* to,
 
 // Returns the index of the first NaN among codes in FP8, or `count` if there is none.
 int64_t find_nan(const std::byte* codes, int64_t count) {
-  constexpr int64_t kChunk = 1024;  // looked through whole, so that the compiler can use vectors
-  constexpr std::byte kNan{0x7f};   // with either sign
+  constexpr int64_t kChunk = 1024;  // codes that a loop without branches checks, with vectors
+  constexpr std::byte kNan{0x7f};   // e4m3's NaN, without the sign bit
   const auto is_nan = [](std::byte code) { return (code & kNan) == kNan; };
   for (int64_t first = 0; first < count; first += kChunk) {
     const int64_t last = std::min(first + kChunk, count);

@@ -27,8 +27,8 @@ struct RandomWeights {
   uint64_t seed = 1;
 };
 
-// Names the source from which weights are loaded, each time: a checkpoint's directory, or random
-// numbers.
+// Names the source from which weights are loaded, at first and whenever they are loaded again: a
+// checkpoint's directory, or random numbers.
 using WeightSource = std::variant<std::filesystem::path, RandomWeights>;
 
 // Holds the sources of a graph's weights: the source of the model, and that of its draft model if

@@ -17,8 +17,8 @@ using ir::Op;
 using ir::Type;
 using ir::Types;
 
-// Checks a demand of an op's row that its signatures cannot express. Throws if `condition` is
-// false.
+// Checks a demand of an op on its operands that its signatures cannot express. Throws if
+// `condition` is false.
 void require(bool condition, std::string_view demand) {
   if (!condition) fail(ErrorKind::kCompile, "needs {}", demand);
 }
@@ -48,8 +48,9 @@ void require_scale(const Types& in, const Attrs& attrs) {
        by_block.to_string());
 }
 
-// Checks the attribute `lora_blocks`: its blocks make up the O outputs of b, [S,O,K], and for each
-// block `of_n` has K of its N columns of h, or rows of a.
+// Checks the attribute `lora_blocks`, which divides the O outputs of an adapter's B, `b` [S,O,K],
+// into blocks. The sizes of the blocks must add up to O. `of_n` is the type of A, [S,N,I], or of
+// A's product with x, [R,N], where N must be K times the number of blocks.
 void require_blocks(const Attrs& attrs, const Type& of_n, const Type& b) {
   const auto blocks = attrs.find("lora_blocks") == nullptr ? std::vector{b.dims[1].value}
                                                            : attrs.get_ints("lora_blocks");
@@ -63,7 +64,8 @@ void require_blocks(const Attrs& attrs, const Type& of_n, const Type& b) {
           "K rows of A for each of the lora_blocks");
 }
 
-// Checks an adapter's operands: A has K rows for each block of outputs, and B has K columns.
+// Checks the operands of adapters (LoRA): all three or none are given, and A has K rows for each
+// block of outputs, where B has K columns.
 void require_lora(const Types& in, const Attrs& attrs) {
   const Type* a = in.find("lora_a");
   const bool has_all =
@@ -76,7 +78,7 @@ void require_lora(const Types& in, const Attrs& attrs) {
   require_blocks(attrs, *a, in["lora_b"]);
 }
 
-// Halves the outputs where silu_mul follows.
+// Halves the number of columns of the output y where silu_mul follows as the epilogue.
 void infer_silu_mul(const Attrs& attrs, Types& out) {
   if (attrs.find("epilogue") == nullptr) return;
   require(attrs.get_string("epilogue") == "silu_mul", "silu_mul as 'epilogue'");
@@ -247,7 +249,7 @@ void infer_own_largest(const Types& in, const Attrs& attrs, Types& out) {
 void infer_own_candidates(const Types& in, const Attrs& attrs, Types& out) {
   require_own_columns(attrs, in["logits"]);
   require(attrs.get_int("num_candidates") > 0, "1 candidate or more");
-  constexpr int64_t kNumbers = 3;  // numbers of each candidate
+  constexpr int64_t kNumbers = 3;  // numbers that describe one candidate
   out["candidates"].dims[1] = kNumbers * attrs.get_int("num_candidates");
 }
 
@@ -324,10 +326,10 @@ std::vector<Op> rows() {
       // least that number, or if the launch must be batch-invariant. backend/fp8_activations.h says
       // how x is rounded. With `x_scale`, it is rounded by that static scale.
       //
-      // Row r may have an adapter (LoRA), in slot adapters[r] of lora_a [S,N,I] and lora_b [S,O,K].
-      // Then lora_expand adds the adapter's product, which lora_shrink begins from x, to row r of
-      // y. The product is never in fp8, and y may be rounded before the sum or not. A row whose
-      // slot is -1 is the same, bit for bit, as without these operands.
+      // Row r may have an adapter (LoRA), in the adapter slot adapters[r] of lora_a [S,N,I] and
+      // lora_b [S,O,K]. Then lora_expand adds the adapter's product, which lora_shrink begins from
+      // x, to row r of y. The product is never in fp8, and y may be rounded before the sum or not.
+      // A row whose adapter slot is -1 is the same, bit for bit, as without these operands.
       {.name = "linear",
        .inputs = "x float[R,I], weight stored[O,I], scale? f32[...], bias? float[O], "
                  "lora_a? float[S,N,I], lora_b? float[S,O,K], adapters? i32[R]",
@@ -351,9 +353,9 @@ std::vector<Op> rows() {
        .inputs = "a float[R,N], b float[R,N]",
        .outputs = "y = a",
        .may_reuse = {{"y", "a"}, {"y", "b"}}},
-      // x / (1 + exp(-x))
+      // Computes x / (1 + exp(-x)).
       {.name = "silu", .inputs = "x float[R,N]", .outputs = "y = x", .may_reuse = {{"y", "x"}}},
-      // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+      // Computes x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
       {.name = "gelu_tanh",
        .inputs = "x float[R,N]",
        .outputs = "y = x",
@@ -437,16 +439,17 @@ std::vector<Op> rows() {
        .may_reuse = {{"y", "x"}}},
       // For measurements: counts which experts the rows of layer `layer` chose. Adds the number of
       // rows that chose expert e, and 1 if any row did, to counts[layer][e]. Adds 1 to steps[layer]
-      // if any row chose an expert. Counts stop at the largest number. Ids outside [0, E) stand for
-      // no expert.
+      // if any row chose an expert. Counts stay at the largest i32 once they have reached it. Ids
+      // outside [0, E) stand for no expert.
       {.name = "count_experts",
        .inputs = "experts i32[R,X], counts i32[N,E,2], steps i32[N]",
        .outputs = "counts, steps",
        .attrs = {{"layer", int64_t{0}}},
        .infer = infer_count_experts},
       // y is the sum of the x of all ranks, added in float in the order of the ranks and rounded
-      // once, so that every rank has equal bits. Messages call the sum `of`. The attribute `ranks`,
-      // which is the number of ranks, may be absent: kernels only use it to choose an algorithm.
+      // once, so that every rank has equal bits. Error messages name the sum by the attribute `of`.
+      // The attribute `ranks`, which is the number of ranks, may be absent: kernels only use it to
+      // choose an algorithm.
       {.name = "all_reduce",
        .inputs = "x float[R,N]",
        .outputs = "y = x",
@@ -540,7 +543,7 @@ std::vector<Op> rows() {
        .may_reuse = {{"sum", "x"}, {"y", "residual"}, {"y", "x"}}},
       // Computes the first half of an adapter's product: h[r] = a[adapters[r]] x[r], in f32. With a
       // norm, rms_norm(x), or rms_norm of x and a residual, rounded, takes the place of x. Rows
-      // whose slot is -1 are not written.
+      // whose adapter slot is -1 are not written.
       {.name = "lora_shrink",
        .inputs = "x float[R,I], residual? float[R,I], norm? float[I], a float[S,N,I], "
                  "adapters i32[R]",
@@ -549,8 +552,8 @@ std::vector<Op> rows() {
       // Computes the second half of an adapter's product: y[r] is base[r] + b[adapters[r]] h[r],
       // added in f32 and rounded once. The attribute `lora_blocks` gives the columns of base that
       // belong to each block; without it, there is one block. Block i uses h[r][i*K] to
-      // h[r][i*K+K-1]. Rows whose slot is -1 equal those of base. With the attribute `epilogue`,
-      // silu_mul of both halves of the result follows, as in fused_linear.
+      // h[r][i*K+K-1]. Rows whose adapter slot is -1 equal those of base. With the attribute
+      // `epilogue`, silu_mul of both halves of the result follows, as in fused_linear.
       {.name = "lora_expand",
        .inputs = "base float[R,O], h f32[R,N], b float[S,O,K], adapters i32[R]",
        .outputs = "y = base",
@@ -583,8 +586,8 @@ std::vector<Op> rows() {
       //
       // `candidates` are the candidates of all ranks, side by side. With them, a row that merges
       // (SamplingRow::merges) gets the same token from candidates alone. If the row has a top_k,
-      // candidates below the k-th largest z of all are left out. Of the others, the candidate with
-      // the largest score wins.
+      // candidates whose scaled logit z (SampleCandidate) is below the k-th largest z of all
+      // candidates are left out. Of the others, the candidate with the largest score wins.
       {.name = "sample",
        .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
                  "token_counts? i32[M,V], candidates? f32[L,N]",
@@ -592,8 +595,9 @@ std::vector<Op> rows() {
       // Ranks exchange two facts about their columns (`columns` columns from `first_column` on), so
       // that they find the same tokens as `sample` does with all logits. own_largest computes the
       // first fact: the largest logit of the rank's columns, adjusted if the row is adjusted, and
-      // the first token that has it, as a number. If the columns have no number, the fact is
-      // -infinity with the token -1, or with the first token whose logit is -infinity.
+      // the first token that has it, whose id is stored as a float. If all logits of the columns
+      // are NaN or -infinity, the fact is -infinity with the token -1, or with the first token
+      // whose logit is -infinity.
       {.name = "own_largest",
        .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L]",
        .outputs = "largest = logits",
@@ -601,12 +605,12 @@ std::vector<Op> rows() {
        .infer = infer_own_largest},
       // own_candidates computes the second fact from the first facts of all ranks: `num_candidates`
       // triples (SampleCandidate), which `sample` merges.
-      // The z and the score of a token are those that `sample` computes. A row without a top_k has
-      // one candidate, the token with the largest score. A row with top_k = k has at most k
-      // candidates: the tokens whose z is above the k-th largest z of the rank's columns, the best
-      // of the tokens that have exactly that z, and an entry without a token for each other token
-      // with that z. Where the token is the one of the largest logit, that token is the only
-      // candidate, on all ranks.
+      // The z (scaled logit) and the score (z plus noise) of a token are those that `sample`
+      // computes. A row without a top_k has one candidate, the token with the largest score. A row
+      // with top_k = k has at most k candidates: the tokens whose z is above the k-th largest z of
+      // the rank's columns, the best of the tokens that have exactly that z, and an entry without a
+      // token for each other token with that z. Where the token is the one of the largest logit,
+      // that token is the only candidate, on all ranks.
       {.name = "own_candidates",
        .inputs = "logits f32[L,V], adjusted f32[L,V], sampling i32[B,W], kv_lens i32[L], "
                  "largest f32[L,N]",

@@ -11,7 +11,7 @@
 
 namespace encore::ops {
 
-// Returns the library's op set. To use ops of your own, copy it and add rows.
+// Returns Encore's op set. To use ops of your own, copy it and add rows.
 const ir::OpSet& standard();
 
 }  // namespace encore::ops

@@ -427,7 +427,8 @@ TEST(Ops, MultiplyByExpertsOfOneShape) {
   EXPECT_NE(error({DType::kBF16, {8, 95, 64}}, {DType::kBF16, {8, 64, 48}}), "");
 }
 
-// Gate and up have separate blocks of scales, even if the rows of gate end within a block.
+// The rows of gate and of up in gate_up have separate blocks of scales, even if the rows of gate
+// end within a block.
 TEST(Ops, MultiplyByExpertsInFp8WithTheirScales) {
   const auto error = [](DType gate_up, std::optional<ir::Type> scale) {
     ir::Types types{{"x", {DType::kBF16, {Dim::tokens(), 256}}},

@@ -138,7 +138,8 @@ RecordingEstimate estimate_recordings(const passes::Program& program,
     pieces_of_tokens.emplace(shape.tokens, shape);
     pieces_of_sequences.emplace(shape.sequences, shape);
   }
-  std::reverse(estimate.mixed.begin(), estimate.mixed.end());  // ascending, like the other lists
+  // All lists of the estimate are in ascending order of their sizes.
+  std::reverse(estimate.mixed.begin(), estimate.mixed.end());
   for (const auto& [size, shape] : pieces_of_tokens)
     estimate.tokens.push_back(pieces(counter, ir::Symbol::kTokens, size, shape));
   for (const auto& [size, shape] : pieces_of_sequences)

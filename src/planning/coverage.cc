@@ -75,7 +75,7 @@ class CoverageCounter {
     count(step, choice, 1);
     pad(step, choice);
   }
-  // Adds mixed steps that share a bucket of T and a bucket of B.
+  // Adds to the report mixed steps that share a bucket of T and a bucket of B.
   void add(const MixedSteps& steps) {
     count(steps.first, choose(steps.first, coverage_), steps.count);
     pad(steps.fewest_tokens, choose(steps.fewest_tokens, coverage_));

@@ -19,15 +19,17 @@
 
 namespace encore::planning {
 
-// Returns limits under which no step is larger than a ladder's largest size. Mixed steps end at the
-// largest bucket of tokens; batches end at the largest bucket of sequences whose uniform steps all
-// fit in max_num_tokens. An empty ladder stands for the default one.
+// Returns `limits`, lowered so that no step is larger than the largest size of the ladder that
+// holds it. Mixed steps end at the largest bucket of tokens; batches end at the largest bucket of
+// sequences whose uniform steps all fit in max_num_tokens. An empty ladder stands for the default
+// one.
 // Errors: kUsage when not even the smallest bucket fits.
 runtime::Limits split_limits(runtime::Limits limits, const runtime::Ladder& sequences,
                              const runtime::Ladder& tokens);
 
 struct CoverageReport {
-  // Identifies a class of steps: whether they are uniform, how they run, and why they run so.
+  // Identifies a class of steps by three facts: whether the steps are uniform, the mode in which
+  // they run, and the reason for that mode.
   using Key = std::tuple<bool, runtime::Mode, runtime::Reason>;
   struct Padded {
     StepKey step;  // the step before padding

@@ -125,8 +125,9 @@ TEST(Coverage, IsCompleteUnderTheDefaultLadders) {
 TEST(Coverage, NamesTheFirstStepThatHasNoRecording) {
   const Limits limits{.max_num_tokens = 64, .max_batch_size = 8};
   const std::string decode = refusal(limits, everything(Ladder({1, 2, 4}), Ladder({64}), 64));
-  // There are 4 decode steps of 5 to 8 sequences, and 59 + 58 + 57 + 56 mixed steps with these
-  // numbers of sequences.
+  // The steps of 5 to 8 sequences have no recording. For each such number B, these are one decode
+  // step and a mixed step for each number of tokens from B + 1 to 64, which are 59 mixed steps for
+  // B = 5, 58 for 6, 57 for 7 and 56 for 8: 234 steps in all.
   EXPECT_EQ(decode.find("--eager-steps forbid: 234 of 484 admissible steps have no recording, the "
                         "first a decode step of 5 sequences (above_ladder: "),
             0U)

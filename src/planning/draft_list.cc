@@ -15,11 +15,13 @@ namespace {
 
 constexpr int kMostCounts = 3;
 constexpr double kAcceptances[] = {0.5, 0.6, 0.7, 0.8, kMostRight};
-// A list of more numbers is only chosen if it comes nearer to the best speed by this share.
+// A list of more numbers of drafts is only chosen over a shorter list if the share of the best
+// speed that it reaches is higher by at least this.
 constexpr double kLeastGain = 0.002;
 // A launch takes at least this time, on a GPU and on a CPU.
 constexpr double kLaunchSeconds = 2e-6;
-// Smaller gains are ignored, because the estimate by bytes and operations is less exact than that.
+// A number of drafts is only considered if it multiplies the speed by at least this, because the
+// estimate by bytes and operations is not exact enough to tell smaller gains.
 constexpr double kLeastSpeedUp = 1.05;
 
 // Holds, for one batch size, the time of a step with each number of drafts, divided by the time of
@@ -61,8 +63,8 @@ bool reads_for_draft_model(const ir::Graph& graph, const ir::Node& node) {
   });
 }
 
-// Returns the list that comes nearest to the best speed, as a set of bits. It may only have numbers
-// of `gaining`.
+// Returns the list that comes nearest to the best speed, as a set of bits. Bit d stands for d
+// drafts; the list may only have bits that `gaining` has.
 unsigned nearest_list(const std::vector<BatchSpeeds>& batches, unsigned gaining) {
   unsigned best = 0;
   double share = share_of_best(batches, 0);

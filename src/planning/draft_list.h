@@ -25,7 +25,7 @@ double tokens_of_step(double probability, int64_t num_drafts);
 struct DraftList {
   std::vector<int64_t>
       counts;                 // ascending, three at most; empty: no number of drafts gains anything
-  int64_t max_sequences = 0;  // larger batches gain nothing by any number of drafts
+  int64_t max_sequences = 0;  // in larger batches, no number of drafts gains
   // These fields explain the choice. `considered` is the largest number of the list, or 1 if the
   // list is empty. `cost` is the time of a step of the smallest batch with that many drafts over
   // the time of a step without drafts. `tokens` is the number of tokens that a sequence gets from

@@ -68,7 +68,8 @@ ir::Graph attention_graph(const std::vector<ir::Attrs>& nodes) {
   return graph;
 }
 
-// There are 8 sequences of 8,192 tokens, and each attends to 1,024 tokens.
+// The step has 8 sequences of 8,192 tokens. In the layer with a window, each attends to its last
+// 1,024 tokens.
 TEST(Floor, OfAttentionWithAWindowIsThatOfTheWindow) {
   const ir::Graph graph =
       attention_graph({{{"scale", 1.0}}, {{"scale", 1.0}, {"window", int64_t{1024}}}});
@@ -88,12 +89,13 @@ TEST(Floor, OfAttentionCountsTheKvThatIsThere) {
   EXPECT_EQ(some[0].bytes - none[0].bytes, 100 * 2 * 2 * 64 * 2);  // K and V, 2 heads of 64, bf16
   EXPECT_EQ(some[0].kv_bytes, some[0].bytes - none[0].bytes);
   EXPECT_EQ(some[0].flops, 100 * 4 * 8 * 64);
-  // A prompt reads its K and V once. Each of its tokens attends to itself and the tokens before it.
+  // A prompt reads its K and V once. Each of its 10 new tokens attends to the 90 earlier tokens, to
+  // the new tokens before it and to itself: 10 * 90 + 55 pairs.
   const auto prompt = node_floors(graph, {10, 1}, KvWork::of(90, 10), kRates);
   EXPECT_EQ(prompt[0].kv_bytes, some[0].kv_bytes);
   EXPECT_EQ(prompt[0].flops, (10 * 90 + 55) * 4 * 8 * 64);
-  // With the window, 3 sequences read 20 tokens each, and 10 new tokens of one sequence read 29
-  // tokens.
+  // With the window of 20 tokens, 3 sequences that decode read 20 tokens each, which are 60. The 10
+  // new tokens of one sequence read 19 earlier tokens and themselves, which are 29.
   EXPECT_EQ(some[1].kv_bytes, 60 * 2 * 2 * 64 * 2);
   EXPECT_EQ(prompt[1].kv_bytes, 29 * 2 * 2 * 64 * 2);
   EXPECT_EQ(prompt[1].flops, 10 * 20 * 4 * 8 * 64);

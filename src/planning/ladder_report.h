@@ -39,8 +39,8 @@ struct PricedLadder {
   runtime::Ladder ladder;
   planning::LadderPrice price;
   std::optional<double> total_us;  // time of the hits, if the log has times
-  // `optimum_padding` is the padding of the best ladder that has the same number of sizes and the
-  // same maximum.
+  // `optimum_padding` is the least number of padding rows that any ladder with the same number of
+  // sizes and the same maximum gives the steps of the workload.
   int64_t optimum_padding = 0;
   int64_t eager_rows = 0;            // rows of the steps above the ladder
   std::optional<int64_t> kv_tokens;  // KV tokens that its recordings displace, if a model is named
@@ -61,8 +61,9 @@ std::vector<PricedLadder> price_schedules(const Workload& workload);
 // Returns the sizes as text: "1, 2, 4".
 std::string sizes_text(const runtime::Ladder& ladder);
 json::array sizes_json(const runtime::Ladder& ladder);
-// Returns a table with a row for each ladder: its sizes, hit rate, rows that run eager, padding,
-// waste, the least padding of any ladder with as many sizes, time, and tokens of KV.
+// Returns a table with a row for each ladder: its sizes, hit rate, rows that run eager, padding
+// rows, waste, the least number of padding rows of any ladder with as many sizes, time, and the
+// tokens of KV that its recordings displace.
 Table ladder_table(const std::vector<PricedLadder>& ladders);
 json::object ladder_json(const PricedLadder& ladder);
 

@@ -24,8 +24,8 @@ OpCost cost_operands(const Types& in, const Types& out, const Sizes& sizes) {
 const std::initializer_list<std::string_view> kExpertWeights = {"gate_up", "gate_up_scale", "down",
                                                                 "down_scale"};
 
-// Returns the cost of a linear without its adapters, because only a step knows which slots its rows
-// read.
+// Returns the cost of a linear without its adapters, because only a step knows which adapter slots
+// its rows read.
 OpCost cost_linear(const Types& in, const Types& out, const Sizes& sizes) {
   OpCost cost = cost_operands(in.without({"lora_a", "lora_b", "adapters"}), out, sizes);
   cost.flops = 2 * in["x"].dims[0].resolve(sizes) * in["weight"].resolve({}).num_elements();

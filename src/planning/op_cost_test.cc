@@ -73,8 +73,9 @@ TEST(OpCost, CountsAWeightInFp8AsBytesAndItsScale) {
   EXPECT_EQ(cost.flops, 2 * 3 * 32 * 64);
 }
 
-// Each row chooses 8 of 64 experts. One row reads 8 of them, 8 rows are expected to read 42.0, and
-// 4096 rows read all.
+// Each row chooses 8 of 64 experts. One row reads 8 of them. A row leaves out an expert with the
+// probability 7/8, so 8 rows are expected to read 64 * (1 - 0.875^8) = 42.0 of them. 4096 rows read
+// all.
 TEST(OpCost, CountsTheExpertsThatRowsAreExpectedToChoose) {
   ir::Graph graph("g");
   model::Builder b(graph, ops::standard());

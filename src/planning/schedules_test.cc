@@ -35,7 +35,8 @@ TEST(Schedules, KnowsTheSchedulesOfOtherEnginesByTheirNumberOfSizes) {
 }
 
 TEST(Schedules, KnowsWhatOtherEnginesTakeForSequences) {
-  EXPECT_EQ(named("trtllm-decode", 600).size(), 3U + 16U + 3U);  // 256, 512, 600
+  // The sizes are 1, 2, 4, then 8 to 128 by 8, then 256, 512 and 600.
+  EXPECT_EQ(named("trtllm-decode", 600).size(), 3U + 16U + 3U);
   EXPECT_EQ(named("sglang-decode", 20), (std::vector<int64_t>{1, 2, 4, 8, 12, 16, 20}));
   EXPECT_EQ(named("sglang-decode", 576).size(), 5U + 31U + 16U + 2U);
   for (const Schedule& schedule : schedules()) {

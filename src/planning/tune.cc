@@ -50,7 +50,7 @@ class RisingTimes {
   std::vector<Pool> pools_;
 };
 
-// Computes the best costs for one more size, from the best costs for one size less.
+// Computes best[k] of tune.h, the least costs of ladders of k sizes, from best[k - 1].
 class Layer {
  public:
   // `steps_before[i]` is the number of steps of the first i candidates.
@@ -68,8 +68,9 @@ class Layer {
   std::vector<int32_t> covered_before() { return std::move(covered_before_); }
 
  private:
-  // Fills the entries for j in [first, last]. For these, the number of candidates that the sizes
-  // but the last cover is between `least` and `most`.
+  // Computes best_[j] and covered_before_[j] for the j in [first, last], which are numbers of
+  // candidates that a ladder covers. In the best ladder for each such j, all sizes but the last
+  // together cover between `least` and `most` candidates.
   void fill(int32_t first, int32_t last, int32_t least, int32_t most) {
     if (first > last) return;
     const int32_t j = first + (last - first) / 2;
@@ -150,7 +151,7 @@ LadderPrice price(const Histogram& histogram, const runtime::Ladder& ladder) {
 }
 
 std::optional<StepTimes> StepTimes::fit(std::span<const LoggedStep> steps, bool decode) {
-  std::map<int64_t, std::vector<double>> times;  // times of the steps launched at each size
+  std::map<int64_t, std::vector<double>> times;  // by size: the times of the steps launched at it
   for (const LoggedStep& step : steps) {
     const bool counts = step.size() > 0 && step.is_decode() == decode && step.mode != "eager";
     if (counts && step.step_us())

@@ -7,8 +7,9 @@
 //
 //   best[k][j] = min over i < j of best[k - 1][i] + t(size[j]) x (steps of sizes i + 1 to j)
 //
-// t never falls, so the beginning of the last run never moves left as j grows. Therefore divide and
-// conquer computes a layer (one k) in n log n instead of n^2.
+// t never falls as s grows, so the cost of a run satisfies the quadrangle inequality, by which the
+// beginning of the best last run never moves left as j grows. This lets divide and conquer compute
+// best[k] for one k and all n values of j in n log n instead of n^2 evaluations.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,7 @@ struct LadderPrice {
   int64_t padding = 0;  // rows of padding that the hits launch
 
   [[nodiscard]] double hit_rate() const;  // hits over steps; 1 if there are no steps
-  [[nodiscard]] double waste() const;     // padding over all rows launched by the hits
+  [[nodiscard]] double waste() const;     // rows of padding over all rows that the hits launch
 };
 LadderPrice price(const Histogram& histogram, const runtime::Ladder& ladder);
 
@@ -115,7 +116,8 @@ class TunedLadders {
   OptimalLadders optimal_;
   OptimalLadders others_;
 };
-// Returns the ladder of at most `num_sizes` sizes, including `max`, that has the least padding.
+// Returns the ladder of at most `num_sizes` sizes, including `max`, that launches the fewest rows
+// of padding for the histogram.
 runtime::Ladder optimal_ladder(const Histogram& histogram, int64_t max, int64_t num_sizes);
 
 }  // namespace encore::planning

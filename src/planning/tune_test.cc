@@ -24,8 +24,8 @@ Histogram random_histogram(std::mt19937& random, int64_t num_sizes, int64_t larg
   return histogram;
 }
 
-// Returns the least padding of any ladder of at most `num_sizes` sizes that has `max`. It is found
-// by trying all ladders.
+// Returns the least number of padding rows of any ladder that has at most `num_sizes` sizes and has
+// the size `max`. It is found by trying all ladders.
 int64_t least_padding(const Histogram& histogram, int64_t max, int64_t num_sizes) {
   int64_t least = INT64_MAX;
   for (uint32_t set = 0; set < (1U << (max - 1)); ++set) {
@@ -102,8 +102,8 @@ TEST(TunedLadder, HasSizeOneWhereThereIsRoomAndIsElseTheBest) {
       EXPECT_EQ(ladder.sizes().front(), 1);
       EXPECT_EQ(ladder.sizes().back(), 9);
       EXPECT_LE(ladder.sizes().size(), static_cast<size_t>(num_sizes));
-      // Very many steps of size 1 force the best ladder to have a 1. `ladder` must be as good as
-      // that one.
+      // Very many steps of size 1 force the best ladder to have a 1. `ladder` must pad these steps
+      // as little as that best ladder.
       Histogram with_ones = histogram;
       if (with_ones.front().size == 1) with_ones.erase(with_ones.begin());
       with_ones.insert(with_ones.begin(), {1, 1 << 20});

@@ -78,7 +78,8 @@ bool set(const Parameter& parameter, double value, SamplingParams& params) {
   return std::visit(
       [&](auto field) {
         using Number = std::remove_reference_t<decltype(params.*field)>;
-        // The bound is exactly representable as a double, unlike the largest int64_t.
+        // Converted to a double, the largest int64_t is rounded up to 2^63. So the upper bound kEnd
+        // itself is refused.
         constexpr double kEnd = std::numeric_limits<Number>::max();
         if (std::is_integral_v<Number> &&
             (value != std::floor(value) || value < -kEnd || value >= kEnd))

@@ -43,7 +43,7 @@ std::span<const Parameter> parameters();
 // Describes a parameter that generation_config.json may have and that Encore ignores.
 struct ForeignParameter {
   std::string_view name;
-  std::string_view neutral;  // the JSON value that changes nothing
+  std::string_view neutral;  // the JSON value with which it has no effect
 };
 std::span<const ForeignParameter> foreign_parameters();
 

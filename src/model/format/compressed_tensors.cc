@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::string_view kFormats = "float-quantized and naive-quantized, of FP8";
 
-// The name of the class of modules that all projections belong to.
+// A configuration targets modules by their class in PyTorch. This is the class of all projections.
 constexpr std::string_view kLinear = "Linear";
 
 bool is_fp8_format(const json::Object& object, std::string_view key) {

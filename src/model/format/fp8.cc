@@ -34,7 +34,7 @@ Quantization read_fp8(const json::Object& object) {
     require(is_known_block(object.at("weight_block_size")), object, "weight_block_size",
             "[128, 128]");
     scheme.scales = ScaleLayout::kBlock;
-    scheme.scale = "weight_scale_inv";  // a factor, in spite of its name
+    scheme.scale = "weight_scale_inv";  // codes are multiplied by it, in spite of its name
   }
   return quantization_of(object, "fp8", std::move(scheme));
 }

@@ -72,7 +72,8 @@ struct Quantization {
 
   // Returns the pattern that says that a module is not quantized, or null.
   [[nodiscard]] const ModulePattern* ignoring(std::string_view module) const;
-  // Returns the scheme of the first group that has the module, or null if the module stays a float.
+  // Returns the scheme of the first of the configuration's groups that matches the module, or null
+  // if the module's weight stays a float.
   [[nodiscard]] const WeightScheme* find(std::string_view module) const;
 
   bool operator==(const Quantization&) const = default;

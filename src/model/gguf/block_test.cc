@@ -68,7 +68,8 @@ TEST(GgufBlocks, OfFourBits) {
 }
 
 TEST(GgufBlocks, OfFiveBits) {
-  // Bytes 2 and 4 set the fifth bits of elements 1 and 17.
+  // In the first block, bytes 2 to 5 hold the fifth bits of the 32 elements: bit 1 of byte 2
+  // belongs to element 1, and bit 1 of byte 4 to element 17.
   const auto symmetric =
       Block(6).put(0, kHalf).put_byte(2, 2).put_byte(4, 2).put_byte(7, 0x21).widened();
   EXPECT_EQ(symmetric[0], -8);
@@ -82,8 +83,9 @@ TEST(GgufBlocks, OfFiveBits) {
 }
 
 TEST(GgufBlocks, OfEightBlocksWithScalesOfSixBits) {
-  // Block 0 has the scale 5 and the least 2. Block 4's scale is 0x2 | 3 << 4, and its least is 0x1
-  // | 1 << 4.
+  // Scales and least numbers have 6 bits. Block 0 has the scale 5 and the least number 2. Block 4
+  // has the scale 0x2 | 3 << 4 = 50 and the least number 0x1 | 1 << 4 = 17. The high two bits of
+  // both lie in bytes 4 and 8.
   Block q4(12);
   q4.put(0, kHalf)
       .put(2, kThree)
@@ -111,8 +113,8 @@ TEST(GgufBlocks, OfEightBlocksWithScalesOfSixBits) {
 }
 
 TEST(GgufBlocks, OfSixBits) {
-  // Element 0 has low bits 5 and high bits 2, and element 255 has low bits 3 and high bits 1. Their
-  // scales are 4 and -2.
+  // Element 0 has the low four bits 5 and the high two bits 2, so q is 5 + 2 * 16. Element 255 has
+  // the low bits 3 and the high bits 1, so q is 3 + 16. The scales of their blocks are 4 and -2.
   Block block(14);
   block.put_byte(0, 5)
       .put_byte(128, 2)

@@ -132,10 +132,10 @@ bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xc0U) == 0x80U;
 }
 
-// Returns the list of merges that has the effect of scores. SentencePiece merges the pair whose
-// token has the best score, but BPE merges the pair that comes first in the list. So the list has
-// all pairs of every token, with the best scores first, and, for equal scores, the longer first
-// half first.
+// Returns the list of BPE merges that has the effect of the scores of SentencePiece's tokens.
+// SentencePiece merges the pair whose token has the best score, but BPE merges the pair that comes
+// first in the list. So the list has all pairs of every token, with the best scores first, and, for
+// equal scores, the longer first half first.
 json::array merges_of_scores(const File& file) {
   const auto& tokens = file.texts("tokenizer.ggml.tokens");
   const std::vector<float> scores = file.numbers("tokenizer.ggml.scores");

@@ -51,7 +51,8 @@ constexpr RefusedKey kRefusedKeys[] = {
     {"arrow_config", "it is a router of several adapters", kTrainAnew},
     {"megatron_config", "it was trained with Megatron's layers", kTrainAnew},
 };
-// Keys that are read, and keys that do not affect the computation.
+// Keys of adapter_config.json that are accepted with any value here: those that are read elsewhere,
+// and those that do not affect the computation. Unknown keys that are set are warned about.
 constexpr std::string_view kKnownKeys[] = {"peft_type",
                                            "r",
                                            "lora_alpha",
@@ -79,7 +80,7 @@ constexpr std::string_view kKnownKeys[] = {"peft_type",
                                            "lora_ga_config",
                                            "runtime_config",
                                            "ensure_weight_tying"};
-// Initializations that leave the model's weights as they are.
+// The values of init_lora_weights that leave the model's weights as they are.
 constexpr std::string_view kPlainInits[] = {"gaussian", "eva", "orthogonal", "default"};
 
 // Returns a pattern of modules whose names end with `key`, as PEFT's get_pattern_key matches them.
@@ -134,7 +135,8 @@ void check_initialization(const json::Object& config) {
        config.where(), name);
 }
 
-// Holds a tensor's module, and says whether the tensor is A or B.
+// Holds the name of the module that a tensor belongs to, and whether the tensor is the module's A
+// or B.
 struct TensorName {
   std::string module;
   bool is_a = false;

@@ -51,8 +51,8 @@ TEST(LoraAdapter, ReadsRanksAndScales) {
   EXPECT_FALSE(adapter.targets("model.layers.7.self_attn.k_proj"));
 }
 
-// The scale is alpha / sqrt(r), so 16 / 4; other engines have divided by r, which would give 16 /
-// 16.
+// With use_rslora, the scale is alpha / sqrt(r), so 16 / sqrt(16) = 4. Other engines have divided
+// by r, which would give 16 / 16 = 1.
 TEST(LoraAdapter, ScalesRankStabilizedOnesByTheRoot) {
   LoraFiles files = LoraFiles::random(1, {{"model.layers.0.self_attn.q_proj", 8, 6, 16}});
   files.config = R"({"r": 16, "lora_alpha": 16, "use_rslora": true, "target_modules": ["q_proj"]})";

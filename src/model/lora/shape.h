@@ -9,11 +9,11 @@
 namespace encore::model {
 
 struct LoraShape {
-  int64_t num_slots = 1;  // S: number of adapters on the device at a time
-  int64_t max_rank = 16;  // K: adapters of lower ranks are padded with zeros
+  int64_t num_slots = 1;  // S: number of adapter slots, so of adapters on the device at a time
+  int64_t max_rank = 16;  // K: adapters of lower rank are padded to it with zeros
   // The projections that adapters may change, by the last part of their names, as checkpoints or
-  // Encore call them: "q_proj", "qkv_proj". A name of one part of a merged product stands for the
-  // whole product.
+  // Encore call them: "q_proj", "qkv_proj". The name of one projection of a merged product
+  // ("q_proj" of "qkv_proj") stands for the whole product.
   std::set<std::string, std::less<>> projections;
 
   // Returns whether adapters may change `module`, which is a name in Encore:

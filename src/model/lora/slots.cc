@@ -16,8 +16,8 @@
 namespace encore::model {
 namespace {
 
-// Modules that may be merged into one product. Siblings have room for adapters together, so that
-// they stay one product.
+// Lists modules whose products with the same x may be merged into one product. If adapters may
+// change one of them, all of them get room for adapters, so that they can still be merged.
 constexpr std::array<std::string_view, 4> kSiblings[] = {{"q_proj", "k_proj", "v_proj", "qkv_proj"},
                                                          {"gate_proj", "up_proj", "gate_up_proj"}};
 
@@ -27,8 +27,8 @@ double largest_number(DType dtype) {
   return dtype == DType::kF16 ? 65504 : 3.38e38;
 }
 
-// Refers to the rows of an adapter's tensor that a piece takes, in the piece's order, or to its
-// columns.
+// Refers to the rows and columns of an adapter's tensor that a piece of a recipe takes, with the
+// rows in the piece's order.
 struct PieceRows {
   const StoredTensor* tensor;
   const Transform* transform;
@@ -153,8 +153,9 @@ void LoraSlots::pack(const LoraAdapter& adapter, std::byte* image) const {
     pack(adapter, to, image + to.image_offset);
 }
 
-// A slot of A has K rows for each piece, of which the first hold the adapter's A. A slot of B has a
-// row for each row of a piece, whose first columns hold the adapter's B.
+// Let r <= K be the adapter's rank. An adapter slot of A has K rows for each piece of the recipe,
+// and the first r of them hold the adapter's A. An adapter slot of B has a row of K columns for
+// each row of a piece, and the first r columns hold the adapter's B. The rest is zero.
 void LoraSlots::pack(const LoraAdapter& adapter, const Slotted& to, std::byte* image) const {
   const int64_t num_columns = to.view.shape[2];
   std::vector<float> numbers(static_cast<size_t>(to.view.row_elements()));
