@@ -15,11 +15,11 @@ namespace encore::diagnose {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-// No kernel asks for this much scratch memory.
+// The bytes of addresses to reserve for scratch memory. No kernel asks for as many.
 constexpr int64_t kScratchBytes = int64_t{1} << 34;
 
-// Gives every value an address of its own, except values in the arena, which is laid out as
-// planned.
+// Gives every value an address of its own. Only the values in the arena share addresses, as the
+// program's memory plan lays them out.
 class ReservedAddresses : public runtime::Addresses {
  public:
   ReservedAddresses(const passes::Program& program, Device& device)
@@ -132,7 +132,7 @@ std::string recording_text(const passes::Program& program, Device& device, const
 std::string recording_dot(const passes::Program& program, Device& device, const StepKey& step) {
   const ReservedAddresses addresses(program, device);
   const auto table = whole_table(program, device, step, addresses);
-  (void)record(table, device);  // fails where the step cannot be recorded
+  (void)record(table, device);  // called for its error where the step cannot be recorded
   std::string text = "digraph recording {\n  node [shape=box, fontname=\"monospace\"];\n";
   for (const runtime::Launch& launch : table) {
     text += fmt::format("  n{} [label=\"{} {}\\n{}\"];\n", launch.id, launch.node,

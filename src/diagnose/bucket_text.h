@@ -1,4 +1,4 @@
-// Prints the lowered table of a bucket without loading a model: it reserves addresses that have no
+// Prints the launch table of a bucket without loading a model: it reserves addresses that have no
 // memory behind them.
 #pragma once
 

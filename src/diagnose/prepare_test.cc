@@ -110,7 +110,8 @@ TEST(Prepare, StepsAboveTheLaddersAreBoundBeforeKvTakesItsMemory) {
   EXPECT_EQ(counts.num_allocated(), 0);
 }
 
-// Steps above the ladders come in more sizes than there is memory for tables.
+// Steps above the ladders come in more sizes than launch tables are kept for. The test looks up the
+// tables of many such sizes.
 TEST(Prepare, TablesOfStepsAboveTheLaddersMakeRoomForEachOther) {
   const auto device = create_cpu_device({.num_threads = 1});
   loader::LoadOptions options = options_of(Graphs::kAuto);

@@ -44,7 +44,7 @@ class RealShapesTest : public engine::testing::DeviceTest {
                     .max_q = 1,
                     .max_seq_len = is_large() ? 20480 : 256};
     trial.kv_tokens = is_large() ? 27 * 1024 : 512;
-    trial.sequences = {1, 2, 6, 8};  // steps of four sequences are padded
+    trial.sequences = {1, 2, 6, 8};  // no 4, so steps of four sequences are padded to 6
     trial.tokens =
         is_large() ? std::vector<int64_t>{64, 512, 1024, 2048} : std::vector<int64_t>{8, 20, 32};
     return trial;

@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kMaxBatchSize = 512;
 constexpr int64_t kMaxNumTokens = 4096;
 
-// Returns the sizes up to `max` of all schedules together, except schedules that count `others`.
+// Returns the sizes up to `max` of all named schedules together, without the schedules that count
+// `others` (sequences or tokens).
 runtime::Ladder all_sizes(int64_t max, planning::Counts others) {
   std::set<int64_t> sizes;
   for (const planning::Schedule& schedule : planning::schedules()) {

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kLongestPast = 200;
 constexpr int64_t kNoEnd = std::numeric_limits<int32_t>::max();
 
-// Returns the new tokens of sequence `b` in a mixed step. The first half of the sequences has
-// single tokens, and the others have prompts of about one length.
+// Returns the new tokens of sequence `b` in a mixed step. The first half of the sequences has one
+// new token each. The others share the remaining tokens of the step about equally.
 int64_t mixed_count(const StepKey& key, int64_t b) {
   const int64_t prompts = (key.sequences + 1) / 2;
   const int64_t singles = key.sequences - prompts;
@@ -95,7 +95,7 @@ std::optional<TrialStep> trial_step(const loader::LoadedModel& model, const Step
     // A minimal length makes adjust_logits change the logits. Penalties would change them, too, but
     // depend on the steps before.
     sequence.sampling.min_length = b % 3 == 0 ? INT32_MAX : 0;
-    // Where there is room for adapters, sequences take by turns no adapter and the adapter of each
+    // Where the model has adapter slots, sequences take by turns no adapter and the adapter of each
     // slot.
     if (model.adapters() != nullptr)
       sequence.adapter = static_cast<int32_t>(b % (model.adapters()->num_slots() + 1)) - 1;
@@ -109,7 +109,7 @@ void fill_kv(loader::LoadedModel& model, uint64_t seed, float stddev) {
   const ir::Graph& graph = loaded.program.graph;
   for (const ir::ValueId id : graph.values_of_kind(ir::ValueKind::kState)) {
     const TensorView all = loaded.kv.view(id);
-    // The state holds tokens, not numbers.
+    // A state of integers holds tokens, and random bits are no tokens, so it is left out.
     if (!is_float(all.dtype) && all.dtype != DType::kFP8) continue;
     const bool is_of_window = graph.value(id).group == model::kWindowGroup;
     const int64_t num_mapped = is_of_window ? model.num_window_pages() : model.num_pages();

@@ -18,7 +18,7 @@ struct TrialStep {
     int64_t count = 0;           // new tokens
     std::vector<int32_t> pages;  // pages of past and new tokens, in order
     SamplingRow sampling;
-    int32_t adapter = -1;  // slot of the adapter; -1: no adapter
+    int32_t adapter = -1;  // adapter slot; -1: no adapter
     // The pages in layers with a window, where these have pages of their own. Pages that no new
     // token sees are kv::kNoPage.
     kv::WindowPages window = {};

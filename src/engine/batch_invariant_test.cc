@@ -59,8 +59,8 @@ class BatchInvariantTest : public testing::DeviceTest {
     if (!IsSkipped()) device_->tuner().configure({Tune::kOn, std::nullopt});
   }
 
-  // On a GPU the prompt is so long that attention would cut its keys into parts, if it were allowed
-  // to.
+  // Returns the length of the longest prompt. On a GPU it is so long that attention would split the
+  // keys of a sequence among several blocks, if batch invariance did not forbid that.
   [[nodiscard]] int64_t longest_prompt() const {
     return device_->kind() == DeviceKind::kCuda ? 3000 : 120;
   }
@@ -83,7 +83,7 @@ class BatchInvariantTest : public testing::DeviceTest {
   }
 
   // Returns requests with prompts of 1 token up to the longest, and with samplers of every kind.
-  // The prompts of the second half begin as those of the first half do.
+  // Each prompt of the second half of the requests begins as a prompt of the first half does.
   [[nodiscard]] std::vector<Request> requests() const {
     std::mt19937 random(29);
     std::vector<Request> requests;
@@ -193,8 +193,8 @@ TEST_P(BatchInvariantTest, ExpertsAreNoException) {
   EXPECT_EQ(first_difference(answer(requests()), alone), "");
 }
 
-// Returns the kernels that a step runs, with a line for each node. The skinny GEMM stands for both
-// GEMMs, as they give the same bits, which another test checks.
+// Returns the names of the kernels that a step runs, with a line for each node. The text names the
+// skinny GEMM in place of the plain GEMM, too. Another test checks that the two give the same bits.
 std::string kernels_of(const passes::Program& program, const KernelTable& kernels,
                        const StepKey& step) {
   const planning::NoMemory addresses(program);

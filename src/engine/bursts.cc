@@ -18,15 +18,16 @@ int64_t Engine::grant_burst(sched::Plan& plan) {
   constexpr int64_t kAtOnce = 256;
   constexpr int64_t kOvershoot = runtime::Recordings::kStepsPerIteration - 1;
   if (options_.burst_steps <= 1 || scheduler_.num_waiting() > 0 || !plan.uniform_q(1)) return 0;
-  // Each step gives every sequence at least one token and at most `each`. Where steps in flight
-  // have drafts that may turn out right, the burst may begin that many positions later.
+  // Each step of the burst gives every sequence at least one token and at most `each`. Each draft
+  // of the steps in flight may turn out right, and then the burst begins one position later, so the
+  // burst may begin up to `before_burst` positions later.
   const int64_t drafts = plan.num_drafts();
   const int64_t each = 1 + drafts;
   const int64_t before_burst = drafts * std::ssize(loop_.in_flight());
   int64_t wanted = 0;  // most steps that a sequence may still take
   int64_t granted = std::numeric_limits<int32_t>::max();
-  // Is true where the device knows all stop tokens, and the host knows no token that follows and
-  // asks no grammar.
+  // Is true where, for all sequences of the plan, the device knows all stop tokens, the host knows
+  // no token behind the row, and there is no grammar.
   bool is_free = true;
   scheduler_.for_each(plan, [&](const sched::ScheduledTokens& row, sched::Sequence& sequence) {
     const RequestState& request = state_of(sequence);
@@ -77,7 +78,7 @@ bool Engine::collect_burst(InFlightStep& burst) {
   return true;
 }
 
-// Takes all steps between two looks to be equally long.
+// Assumes that the steps which ended between two looks of the host at a burst took equally long.
 void Engine::measure_burst(InFlightStep& burst, int64_t num_steps,
                            HostTimes::Clock::time_point now) {
   if (!draft_choice_ || num_steps == 0) return;

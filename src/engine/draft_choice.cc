@@ -15,8 +15,9 @@ constexpr int64_t kBetweenTrials = 256;  // fewest steps from one trial to the n
 constexpr int64_t kBurstTrial = 8;       // steps of a trial where steps come in bursts
 // The most steps of a burst. It is small enough to notice a change of the text.
 constexpr int64_t kLongestBurst = 64;
-constexpr double kTrialCost = 0.004;  // largest part of the time that trials may cost
-constexpr double kKeep = 0.99;  // part of the rows' weight that remains after each step with drafts
+constexpr double kTrialCost = 0.004;  // largest part of all steps' time that trials may cost
+constexpr double kKeep =
+    0.99;  // part of its weight that an older row keeps after each step with drafts
 constexpr double kLeastGain = 1.01;  // least gain for which another number of drafts is chosen
 // The assumed probability that a draft is right before any was seen.
 constexpr double kFirstProbability = 0.7;
@@ -54,8 +55,9 @@ double DraftChoice::expected_tokens(int64_t num_drafts) const {
   double all_right = rows_ > 0 ? drafting_rows_ / rows_ : 1;
   double probability = kFirstProbability;
   for (size_t j = 0; j < static_cast<size_t>(num_drafts); ++j) {
-    // The estimate adds one row to the rows that tried this draft. That row is right as often as
-    // the draft in front.
+    // The probability that draft `j` is right is estimated from the rows that tried it and one
+    // made-up row, which is right with the probability of the draft in front. So the estimate is
+    // defined where no row has tried the draft.
     probability = (right_[j] + probability) / (tried_[j] + 1);
     all_right *= probability;
     tokens += all_right;
@@ -104,8 +106,9 @@ int64_t DraftChoice::choose(const sched::DraftableStep& step) const {
   if (goes_on && run_.num_steps < kTrialSteps) return counts_[run_.place];
   if (!goes_on) return counts_[best(group, has_without)];
   if (!group.is_known()) {
-    // A number whose cost is unknown is tried behind the present run, with whose cost it is
-    // compared. If the present run's cost is unknown, the run goes on.
+    // A number of drafts whose cost is unknown is tried directly behind the present run of steps,
+    // since its cost is measured relative to that of this run. Where the cost of the present run is
+    // unknown, the run goes on until it is known.
     if (!group.costs[run_.place]) return counts_[run_.place];
     const auto unknown = std::ranges::find_if(group.costs, [](const auto& cost) { return !cost; });
     return counts_[static_cast<size_t>(unknown - group.costs.begin())];
@@ -128,7 +131,8 @@ int64_t DraftChoice::num_alike(int64_t sequences) const {
 int64_t DraftChoice::choose_mixed(const sched::DraftableStep& step) const {
   const auto plain = static_cast<double>(step.prompt_tokens + step.sequences);
   int64_t best = 0;
-  // The most tokens per row that come in the time of a step without drafts.
+  // The largest value so far of: tokens that a row is expected to get, divided by the step's time
+  // relative to a step without drafts. Without drafts it is 1.
   double most = 1;
   for (const int64_t count : counts_) {
     const auto drafts = static_cast<double>((step.sequences - step.without) * count);

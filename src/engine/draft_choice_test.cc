@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kDraftCounts[] = {1, 2, 4};
 
 // Simulates the steps of a batch. Each draft is right with probability `acceptance` if those in
-// front of it are. A draft makes a step longer by a share that grows with the batch, as on a GPU:
-// it costs little while reading the weights takes most of a step.
+// front of it are. A draft makes a step longer by a share of the time without drafts that grows
+// with the batch, as on a GPU: it costs little while reading the weights takes most of a step.
 struct SimulatedBatch {
   int64_t sequences = 1;
   double acceptance = 0.5;
@@ -128,7 +128,8 @@ TEST(DraftChoice, ComparesStepsOfBatchesThatAreNearlyAlike) {
   EXPECT_GE(got, 0.96 * best);
 }
 
-// Rows with a grammar or with penalties take as long in a step with drafts, and get one token.
+// Rows with a grammar or with penalties get one token from a step with drafts, as from one without,
+// though it takes longer. The choice must count these rows in the mean number of tokens.
 TEST(DraftChoice, CountsTheRowsThatTakeNoDrafts) {
   for (const double share : {0.0, 0.5, 0.95}) {
     DraftChoice choice(kDraftCounts, 100);
@@ -160,8 +161,8 @@ TEST(DraftChoice, KeepsStepsShortForSequencesThatTakeNone) {
   }
 }
 
-// A burst is no longer than its number of drafts is to stay: the few steps of a trial, and never so
-// many steps that a change of the text goes unnoticed.
+// num_alike() limits a burst to the steps for which its number of drafts stays the same: 8 steps in
+// a trial, and otherwise 64 at most, so that a change of the text is noticed soon.
 TEST(DraftChoice, SaysHowManyStepsMayFollowAlike) {
   DraftChoice choice(kDraftCounts);
   EXPECT_EQ(choice.num_alike(4), 8) << "nothing is known yet";
@@ -192,7 +193,8 @@ TEST(DraftChoice, KeepsMixedStepsShortForSequencesThatTakeNone) {
   EXPECT_EQ(choice.choose_mixed({.sequences = 57, .without = 1, .prompt_tokens = 400}), 2);
 }
 
-// Drafts make a step with prompts longer in proportion to their share of its tokens.
+// In a step with prompts, the time is taken to be proportional to the tokens. So the more prompt
+// tokens a step has, the less its drafts prolong it.
 TEST(DraftChoice, BesidePromptsGoesByTheTokensOfAStep) {
   DraftChoice choice(kDraftCounts);
   EXPECT_EQ(choice.choose_mixed({.sequences = 8, .prompt_tokens = 512}), 4)

@@ -123,10 +123,12 @@ std::vector<int64_t> nodes_with_experts(Device& device, int64_t num_layers,
   return nodes;
 }
 
-// The kernels are: the norm and the merged projections of q, k and v; attention with the ops in
-// front of it; its projection; the norm, router and choice of experts; gate and up; down. At 8 rows
-// the first norm is a launch of its own. So is the sum of a row's experts, as the last block of
-// down to end would take 3 us more for it.
+// The six kernels of a layer are: the norm with the merged projections of q, k and v; attention
+// with the ops in front of it; the output projection of attention; the norm, the router and the
+// choice of experts; the gate and up projections of the experts; and their down projection. At 8
+// rows a layer has eight: the first norm is a launch of its own, and so is the sum of the outputs
+// of a row's experts, since the last block of the down projection to end would take 3 us longer if
+// it added them up.
 TEST_P(RecordedEdges, ALayerOfExpertsHasSixKernelsForFewRows) {
   const std::vector<int64_t> sizes = {1, 2, 4, 8};
   const std::vector<int64_t> two = nodes_with_experts(*device_, 2, sizes);

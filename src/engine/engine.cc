@@ -362,7 +362,8 @@ std::vector<sched::Sequence*> Engine::fill_masks(const InFlightStep& step) {
 
 void Engine::sample_again(sched::Sequence& sequence) {
   loop_.sample_again(sequence);
-  // The device's state has counted the token that is to be chosen again.
+  // The token state on the device has counted the token that is to be chosen again, so the sequence
+  // gets a new one.
   state_of(sequence).device.token_state.reset();
 }
 
@@ -412,7 +413,8 @@ void Engine::pack(const sched::Plan& plan) {
   });
 }
 
-// Returns an empty row where a step ends in the midst of a prompt, as its sample is not used.
+// Returns an empty row where the step computes a prompt only in part, as nobody reads the token
+// that is sampled behind that part.
 SamplingRow Engine::sampling_row(const sched::ScheduledTokens& row,
                                  const sched::Sequence& sequence) {
   if (row.end() < sequence.known()) return {};
@@ -477,7 +479,8 @@ bool Engine::collect(InFlightStep& oldest) {
   const auto start = HostTimes::Clock::now();
   const double took_ms = loop_.published(oldest);
   if (draft_choice_ && oldest.plan.uniform_q(1)) {
-    // The measured time includes delays of the host, as those who wait for tokens notice them, too.
+    // The measured time includes delays that the host causes. It should, since users wait for them
+    // as well.
     draft_choice_->add_step(std::ssize(oldest.plan.rows), oldest.plan.num_drafts(), took_ms);
   } else if (draft_choice_) {
     draft_choice_->add_mixed_step();

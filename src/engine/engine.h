@@ -41,11 +41,11 @@ struct Request {
   std::vector<TokenBias> token_bias;
   std::vector<int32_t> stop_tokens;  // each of them ends the sequence, and is still reported
   // The grammar that the generated tokens must fit. Null allows all tokens. The sequence ends where
-  // the grammar lets no token follow. All sequences of a step wait for its grammars, so this one
-  // may take a quarter of a second and 2 ms a token in all, and one call of it has a limit of its
-  // own (sample::TokenMatcher). A grammar that takes longer ends its sequence. Where the grammars
-  // of a step take more than 25 ms together, the sequences whose grammars were not asked yet sit
-  // that step out.
+  // the grammar lets no token follow. All sequences of a step wait for its grammars, so in the
+  // whole life of the sequence its grammar may take 250 ms and 2 ms for each generated token, and
+  // each call of the grammar has a limit, too (sample::TokenMatcher). A grammar that takes longer
+  // ends its sequence. Where the grammars of a step take more than 25 ms together, the sequences
+  // whose grammars were not asked yet sit that step out.
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   // The number of likeliest tokens to report at each token of the prompt but the first, beside that
   // token's log probability. -1 asks for no log probabilities of the prompt. A prompt with a
@@ -116,8 +116,8 @@ struct MeasuredStep {
 };
 
 struct EngineOptions {
-  // The engine calls this function with every step outside bursts. To measure a step's times costs
-  // two events.
+  // The engine calls this function with every step outside bursts. To measure a step's times, the
+  // engine records two device events in each step.
   std::function<void(const MeasuredStep&)> on_step = {};
   // If true, the engine launches a step before it reads the tokens of the step before, so
   // that the device never waits for the host. Absent: true where the device runs beside the host.
@@ -153,10 +153,9 @@ sched::SchedulerLimits scheduler_limits(const runtime::Limits& limits,
 // Serves requests. With overlap, one step is in flight while the host works. Without overlap, the
 // host reads each step's tokens before it plans the next step. A sequence gets the same tokens
 // either way. With overlap, a sequence that ends at a stop token takes part in one more step, and
-// nobody reads the token that this step chooses for it.
-// A sequence whose adapter is in no slot waits until it is in one, and other sequences pass it.
-// Where the adapter cannot be read, the sequence ends with the reason.
-// Threads: one. Lifetime: refers to the model.
+// nobody reads the token that this step chooses for it. A sequence whose adapter is in no adapter
+// slot waits until it is in one, and other sequences pass it. Where the adapter cannot be read, the
+// sequence ends with the reason. Threads: one. Lifetime: refers to the model.
 class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightStep> {
  public:
   explicit Engine(LoadedModel& model, const EngineOptions& options = {});
@@ -215,7 +214,7 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   [[nodiscard]] AdaptersInUse adapters_in_use() const;
   // Returns the host's times. Whoever delivers the tokens adds the time that this takes.
   [[nodiscard]] HostTimes& host_times() { return host_times_; }
-  // Returns the plan of the last step that was collected. Without overlap, the logits of that step
+  // Returns the plan of the step that was collected last. Without overlap, the logits of that step
   // are output 1 of the executor, with one row for each row of the plan.
   [[nodiscard]] const sched::Plan& last_plan() const { return plan_; }
   [[nodiscard]] const sched::Scheduler& scheduler() const { return scheduler_; }
@@ -239,7 +238,8 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   void remove(SequenceId id);
   bool admits(const sched::Sequence& sequence) override;
   void preempted(const sched::Sequence& sequence) override;
-  // Gives slots of adapters to sequences that wait for one, and ends those whose adapters failed.
+  // Gives adapter slots to sequences that wait for one, and ends the sequences whose adapters
+  // cannot be read.
   void look_after_adapters();
   void launch(InFlightStep& step, bool continues) override;
   // Collects a step, or the steps of a burst since the last look. Their tokens are then in
@@ -295,7 +295,8 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   // Tells the choice of drafts how long the last `num_steps` steps of a burst took, which ended
   // since the host last looked at it.
   void measure_burst(InFlightStep& burst, int64_t num_steps, HostTimes::Clock::time_point now);
-  // Collects the next published step of the oldest launch.
+  // Collects the next step of the oldest launch. REQUIRES: the device has published the tokens of
+  // that step.
   void collect_step(InFlightStep& step);
   // Makes a later step compute the sequence's last known position once more and choose its next
   // token. The token that steps in flight choose for the sequence does not count, as its grammar
@@ -321,16 +322,16 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   std::vector<Generated> undelivered_;
   // The number of tokens in `undelivered_` that the step() under way has delivered.
   size_t num_delivered_ = 0;
-  sched::Plan plan_;  // plan of the step collected last
-  runtime::StepNumber after_launched_ =
-      0;  // the step after the last launch, unless somebody else launched
+  sched::Plan plan_;                        // plan of the step collected last
+  runtime::StepNumber after_launched_ = 0;  // number of the step behind this engine's last launch
   SequenceId next_id_ = 1;
   int64_t num_adapter_failures_ = 0;  // adapter failures that were acted on
   GrammarTime grammar_time_;
   StepCounts counts_;
   DraftCounts draft_counts_;
   HostTimes host_times_;
-  // The time when the device was seen to have nothing left to do although work was to come.
+  // The time when the host saw that the device had nothing left to do, although steps are still to
+  // come. Absent otherwise.
   std::optional<HostTimes::Clock::time_point> device_rests_since_;
 };
 

@@ -76,7 +76,8 @@ TEST_F(EngineTest, SeveralEnginesTakeTurnsOnOneModel) {
   const auto second_alone = generate(second);
   Engine a(model_, {.overlap = false});
   Engine b(model_, {.overlap = false});
-  // Each engine takes pages from the whole pool, so the two must happen to take different ones.
+  // Each engine hands out all pages of the model's KV, without regard to the other engine. The
+  // orders are random, so that the two sequences happen to get different pages.
   a.shuffle_pages(1);
   b.shuffle_pages(2);
   (void)a.add(first);
@@ -90,8 +91,8 @@ TEST_F(EngineTest, SeveralEnginesTakeTurnsOnOneModel) {
   };
   bool is_going_on = true;
   for (int turn = 0; is_going_on; ++turn) {
-    // Engine `a` runs one or two steps at a time, so that a launch follows one of the other engine
-    // or one of the same engine.
+    // Engine `a` runs one or two steps at a time. So some of its launches follow a launch of engine
+    // `b`, and some follow its own.
     is_going_on = false;
     for (int i = 0; i <= turn % 2; ++i)
       is_going_on |= a.step([&](const Generated& generated) { of_a.push_back(generated.token); });
@@ -225,8 +226,8 @@ TEST_F(EngineTest, CountsItsStepsByModeAndBucket) {
     padding += count.padding;
   }
   EXPECT_EQ(steps, 5);
-  EXPECT_EQ(tokens, 3 + 4);  // the last generated token is never computed
-  EXPECT_EQ(padding, 1);     // the prompt runs as 4 tokens
+  EXPECT_EQ(tokens, 3 + 4);  // prompt tokens, and the generated tokens except the last of five
+  EXPECT_EQ(padding, 1);     // the prompt's 3 tokens are padded to 4
 }
 
 TEST_F(EngineTest, TellsWhereItsTimeGoes) {
@@ -245,7 +246,7 @@ TEST_F(EngineTest, TellsWhereItsTimeGoes) {
 }
 
 TEST_F(EngineTest, AStepIsLateThatFindsTheOneBeforeItDone) {
-  // On this device a step has run when its launch returns.
+  // A synchronous CPU device has run a step when the launch returns.
   Engine ahead(model_, {.overlap = true});
   (void)ahead.add({.prompt = {1, 2, 3}, .max_tokens = 5});
   while (ahead.step([](const Generated&) {})) {
@@ -296,7 +297,8 @@ TEST_F(EngineTest, RecordsAsManyNodesAsItsTablesPredict) {
   EXPECT_GT(total.milliseconds(), 0);
 }
 
-// Kernels of experts launch several times, as the kernel of this test does.
+// A kernel may say that it takes several nodes of a recording, as the kernels of experts do. The
+// test gives the embedding a kernel of three nodes in place of one.
 TEST_F(EngineTest, PredictsAsManyNodesOfALaunchAsItsKernelSays) {
   const runtime::Coverage& coverage = model_.executor().coverage();
   const auto nodes_of_full_steps = [&](const KernelTable& kernels) {

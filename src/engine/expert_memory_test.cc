@@ -10,7 +10,7 @@ namespace encore::engine {
 namespace {
 
 constexpr int64_t kManyRows = 16384;
-constexpr int64_t kRowsOfAPart = 8192;  // most rows that a device takes at once
+constexpr int64_t kRowsOfAPart = 8192;  // most rows that the expert kernels compute at once
 
 passes::Program program_of(const std::string& model, int64_t max_num_tokens) {
   LoadOptions options;
@@ -19,8 +19,8 @@ passes::Program program_of(const std::string& model, int64_t max_num_tokens) {
   return compile_model(model::find_model(model), options, /*num_pages=*/64);
 }
 
-// Returns the bytes of scratch that the largest expert_mlp takes in a step of `tokens` tokens. All
-// layers share this memory.
+// Returns the bytes of scratch memory that the largest expert_mlp takes in a step of `tokens`
+// tokens. All layers share this memory.
 int64_t scratch_of_experts(const passes::Program& program, const KernelTable& kernels,
                            int64_t tokens) {
   const planning::NoMemory addresses(program);
@@ -46,8 +46,8 @@ TEST(ExpertMemory, IsThatOfAPartOfTheRowsHoweverManyThereAre) {
   }
 }
 
-// Scratch holds the results between the products of a row's experts, so the plan of values does not
-// contain them.
+// The products of a row's experts pass their results on in scratch memory, so the arena, which
+// holds the values of a step, need not have room for them.
 TEST(ExpertMemory, TakesNoPlaceAmongTheValuesOfAStep) {
   const model::ModelConfig config = model::find_model("synthetic:qwen3-30b-a3b").config;
   const int64_t top_k = config.experts->num_experts_per_tok;

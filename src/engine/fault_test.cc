@@ -64,13 +64,14 @@ class FaultTest : public testing::DeviceTest {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
     bystander_ = device_->create_stream();
-    calls_ = num_calls();  // the first load also sets up what a device sets up once
+    calls_ = num_calls();  // counts again below: the first load has calls that a device makes once
     calls_ = num_calls();
     tokens_ = load_and_generate(RecordingErrors::kStop);
     used_ = device_->used_bytes();
     recordings_ = num_recordings(*load(RecordingErrors::kStop));
   }
-  // Creates a new device, as ranks do not start again on a device where one has failed.
+  // Creates a new device. It is needed after a failure on a device of several ranks, as such a
+  // device computes nothing after a rank has failed.
   void renew_device() {
     bystander_.reset();
     DeviceTest::SetUp();
@@ -95,15 +96,15 @@ class FaultTest : public testing::DeviceTest {
     int calls = 0;
     const fault::Injection injection([&](std::string_view) { ++calls; });
     const auto model = load(RecordingErrors::kStop);
-    return calls;  // the model's destructor makes calls as well
+    return calls;  // counted before the model's destructor makes calls
   }
 
   // Loads the model with the fault at one call after the other. Returns how often loading went on,
   // and compares what the loaded model generates.
   int loads_that_went_on(const Fault& fault, RecordingErrors policy) {
     int went_on = 0;
-    // A GPU takes a second for a few hundred loads. A prime stride still reaches all kinds of
-    // calls.
+    // Some hundred loads take a GPU a second, so on a GPU only every seventh call gets a fault.
+    // Seven is a prime, so no period of the calls keeps one kind of call from being reached.
     const int stride = device_->kind() == DeviceKind::kCuda ? 7 : 1;
     for (int at = 1; at <= calls_; at += stride) {
       std::unique_ptr<LoadedModel> model;

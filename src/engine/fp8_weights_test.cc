@@ -19,13 +19,13 @@ constexpr int64_t kFp8Vocabulary = 96;
 constexpr int64_t kFp8Hidden = 256;
 constexpr int64_t kFp8Inner = 320;
 constexpr int64_t kFp8Experts = 4;
-constexpr int64_t kFp8ExpertInner = 192;  // not a multiple of a block
+constexpr int64_t kFp8ExpertInner = 192;  // not a multiple of 128, the side of a block of scales
 
 // The families of models: Llama, and Qwen3-MoE, which has experts in both layers.
 enum class Family : uint8_t { kLlama, kQwen3Moe };
 
-// A projection: the code of each element, and the scale of each element. Elements that share a
-// scale have equal ones.
+// The weight of one projection. It has the FP8 code and the scale of each element; elements that
+// share a scale in the checkpoint have equal scales here.
 struct Projection {
   std::string name;
   Shape shape;
@@ -239,7 +239,7 @@ class Loaded {
   LoadedModel model_;
 };
 
-// Returns the root mean square of the difference, relative to that of `expected`.
+// Returns the root mean square of the difference, relative to the root mean square of `expected`.
 double error_of(const std::vector<float>& found, const std::vector<float>& expected) {
   double error = 0;
   double size = 0;

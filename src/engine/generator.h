@@ -106,7 +106,7 @@ struct GeneratorStatistics {
   AdaptersInUse adapters_in_use;
   HostTimes host_times;
   runtime::RecordingStats recordings;  // zeros without a model
-  int64_t num_tables = 0;              // tables of launches, one for each segment at each size
+  int64_t num_tables = 0;              // launch tables, one for each segment at each size
 };
 
 // Generates tokens for requests. Threads: run() on one thread, once; all other functions on any, at

@@ -21,8 +21,8 @@ using testing::Tiny;
 
 using Tokens = std::vector<int32_t>;
 
-// Allows tokens that are one more than a multiple of `step`, by turns of an even and an odd
-// multiple. No token may follow `last`.
+// Allows tokens m * `step` + 1, where m is by turns even and odd. No token may follow the token
+// `last`.
 class Alternating final : public sample::TokenGrammar {
  public:
   explicit Alternating(int32_t step, int32_t last = -1) : step_(step), last_(last) {}
@@ -149,7 +149,7 @@ TEST_P(GrammarTest, HoldsTheTokensOfEachRequestAndDisturbsNoOther) {
   }
 }
 
-// In vLLM 27969, a schema beside drafts crashed.
+// In vLLM issue 27969, a step with a JSON schema beside rows with drafts crashed.
 TEST_P(GrammarTest, RowsWithAGrammarTakeNoDraftsOfADraftModelBesideRowsThatDo) {
   const Request plain{.prompt = {5, 6, 7}, .max_tokens = 24};
   const Request held{
@@ -198,7 +198,8 @@ TEST_P(GrammarTest, AsksOnceForRecordingsThatThereIsNoMemoryFor) {
   EXPECT_EQ(generate({request}, {.overlap = true}).tokens, tokens);
   const int num_sizes = num_asked;
   EXPECT_GE(num_sizes, 1);
-  // The two sizes are those of its prompt and of its decode steps.
+  // Each rank tries a recording for at most two sizes of step: that of the prompt and that of the
+  // decode steps.
   EXPECT_LE(num_sizes, 2 * device_->rank().size);
   EXPECT_EQ(generate({request}, {.overlap = true}).tokens, tokens);
   EXPECT_EQ(num_asked.load(), num_sizes);
@@ -377,7 +378,8 @@ TEST_P(GrammarTest, TheLongestMayBeThatOfTheLastToken) {
   }
 }
 
-// Each grammar takes 13 ms, so a step has time for two of them.
+// Each call of a grammar takes 13 ms. A step asks no further grammar once 25 ms are spent
+// (GrammarTime), so it asks two of the three.
 TEST_P(GrammarTest, SequencesThatAStepHasNoTimeForSitItOutAndLoseNothing) {
   load(runtime::Graphs::kAuto);
   Cost quick;
@@ -419,7 +421,8 @@ TEST_P(GrammarTest, SequencesThatAStepHasNoTimeForSitItOutAndLoseNothing) {
         most_held = std::max(most_held, num_held);
       }
       EXPECT_LE(most_held, 2);
-      // A step has two slow calls, and at most three quick ones.
+      // A step has at most two slow calls, as two take 26 ms, and at most three calls that take no
+      // time, one for each sequence with a grammar.
       EXPECT_LE(most_calls, 2 + 3);
       for (SequenceId id = 1; id <= 4; ++id) {
         EXPECT_EQ(tokens[id], expected.tokens[static_cast<size_t>(id - 1)]) << id;

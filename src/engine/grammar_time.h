@@ -58,8 +58,8 @@ class GrammarTime {
   };
   // Returns the most processor time that the grammars of one step took.
   [[nodiscard]] Clock::duration longest() const { return longest_; }
-  // Returns whether the grammar of a sequence took more time than `num_generated` tokens allow. The
-  // sequence ends then.
+  // Returns whether the grammar of a sequence took more time in all than the limit, which is 250 ms
+  // and 2 ms for each of the `num_generated` tokens. The sequence ends then.
   static bool is_over(const RequestState& request, int64_t num_generated) {
     return request.mask_time > kOnce + kEachToken * num_generated;
   }

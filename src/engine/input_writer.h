@@ -27,7 +27,7 @@ struct StepRows {
 
   // Is true where the device's page table holds the pages in this row already.
   bool has_sent_pages = false;
-  int32_t adapter = -1;    // the adapter's slot; -1: no adapter
+  int32_t adapter = -1;    // the sequence's adapter slot; -1: no adapter
   int64_t num_drafts = 0;  // drafts that the device guesses behind the tokens of `ids`
 };
 

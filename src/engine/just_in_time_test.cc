@@ -56,7 +56,8 @@ TEST_F(JustInTimeTest, TheDeviceRestsOnceTheStepInFlightHasEnded) {
   EXPECT_TRUE(engine.device_rests());
 }
 
-// The step goes on once memory of the model was given back, or there was enough time for that.
+// The device holds the step in flight until memory of the model is given back, for 50 ms at most. A
+// correct model gives none back before the step ends.
 TEST_F(JustInTimeTest, AModelThatEndsKeepsItsMemoryForTheStepInFlight) {
   std::atomic<bool> ends = false;
   std::atomic<int> before = 0;
@@ -171,7 +172,8 @@ TEST_F(JustInTimeLoopTest, RequestsThatComeWhileAStepRunsStartInTheSameStep) {
   EXPECT_TRUE(start_together);
 }
 
-// The device does not end the second step of a burst before the only sequence of the burst is gone.
+// Tests a burst whose only sequence is aborted. The test's device holds the second step of the
+// burst until that sequence is gone.
 class AbortedBurstTest : public JustInTimeTest {
  protected:
   AbortedBurstTest() {
@@ -212,7 +214,8 @@ TEST_F(AbortedBurstTest, EndsOnceNobodyTakesPart) {
   expect_end_of_burst();
 }
 
-// The device ends the steps behind the first once the host wants no more of them.
+// Tests a burst that the host interrupts. The test's device holds the steps behind the first until
+// the host has lowered the mark at which the burst ends.
 class InterruptedBurstTest : public AbortedBurstTest {
  protected:
   InterruptedBurstTest() {

@@ -87,7 +87,8 @@ void write_model_by_head(const TempDir& dir, const std::vector<float>& k_scales,
     if (is("v_scale")) return v_scales.at(static_cast<size_t>(i));
     if (is("norm")) return 1;
     const float plain = normal(random) * (is("embed") ? 1.0F : 0.12F);
-    const auto of_row = static_cast<size_t>(i / 64 / kHeadSize);  // row's head of K and V
+    const auto of_row =
+        static_cast<size_t>(i / 64 / kHeadSize);  // head of K or V that the weight's row belongs to
     if (is("k_proj")) return plain * k_scales.at(of_row);
     if (is("q_proj")) return plain / k_scales.at(of_row / 2);
     if (is("v_proj")) return plain * v_scales.at(of_row);

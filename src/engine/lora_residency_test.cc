@@ -1,5 +1,5 @@
-// Tests more adapters than slots. Adapters come and go with the requests, no request waits for
-// another's adapter, and each request gets the tokens that it gets alone.
+// Tests a model with more adapters than adapter slots. Adapters come and go with the requests, no
+// request waits for another's adapter, and each request gets the tokens that it gets alone.
 #include <cstdlib>
 #include <set>
 
@@ -47,9 +47,10 @@ class ManyAdapters {
 
 class LoraResidencyTest : public testing::DeviceTest {};
 
-// Requests come at random, and most use a few of the adapters. There are few different prompts, so
-// pages of another adapter would be found if adapters shared a key. ENCORE_ADAPTER_REQUESTS=10000
-// runs the traffic of a large server: 2,000 adapters, 64 slots.
+// Requests come at random, and most use a few of the adapters. There are two different prompts
+// only, so sequences would find pages of other adapters in the prefix cache if the hashes of pages
+// did not depend on the adapter. ENCORE_ADAPTER_REQUESTS=10000 runs the traffic of a large server,
+// with 2,000 adapters and 64 adapter slots.
 TEST_P(LoraResidencyTest, RandomTrafficGetsWhatEachRequestGetsAlone) {
   const char* const wanted = std::getenv("ENCORE_ADAPTER_REQUESTS");
   const int num_requests = wanted != nullptr ? std::atoi(wanted) : is_thorough() ? 300 : 60;
@@ -131,7 +132,8 @@ TEST_P(LoraResidencyTest, RandomTrafficGetsWhatEachRequestGetsAlone) {
   }
 }
 
-// Both slots are in use. Requests that need no adapter, or one of these two, go on.
+// Both adapter slots are in use, so a request for a third adapter waits. Requests that need no
+// adapter, or one of the two that are in slots, go on.
 TEST_P(LoraResidencyTest, ARequestThatWaitsForASlotHoldsUpNobody) {
   const ManyAdapters many(4);
   const auto model = many.load(*device_, many.options(2, 4));
@@ -152,13 +154,14 @@ TEST_P(LoraResidencyTest, ARequestThatWaitsForASlotHoldsUpNobody) {
   engine.step(take);
   const SequenceId waiting = add("adapter-2", 5);
   const SequenceId base = add("", 8);
-  const SequenceId fellow = add("adapter-1", 8);  // the slot of its adapter is the one used last
+  const SequenceId fellow = add("adapter-1", 8);  // its adapter's slot was used last
   EXPECT_EQ(engine.adapters_in_use().running, (std::set<std::string>{"adapter-0", "adapter-1"}));
   EXPECT_EQ(engine.adapters_in_use().waiting, (std::set<std::string>{"adapter-1", "adapter-2"}));
   while (engine.step(take)) {
   }
   ASSERT_EQ(ended.size(), 5U);
-  // The order of the last two is open, as the time when the awaited adapter comes is not known.
+  // The order in which the last two requests end is open, as it depends on when the files of the
+  // awaited adapter are read.
   ended.resize(3);
   EXPECT_EQ(ended, (std::vector<SequenceId>{base, fellow, first}));
   const Answer expected = answers(engine, {request_of("adapter-2", 3)})[0];
@@ -225,7 +228,8 @@ TEST_P(LoraResidencyTest, AReadThatFailsEndsTheRequestsOfThatAdapterOnly) {
   EXPECT_TRUE(answers(engine, {request_of("adapter-3", 2)})[0] == good);
 }
 
-// An adapter that has a copy in host memory is taken from the copy, and its files are not read.
+// Where an adapter has a copy in host memory, a load into an adapter slot reads that copy and not
+// the adapter's files.
 TEST_P(LoraResidencyTest, AnAdapterWithACopyInHostMemoryIsNotReadAgain) {
   const ManyAdapters many(3);
   const auto model = many.load(*device_, many.options(1, 3));

@@ -62,7 +62,8 @@ TEST_P(LoraTest, AMixOfAdaptersGivesEachWhatItGetsAlone) {
   }
 }
 
-// The GPU then gives the same bits at every size of a step, as the CPU does.
+// With batch-invariant kernels the GPU gives a row the same bits in steps of every size, as the CPU
+// does with all kernels. So answers can be compared bit for bit.
 TEST_P(LoraTest, AMixOfAdaptersGivesEachTheBitsThatItGetsAlone) {
   options_.compile.batch_invariant = true;
   const auto model = load();
@@ -252,8 +253,9 @@ TEST_P(LoraTest, AdaptersShareNoPagesOfThePrefixCache) {
   }
 }
 
-// Hashes that routers can compute must be the same in all processes, so the number of an adapter's
-// load does not suffice.
+// A router computes the hashes of pages, so they must be the same in all processes. They depend on
+// a digest of the adapter's files for that reason, and not only on how many times an adapter was
+// loaded.
 TEST_P(LoraTest, APrefixIsFoundByTheDigestOfItsAdapterAndByItsLoad) {
   EngineOptions how;
   how.prefix_cache.emplace().key = "known to routers";
@@ -278,7 +280,8 @@ TEST_P(LoraTest, APrefixIsFoundByTheDigestOfItsAdapterAndByItsLoad) {
   EXPECT_EQ(answers(engine, {request})[0].num_cached, 0) << "pages of files that were replaced";
 }
 
-// No step can be launched while a driver allocates memory.
+// While a CUDA driver allocates memory, no step can be launched. So loading an adapter beside steps
+// must not allocate.
 TEST_P(LoraTest, AdaptersAreLoadedBesideStepsWithoutAllocatingOnTheDevice) {
   const auto all = std::exchange(options_.adapters.adapters, {});
   options_.adapters.num_slots = 2;
@@ -289,7 +292,7 @@ TEST_P(LoraTest, AdaptersAreLoadedBesideStepsWithoutAllocatingOnTheDevice) {
   const fault::Injection injection([&](std::string_view call) {
     if (call == "allocate") ++allocations;
   });
-  for (const auto& [name, path] : all) {  // the last one takes a slot that another had
+  for (const auto& [name, path] : all) {  // the last takes another's adapter slot
     model->adapters()->load(name, path);
     EXPECT_EQ(answers(engine, {request_of(name, 1)})[0].problem, "");
   }
@@ -297,8 +300,9 @@ TEST_P(LoraTest, AdaptersAreLoadedBesideStepsWithoutAllocatingOnTheDevice) {
   EXPECT_EQ(allocations, 0);
 }
 
-// Slots that no sequence holds are empty after a sleep, so requests take part in other steps than
-// before it.
+// A sleep that gives weights back empties the adapter slots that no sequence holds. Afterwards
+// requests wait until their adapters are in slots again, so they are batched with other requests
+// than before the sleep. Only batch-invariant kernels then give equal answers.
 TEST_P(LoraTest, AdaptersAreThereAfterASleepThatGaveWeightsBack) {
   options_.compile.batch_invariant = true;
   const auto model = load();
@@ -309,7 +313,8 @@ TEST_P(LoraTest, AdaptersAreThereAfterASleepThatGaveWeightsBack) {
   EXPECT_TRUE(answers(engine, a_mix()) == before);
 }
 
-// Sequences that run keep their slots, so their adapters are read again at once.
+// Running sequences keep their adapter slots during a sleep, so their adapters are read again as
+// soon as the model wakes.
 TEST_P(LoraTest, AnAdapterWhoseFilesChangedInASleepEndsItsRequestsAlone) {
   options_.adapters.max_images = 1;
   const auto model = load();
@@ -370,13 +375,13 @@ TEST_P(LoraTest, AdaptersAreLoadedAndUnloadedWhileSequencesRun) {
   engine.step(take);
   engine.sleep(SleepDepth::kKvAndWeights);
   engine.wake();
-  adapters.load("c", path_of(2));  // both slots are in use meanwhile
+  adapters.load("c", path_of(2));  // both adapter slots are in use meanwhile
   adapters.unload("c");
   adapters.unload("a");
   EXPECT_TRUE(std::holds_alternative<Rejection>(engine.add(request_of("a", 1, 30))));
   while (engine.step(take)) {
   }
-  adapters.load("a", path_of(2));  // c's files, in a slot that one of the two had
+  adapters.load("a", path_of(2));  // c's files, in one of the two adapter slots
   const auto third = std::get<SequenceId>(engine.add(request_of("a", 1, 30)));
   while (engine.step(take)) {
   }
@@ -390,7 +395,8 @@ TEST_P(LoraTest, AdaptersAreLoadedAndUnloadedWhileSequencesRun) {
   EXPECT_LT(error_of(answers(engine, {request_of("b", 1, 30)})[0], expected[1]), 1e-5);
 }
 
-// A request also gets the pages of the adapter for which its prompt was hashed.
+// A waiting request keeps the adapter that its prompt was hashed for. It finds only that adapter's
+// pages in the prefix cache, even if the name belongs to another adapter by then.
 TEST_P(LoraTest, ARequestThatWaitsKeepsTheAdapterThatItsNameHadWhenItCame) {
   options_.adapters.num_slots = 4;
   const auto model = load();

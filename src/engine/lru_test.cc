@@ -109,7 +109,8 @@ TEST_F(LruTest, TheHalvesThatTokenMasksNeedGoWithTheirRecording) {
     EXPECT_LE(num_recorded(model, kFromLogits), 2);
     std::vector<int32_t> plain = generate(model, batch);
     EXPECT_EQ(num_recorded(model), 2);
-    // The order of a step's sequences may differ, so tokens are compared in sorted order.
+    // A step's sequences may come in another order than in the other run, so both runs' tokens are
+    // compared in sorted order.
     std::ranges::sort(tokens);
     std::ranges::sort(plain);
     EXPECT_EQ(tokens, plain);

@@ -136,8 +136,9 @@ TEST_P(OverlapTest, ASequenceThatLosesItsPagesGetsTheSameTokensLater) {
   }
 }
 
-// A step of one token each looks as if it continued the one before. Here only the host knows the
-// token, as it is of a prompt.
+// A step in which each sequence has one token looks as if it continued the step before. In this
+// test one of the tokens belongs to a prompt, so no earlier step sampled it and only the host knows
+// it.
 TEST_P(OverlapTest, APromptThatRunsATokenAStepIsNotTakenForOneThatGenerates) {
   LoadOptions narrow = bursting_options();
   narrow.limits.max_num_tokens = 4;
@@ -179,7 +180,8 @@ TEST_P(OverlapTest, AStopTokenEndsASequenceThatHasRunFurther) {
     EXPECT_EQ(story.tokens, alone.tokens);
     EXPECT_EQ(story.finishes, alone.finishes);
   }
-  // These are more stop tokens than the device gets.
+  // The step input has room for kMaxStopTokens stop tokens. Three more are put in front, so the
+  // host must check the last three, which the device does not get.
   stops.resize(kMaxStopTokens, 0);
   stops.insert(stops.begin(), {1, 2, 3});
   EXPECT_EQ(tell({.overlap = true, .burst_steps = 16}, stops).tokens,
@@ -193,7 +195,8 @@ TEST_P(OverlapTest, StepsAfterTheFirstDecodeCopyNoInputs) {
   const auto keep = [&](const Generated& generated) { tokens.push_back(generated.token); };
   for (int i = 0; i < 4; ++i)
     engine.step(keep);
-  // The device no longer reads the host's twin of the inputs, so its content does not matter.
+  // The decode steps after the first take their inputs from the device, so what the host writes to
+  // its copy of the inputs does not matter.
   for (const auto name : {"ids", "positions", "kv_lens"}) {
     for (int32_t& value : model_->executor().loaded().inputs.host<int32_t>(name))
       value = 77;

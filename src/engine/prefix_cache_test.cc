@@ -174,7 +174,8 @@ TEST_P(PrefixCacheTest, ASecondTurnComputesWhatIsNewAlone) {
   (void)engine.add({.prompt = joined(prompt, {1, 2, 3}), .max_tokens = 1});
   while (engine.step([&](const Generated& generated) { num_cached = generated.num_cached; })) {
   }
-  // 69 tokens were computed, as the last generated token is not.
+  // The first turn computed 69 tokens: 30 of its prompt and 39 generated ones, as the last of 40 is
+  // not computed. They fill four pages of 16 tokens, and the second prompt has 70 + 3 tokens.
   EXPECT_EQ(num_cached, 64);
   EXPECT_EQ(num_computed(engine) - before, 73 - 64);
 }

@@ -61,8 +61,8 @@ TEST(PromptBudget, IsNotRuinedByOneOddStep) {
   EXPECT_NEAR(static_cast<double>(budget.tokens()), static_cast<double>(learned), 12);
 }
 
-// Returns the number of steps with the smallest chunk of a prompt, while an engine that generates
-// computes a prompt of 300 tokens.
+// Returns how many steps have the smallest chunk of a prompt, while an engine computes a prompt of
+// 300 tokens beside a sequence that generates.
 int64_t num_least_chunks(bool overlap, double target_ms) {
   const auto device = create_cpu_device({.num_threads = 1});
   LoadOptions options;
@@ -83,8 +83,9 @@ int64_t num_least_chunks(bool overlap, double target_ms) {
     tokens.push_back(engine.last_plan().num_tokens());
   }
   EXPECT_EQ(*std::max_element(tokens.begin(), tokens.end()), 64);
-  // The smallest chunk has 64 / 16 = 4 tokens beside the one of the generating sequence. It is cut
-  // by one token, so that the step has 4 tokens, a size of the ladder.
+  // The budget never falls below 64 / 16 = 4 prompt tokens. With the one token of the generating
+  // sequence, such a step would have 5 tokens. The chunk is cut to 3 tokens, so that the step has
+  // 4, a size of the ladder.
   return std::count(tokens.begin(), tokens.end(), 4);
 }
 
@@ -96,7 +97,7 @@ TEST(PromptBudget, CutsPromptsOfAnEngineBesideThoseWhoGenerate) {
   EXPECT_EQ(num_least_chunks(false, kAlwaysMs), 0);
 }
 
-// On this device a step has run when its launch returns.
+// A synchronous CPU device has run a step when the launch returns.
 TEST(PromptBudget, LearnsNothingFromAStepThatHadEndedWhenTheNextWasLaunched) {
   EXPECT_EQ(num_least_chunks(true, kNeverMs), 0);
 }

@@ -265,8 +265,9 @@ TEST_P(PromptLogprobsTest, APromptHasTheSameOnesWhoeverRunsBesideIt) {
   }
 }
 
-// A second request keeps all pages of the prompt meanwhile. The rest of the scored prompt must not
-// be taken from them.
+// The scored request loses its pages midway, while a first request keeps the same prompt in the
+// prefix cache. When the scored one goes on, it must compute the tokens whose log probabilities it
+// lacks, and must not take their pages from the cache.
 TEST_P(PromptLogprobsTest, OneThatLosesItsPlaceMidwayGetsTheOthersLater) {
   LoadOptions two = scoring_options();
   two.limits.max_num_tokens = 32;
@@ -311,12 +312,14 @@ TEST_P(PromptLogprobsTest, AskingComputesThePromptWhateverIsCachedAndChangesNoTo
   EXPECT_EQ(engine.prefix_cache()->stats().hit_tokens, before);
   EXPECT_TRUE(score(engine, {plain}).front().empty());
   EXPECT_EQ(engine.prefix_cache()->stats().hit_tokens, before + 96);
-  // A request for log probabilities does not wait for a page that it would not use.
+  // Two requests have one prompt. The one that asks for log probabilities computes it, so it does
+  // not wait until the other has computed a page.
   EXPECT_EQ(score(engine, {plain, asking(prompt)}).back().size(), 99U);
 }
 
 TEST_P(PromptLogprobsTest, ARequestThatDoesNotAskCostsNoReplay) {
-  // Returns the number of replays that are not those of steps.
+  // Returns how many recordings were replayed besides those of steps, which are recordings that
+  // score prompts.
   const auto num_replays_beside = [&](const Request& request) {
     int64_t replays = 0;  // replays by this thread; other ranks have threads of their own
     const auto own = std::this_thread::get_id();
@@ -331,7 +334,8 @@ TEST_P(PromptLogprobsTest, ARequestThatDoesNotAskCostsNoReplay) {
   };
   const Tokens prompt = random_prompt(4, 200);
   EXPECT_EQ(num_replays_beside({.prompt = prompt, .max_tokens = 4}), 0);
-  EXPECT_EQ(num_replays_beside(asking(prompt)), 5);  // for 80, 80 and 39 rows
+  EXPECT_EQ(num_replays_beside(asking(prompt)),
+            5);  // 199 rows in steps of up to 80 tokens: 80, 80, 39
 }
 
 TEST_P(PromptLogprobsTest, OneThatIsAbortedLeavesNothing) {

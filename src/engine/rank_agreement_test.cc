@@ -281,7 +281,8 @@ TEST_F(TensorParallelStops, OfTheThreadThatHasToldOfItselfAreToldOfByNoOther) {
   EXPECT_FALSE(is_told);
 }
 
-// The other rank checks eight times within the limit whether rank 0 is behind.
+// While it waits, the other rank checks every eighth of the limit of 4,000 ms, so every 500 ms,
+// whether rank 0 is behind. The pause of 1,200 ms has two such checks.
 TEST_F(TensorParallelStops, AreNotThoseOfRanksThatHaveNothingToDo) {
   const auto device = ranks_of_cpu(2, std::chrono::milliseconds(4000));
   const auto model = load(*device, options_);

@@ -65,8 +65,8 @@ TEST_F(TensorParallelBursts, GiveTheTokensOfSingleStepsInFewerReplays) {
   }
 }
 
-// The host moves its mark for the end of a burst after the ranks have agreed on a mark for the
-// step, and before that step ends.
+// The host ends a burst with a mark, the step at which the burst ends. In this test it moves the
+// mark while a step runs: after the ranks have agreed on the mark that counts for this step.
 TEST_F(TensorParallelBursts, EndAtOneStepOnAllRanksWheneverTheHostEndsThem) {
   options_.scores_prompts = false;
   const auto run = [&](int num_ranks, int interval) {
@@ -290,8 +290,9 @@ TEST_F(TensorParallelAdapters, EndOnlyTheirOwnRequestsWhereOneRankCannotLoadThem
     adapters.load("c", dir_.path() / "c");
     std::vector<Answer> given;
     {
-      // "c" is the first adapter that needs a slot, as the others have theirs. A load copies one
-      // weight after the other, and rank 0's weights first.
+      // Only "c" needs a new adapter slot, as "a" and "b" are in slots already. A load copies one
+      // weight of the adapter after the other, first all weights of rank 0, then those of rank 1.
+      // So copy `num_slotted` is the first one of rank 1.
       const ir::Graph& graph = model->program().graph;
       const auto weights = graph.values_of_kind(ir::ValueKind::kWeight);
       const auto num_slotted = std::ranges::count_if(

@@ -88,7 +88,8 @@ TEST_P(RejectionTest, TextsAreAsLikelyAsThoseWithoutDrafts) {
   expect_as_likely({.temperature = 0.8F, .top_p = 0.95F}, {});
 }
 
-// The choice of a token depends on the tokens in front of it in the same step.
+// Penalties count tokens, so the choice of a token depends on the drafts in front of it in the same
+// step.
 TEST_P(RejectionTest, TextsWithPenaltiesAndBiasesAreAsLikelyAsThoseWithoutDrafts) {
   expect_as_likely({.temperature = 0.8F, .repetition_penalty = 1.2F, .frequency_penalty = 0.5F},
                    {{3, 1.5F}, {7, -2}});

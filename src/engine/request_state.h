@@ -50,12 +50,12 @@ struct RequestState {
   std::chrono::steady_clock::duration mask_time{};  // time that the grammar took in all
   std::optional<PromptScores> scores;               // absent unless the request asks for them
   std::shared_ptr<const loader::Adapter> adapter;   // null: no adapter
-  // The adapter in its slot, from when the sequence asks for it until the sequence ends or loses
-  // its pages. It is shared with the steps in flight.
+  // The adapter in its adapter slot. It is set from when the sequence asks for it until the
+  // sequence ends or loses its pages. It is shared with the steps in flight.
   std::shared_ptr<const loader::ResidentAdapter> resident = nullptr;
   DeviceRows device;
 
-  // Returns the slot of the adapter, or -1 without an adapter. REQUIRES: the sequence runs.
+  // Returns the number of the adapter slot, or -1 without an adapter. REQUIRES: the sequence runs.
   [[nodiscard]] int32_t slot() const { return resident ? resident->slot() : -1; }
   // Returns whether the step that computes `position` must score the token behind it.
   [[nodiscard]] bool is_to_be_scored(int64_t position) const {

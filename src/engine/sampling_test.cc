@@ -84,8 +84,8 @@ TEST_P(SamplingTest, ABiasMakesATokenCertainOrImpossible) {
   }
 }
 
-// Each time that one of the two tokens comes, it loses 2, so neither gets far ahead, whatever their
-// logits are.
+// Each time that one of the two tokens comes, its logit falls by 2, so neither gets far ahead,
+// whatever their logits are.
 TEST_P(SamplingTest, AFrequencyPenaltyCountsEveryTokenThatTheDeviceSampled) {
   const Request request{.prompt = {5, 5, 9},
                         .max_tokens = 100,
@@ -141,8 +141,8 @@ TEST_P(SamplingTest, NoStopTokenComesBeforeTheLeastNumberOfTokens) {
   }
 }
 
-// The requests have neither a bias nor a penalty, so only the least number of tokens makes the
-// device change logits.
+// The requests have neither a bias nor a penalty. So the device adjusts their logits only because
+// they ask for a least number of tokens.
 TEST_P(SamplingTest, ALikelyStopTokenComesOnlyBehindTheLeastNumberOfTokens) {
   const Tokens plain = generate({.prompt = {1, 2}, .max_tokens = 20});
   for (const EngineOptions& way : ways()) {

@@ -8,7 +8,8 @@
 namespace encore::engine {
 namespace {
 
-// Step counts are copied from a table, so they are published only a few times a second.
+// A copy of the engine's step counts takes long, as it has an entry for each size of step. So they
+// are published only a few times a second.
 constexpr auto kBetweenStepCounts = std::chrono::milliseconds(250);
 
 const Refusal kStoppedRefusal = {RefusalKind::kStopped, "the engine was stopped"};
@@ -67,7 +68,8 @@ void ServingLoop::run() {
       if (ends_all) end_all({EndReason::kAborted, ""});
       deliver(sleeps);
       if (state != State::kOpen && live_.empty() && (sleeps || !is_busy)) return;
-      // Messages came before the next step is due, and more may come.
+      // The wait ended because messages came, and the next step is not due yet. The loop waits on
+      // for further messages, as their requests can take part in that step.
       const bool is_early =
           !engine_.device_rests() && HostTimes::Clock::now() < engine_.launch_time();
       if (is_busy && !sleeps && is_early && state == State::kOpen) continue;
@@ -105,7 +107,8 @@ void ServingLoop::receive_all() {
     std::visit([&](auto& content) { receive(content); }, received_.front());
 }
 
-// The sink stays in the message until nothing can fail any more.
+// The sink stays in the message until nothing can fail any more, so that a failure can still be
+// reported to it.
 void ServingLoop::receive(Submitted& submitted) {
   counts_.prompt_tokens += std::ssize(submitted.submission.request.prompt);
   auto live = std::make_unique<Live>();
@@ -300,7 +303,8 @@ GeneratorStatistics ServingLoop::statistics() const {
   const std::lock_guard lock(mutex_);
   GeneratorStatistics statistics = published_;
   if (const kv::PrefixCache* cache = engine_.prefix_cache())
-    // Threads that submit requests hash pages, too.
+    // Threads that submit requests hash pages, too, so the cache counts hashed pages apart from its
+    // other counts.
     statistics.prefix_cache.hashed_pages = cache->num_hashed();
   return statistics;
 }

@@ -151,7 +151,7 @@ TEST_P(SleepTest, TwentySleepsBetweenTheStepsOf32SequencesChangeNoToken) {
       }
       EXPECT_TRUE(sleeper.finish() == awake);
       EXPECT_EQ(calls.of("begin_recording"), 0);
-      EXPECT_GE(calls.of("map"), 20 * 4);  // two layers, K and V
+      EXPECT_GE(calls.of("map"), 20 * 4);  // 20 sleeps, each with K and V of two layers to map
       const runtime::RecordingStats& stats = model.executor().loaded().recordings.stats();
       EXPECT_EQ(stats.full.recordings + stats.pieces.recordings, recordings);
       EXPECT_EQ(loader::memory_plan(model).total(), plan.total());

@@ -131,8 +131,8 @@ TEST_P(SpeculationReports, ASequenceEndsAtTheLongestLengthWhereverItsDraftsReach
   }
 }
 
-// In vLLM 42592, log probabilities had the shape of all drafts where rows had accepted different
-// numbers of drafts.
+// In vLLM 42592, the log probabilities of a row had entries for all drafts, although rows had
+// accepted different numbers of drafts.
 TEST_P(SpeculationReports, EachTokenOfTwoAnswersHasItsFiveLogProbabilities) {
   std::vector<Request> both;
   for (const int64_t seed : {1, 2}) {

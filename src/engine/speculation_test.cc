@@ -183,10 +183,10 @@ class SpeculationTest : public testing::DeviceTest {
       }
     };
     generate(0, 6);
-    generate(6, 12);  // each of these finds 3 pages
+    generate(6, 12);  // each finds 3 full pages of 16 tokens of the common 50
     EXPECT_GE(engine.prefix_cache()->stats().hit_tokens, 6 * 48);
     const DraftCounts& drafts = engine.draft_counts();
-    // The bound allows wrong drafts in the last step of each text.
+    // The bound allows the 3 drafts in the last step of each of the 12 texts to be wrong.
     EXPECT_GE(drafts.num_accepted(), drafts.tokens - 12 * 3);
     // Where a step may have several numbers of drafts, each number is tried in at least four steps.
     EXPECT_GT(drafts.tokens, fewer_drafts.empty() ? 12 * 12 : 12 * 3);
@@ -304,7 +304,7 @@ TEST_P(SpeculationTest, SequencesThatGenerateGuessBesideThePromptsOfOthers) {
   const DraftCounts& drafts = engine.draft_counts();
   EXPECT_GE(drafts.mixed_rows, 2 * 6) << "prompts of 220 tokens take seven steps or more";
   EXPECT_EQ(drafts.mixed_drafting_rows, drafts.mixed_rows);
-  // The bound allows wrong drafts in the last step of each text.
+  // The bound allows the 3 drafts in the last step of each of the 4 texts to be wrong.
   EXPECT_GE(drafts.num_accepted(), drafts.tokens - 4 * 3);
 }
 
@@ -345,7 +345,7 @@ TEST_P(SpeculationTest, AMixedStepInWhichNobodyGuessesHasARecordingWithoutDrafts
   (void)engine.add({.prompt = RequestDice(4).tokens(70), .max_tokens = 2});
   while (step()) {
   }
-  // The number of mixed steps, by the number of drafts that they have room for.
+  // The number of mixed steps that ran, by the number of places for drafts in a row.
   std::map<int, int64_t> steps;
   for (const StepCount& count : engine.step_counts()) {
     if (!count.key.is_uniform()) steps[count.key.drafts] += count.steps;
@@ -395,8 +395,8 @@ TEST_P(SpeculationTest, BurstsHaveDraftsAndChangeTheirNumberInBetween) {
         num_steps_ += count.steps;
         if (count.key.q) uniform_qs_.insert(*count.key.q);
       }
-      // Where steps choose their numbers of drafts, they choose by measured times, but each number
-      // is tried.
+      // Where steps may choose how many drafts they have, the choice depends on measured times, so
+      // the second bound is low. It is above 0 since each number of drafts is tried.
       EXPECT_GT(engine.draft_counts().num_accepted(), fewer.empty() ? 100 : 10);
       EXPECT_EQ(engine.page_pool().num_free(), engine.page_pool().num_pages());
       return texts;

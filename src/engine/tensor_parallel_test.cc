@@ -253,7 +253,7 @@ std::vector<Request> choosing_requests() {
       {.temperature = 0.8F},
       {.temperature = 1.3F, .top_k = 5},
       {.temperature = 1, .top_k = 1},
-      {.temperature = 1, .top_k = 40},  // more candidates than each of three ranks has
+      {.temperature = 1, .top_k = 40},  // more than the 32 tokens that each of three ranks has
       {.temperature = 1, .top_k = 64},
       {.temperature = 1, .top_k = 80},
       {.temperature = 1, .top_p = 0.8F},
@@ -301,7 +301,9 @@ TEST(TensorParallelSampling, MergesCandidatesToTheTokensOfOneRank) {
 }
 
 TEST(TensorParallelSampling, NeedsPartsOfWholeBlocksOfNoise) {
-  // Each of two ranks has 46 tokens of the vocabulary, so all logits of every row are gathered.
+  // Each of two ranks has 46 tokens of the vocabulary. Sampling noise comes in blocks of four
+  // tokens, and 46 is no multiple of four, so the ranks cannot sample their parts and gather all
+  // logits of every row instead.
   const auto choose = [](int ranks) {
     model::ModelSource source = divisible_model();
     source.config.vocab_size = 92;
@@ -447,8 +449,8 @@ TEST(TensorParallelRecordings, ExchangeThroughBuffersThatDifferFromTheirNeighbou
   const RankedCheckpoint checkpoint(Ranked::kLlama);
   const auto device = create_cpu_device({.num_threads = 2, .num_ranks = 2});
   LoadedModel model(*device, checkpoint.source(), ranked_options(runtime::Graphs::kAuto));
-  // The exchanges are that of the embedding, two in each layer, that of the logits, that of the
-  // largest logit, and that of the candidates.
+  // There are eight exchanges: one of the embedding, two in each of the two layers, one of the
+  // logits, one of the largest logit, and one of the candidates. They use two buffers by turns.
   std::vector<int> buffers;
   runtime::Tables& tables = model.executor().loaded().tables;
   for (int segment = 0; segment < tables.num_segments(); ++segment) {
@@ -512,8 +514,8 @@ TEST(TensorParallelRefusals, SayWhichFileARankCouldNotRead) {
   EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
 }
 
-// A launch to disturb: one rank fails at it, or does not return from it until the others have
-// noticed.
+// A fault to plant. At launch number `launch` one rank fails, or, if `stops` is set, does not
+// return from the launch until the other ranks have noticed.
 struct Plant {
   bool stops = false;
   bool of_first = false;  // the rank is rank 0, on the test's thread
@@ -522,8 +524,8 @@ struct Plant {
 
 using Clock = std::chrono::steady_clock;
 
-// Runs requests on a server's loop until the plant's launch, and returns the message of their
-// endings. `took`: the time from that launch to the last ending.
+// Runs requests on a ServingLoop until the fault `plant` happens and ends them. Returns the message
+// of their endings. `took`: the time from the fault's launch to the last ending.
 std::string run_into(const Plant& plant, std::unique_ptr<Device> device,
                      Clock::duration* took = nullptr) {
   const std::thread::id first = std::this_thread::get_id();
@@ -579,8 +581,8 @@ std::string run_into(const Plant& plant, std::unique_ptr<Device> device,
   return message;
 }
 
-// Returns a device whose ranks have a short timeout if the plant stops a rank, and a very long one
-// otherwise.
+// Returns a device whose ranks have a short timeout for collectives if `plant` stops a rank, and a
+// very long one if a rank fails.
 std::unique_ptr<Device> ranks_of_cpu(int num_ranks, const Plant& plant) {
   const auto timeout = std::chrono::milliseconds(plant.stops ? 1000 : 600000);
   return create_cpu_device({.num_threads = 2, .num_ranks = num_ranks, .rank_timeout = timeout});
@@ -609,7 +611,7 @@ TEST(TensorParallelFailure, EndsEveryRequestWhereverARankFailsOrStops) {
     }
     EXPECT_NE(message.find(plant.stops ? "done nothing for 1 s" : "injected"), std::string::npos)
         << message;
-    // The message names a rank, and the place where the others were: an op and its layer.
+    // The message names a rank, and the place where the other ranks were: an op and its layer.
     if (plant.of_first && !plant.stops) continue;
     EXPECT_NE(message.find(plant.of_first ? "rank 0 of" : "rank "), std::string::npos) << message;
     EXPECT_TRUE(message.find("op 'all_") != std::string::npos ||

@@ -19,7 +19,7 @@ using Page = int32_t;
 // page is kept until no empty page is left. Threads: one.
 class PagePool {
  public:
-  // `page_size`: units: tokens per page.
+  // `page_size`: the number of tokens that a page holds.
   PagePool(int64_t num_pages, int64_t page_size);
 
   // Returns `count` pages with one reference each, or nothing where fewer are free. It takes empty

@@ -11,12 +11,14 @@ int64_t WindowRule::first_place(int64_t position) const {
   return std::max<int64_t>(0, position - window + 1) / page_size;
 }
 
-// A sequence's next position may be up to two tokens behind the launched tokens, as a token may be
-// chosen again. Steps with drafts get pages for three times their number of drafts.
+// A token may be chosen again, so the position that a sequence computes next may lie up to two
+// tokens before the end of its launched tokens. Steps with drafts get pages for three times their
+// number of drafts.
 int64_t WindowRule::pages_each() const {
   constexpr int64_t kBehind = 2;
   const int64_t tokens = window + kBehind + 1 + 3 * num_drafts;
-  // Both the window's tokens and the tokens that a step fills may begin and end within a page.
+  // Two pages are added because the tokens of the window, and the tokens that a step fills, may
+  // begin and end within a page.
   return div_up(tokens, page_size) + 2 + kMostAhead;
 }
 

@@ -46,10 +46,11 @@ struct WindowRule {
   [[nodiscard]] int64_t pages_for(int64_t num_sequences) const {
     return num_sequences * pages_each() + pages_a_step();
   }
-  // Returns how many pages the group gets beside `num_whole` pages of layers that keep all tokens.
-  // `wanted_whole`: the number of such whole pages that `num_sequences` sequences want. The group
-  // gets the same share of the window pages that these sequences want, but enough for one sequence,
-  // and at most `num_whole`.
+  // Returns how many pages the group gets where the layers that keep all tokens get `num_whole`
+  // pages. `wanted_whole`: the number of pages that `num_sequences` sequences want in the layers
+  // that keep all tokens. Of the pages that these sequences want in the group (pages_for()), the
+  // group gets the part num_whole / wanted_whole, but at least enough for one sequence, and at most
+  // `num_whole`.
   [[nodiscard]] int64_t pages_beside(int64_t num_whole, int64_t wanted_whole,
                                      int64_t num_sequences) const;
 };

@@ -106,8 +106,10 @@ TEST(WindowRule, SaysHowManyPagesAreEnough) {
   EXPECT_EQ(rule.first_place(1023 + 32), 1);
   EXPECT_EQ(rule.pages_a_step(), 64);
   EXPECT_EQ(rule.pages_each(), 33 + 2 + 8);
-  // The group gets the same share of its wanted pages as the whole pages got, but enough for one
-  // sequence, and at most as many as there are whole pages.
+  // 64 sequences want 64 * 1024 pages in the layers that keep all tokens, and 64 * 43 + 64 in the
+  // group: 43 for each sequence, and 64 for one step. The group gets the same share of its pages as
+  // those layers get of theirs, but at least 43 + 64, enough for one sequence, and at most as many
+  // pages as those layers get.
   EXPECT_EQ(rule.pages_beside(64 * 1024, 64 * 1024, 64), 64 * 43 + 64);
   EXPECT_EQ(rule.pages_beside(32 * 1024, 64 * 1024, 64), 32 * 43 + 32);
   EXPECT_EQ(rule.pages_beside(1024, 64 * 1024, 64), 43 + 64);

@@ -1,5 +1,5 @@
 // Decides whether a sequence may start that needs more than a row of a step and pages: its adapter
-// must lie in a slot.
+// must lie in an adapter slot.
 #pragma once
 
 namespace encore::sched {

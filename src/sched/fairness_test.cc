@@ -40,8 +40,9 @@ class CrowdedSchedule {
  private:
   static constexpr int64_t kStep = 100;
   static constexpr int64_t kBatch = 30;
-  // A prompt of this length fits the share of every step: half of the 40 prompt tokens of a step
-  // with a target, or half of the prompt tokens beside a full batch.
+  // The longest short prompt. It fits the share of every step for long prompts, and what the share
+  // leaves: half of the 40 prompt tokens that a step with a target has at least, and half of the 70
+  // prompt tokens of a step of 100 tokens with 30 generating sequences.
   static constexpr int64_t kShort = 20;
 
   int64_t between(int64_t first, int64_t last) {

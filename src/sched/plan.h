@@ -82,7 +82,7 @@ inline bool generates(const ScheduledTokens& row, const SchedulerLimits& limits)
 // The room that a step has for prompts. Units: tokens
 struct PromptRoom {
   int64_t tokens = 0;  // 0 where generating rows fill a mixed step
-  int64_t share = 0;   // tokens of SchedulerLimits::prompt_share, at least 1
+  int64_t share = 0;   // SchedulerLimits::prompt_share of `tokens`, at least 1
 };
 // Returns the room for prompts beside rows that generate and have `generating` tokens.
 // `max_prompt_tokens` limits the room in a step in which sequences generate, as they wait for the

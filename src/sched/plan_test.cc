@@ -67,10 +67,10 @@ TEST(CutToFit, LandsOnABucketWhereThatCutsLessThanItSaves) {
   };
   EXPECT_EQ(tokens(64), 64);
   EXPECT_EQ(tokens(70), 64);
-  EXPECT_EQ(tokens(127), 127);  // one token of padding
+  EXPECT_EQ(tokens(127), 127);  // not cut: the step is padded by one token to 128
   EXPECT_EQ(tokens(200), 128);
   EXPECT_EQ(tokens(390), 390);
-  EXPECT_EQ(tokens(450), 401);  // all tokens: a prompt that fits is not cut
+  EXPECT_EQ(tokens(450), 401);  // 1 + 400 tokens: a prompt that fits is not cut
 }
 
 TEST(CutToFit, CutsNoRowButTheLastAndLeavesATokenOfIt) {

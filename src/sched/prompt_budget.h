@@ -31,10 +31,10 @@ class PromptBudget {
     const int64_t prompt_tokens = plan.prompt_tokens(max_q);
     if (prompt_tokens < plan.num_tokens()) measured(prompt_tokens, ms);
   }
-  // Takes the time of a step with `prompt_tokens` prompt tokens beside other tokens. It moves half
-  // of the way, in factors, to the number that would have met the target if a step's time were
-  // proportional to its tokens, and changes by a factor of two at most, so that one odd step
-  // matters little. Units: milliseconds
+  // Takes the time of a step with `prompt_tokens` prompt tokens beside other tokens. The new budget
+  // is `prompt_tokens` times the square root of target time / step time. The full ratio would meet
+  // the target if times were proportional to tokens; the root, and a change by a factor of two at
+  // most, keep one odd step from mattering much. Units: milliseconds
   void measured(int64_t prompt_tokens, double ms) {
     if (prompt_tokens <= 0 || ms <= 0) return;
     const double factor = std::clamp(std::sqrt(target_ms_ / ms), 0.5, 2.0);

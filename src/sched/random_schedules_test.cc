@@ -220,7 +220,8 @@ class Schedule : private StepDevice<FakeStep> {
     }
   }
 
-  // Grants pages as for a burst: for many tokens, as long as pages are free.
+  // Grants pages ahead, as the engine does for a burst: for up to 20 tokens behind the plan's, as
+  // far as pages are free.
   void grant_ahead(Plan& plan) {
     scheduler_.for_each(plan, [&](const ScheduledTokens& row, Sequence& sequence) {
       const size_t before = sequence.pages.size();
@@ -345,8 +346,10 @@ class Schedule : private StepDevice<FakeStep> {
     }
   }
 
-  // Checks that a running prompt that fits its share of each step is computed within three steps,
-  // unless sequences of a higher priority come first.
+  // Checks that a running prompt is computed within three steps, unless sequences of a higher
+  // priority run. Prompts longer than the share of long prompts in a step
+  // (SchedulerLimits::prompt_share), or than the rest of the step's room for prompts, are not
+  // checked.
   void check_first_tokens(const Plan& plan) {
     int64_t generating = 0;
     for (const ScheduledTokens& row : plan.rows)

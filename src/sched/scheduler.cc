@@ -76,7 +76,8 @@ bool Scheduler::admit(std::optional<int64_t> max_prompt_tokens) {
   return has_admitted;
 }
 
-// A short prompt whose turn has not come leaves its place and its pages to others.
+// A short prompt whose turn has not come is not admitted, so that its row and its pages are left to
+// others.
 bool Scheduler::is_next(const Sequence& sequence, std::optional<int64_t> max_prompt_tokens) const {
   const PromptRoom room =
       prompt_room(num_generating(max_prompt_tokens), limits_, max_prompt_tokens);
@@ -121,13 +122,14 @@ bool Scheduler::has_room(const Sequence& sequence, const std::vector<kv::Page>& 
          has_window_room(sequence);
 }
 
-// Prompts get window pages step by step, so the pages that they will need count, not those that are
-// free now.
+// A prompt gets its window pages step by step. So a sequence is admitted only where the window
+// group has enough pages for all that it and the running sequences will need, not just for what
+// they hold now.
 bool Scheduler::has_window_room(const Sequence& sequence) const {
   if (window_ == nullptr) return true;
   const kv::WindowRule& rule = window_->rule();
   int64_t needed = 0;
-  // The most pages that prompts need besides those of `needed`.
+  // The most pages that the chunks of prompts need in one step beside the pages of `needed`.
   int64_t of_prompts = 0;
   const auto add = [&](const Sequence& some) {
     const int64_t whole = pool_.pages_for(first_pages_end(some)) + 1;
@@ -273,9 +275,9 @@ void Scheduler::give_drafts(Plan& plan, int64_t drafts) {
     row.drafts = guesses_in_mixed_step(*row.place) ? drafts : 0;
 }
 
-// The first running sequence is never preempted, as it fits the pool alone. With drafts, the step
-// in front and this step may both give more tokens than they count, and the next step has drafts of
-// its own.
+// The first running sequence is never preempted, as it fits the pool alone. A row gets pages for
+// three times its drafts: the step in front and this step may each give as many tokens more than
+// are counted, and the next step has drafts, too.
 void Scheduler::grant_pages(Plan& plan) {
   const auto is_preempted = [](const Sequence& sequence) { return sequence.pages.empty(); };
   const int64_t num_before = num_preemptions_;

@@ -117,16 +117,16 @@ class Scheduler {
   // Returns whether there is a row for one more sequence, and whether the pages that it needs
   // beside `cached` are free.
   [[nodiscard]] bool has_room(const Sequence& sequence, const std::vector<kv::Page>& cached) const;
-  // Returns whether the pages of layers with a window suffice for all running sequences and for
-  // this one.
+  // Returns whether the pool of the layers with a window has enough pages for all running sequences
+  // and for `sequence`.
   [[nodiscard]] bool has_window_room(const Sequence& sequence) const;
   // Makes room for a sequence, and preempts others where that is needed and allowed. Returns false
   // where that is not enough.
   bool make_room(const Sequence& sequence, const std::vector<kv::Page>& cached);
   // Returns whether a waiting sequence may take the place of some that run.
   [[nodiscard]] bool outranks_some(const Sequence& sequence) const;
-  // Returns the number of tokens that the next step computes for sequences that generate, if
-  // prompts run beside them.
+  // Returns how many tokens, drafts included, the sequences that generate have in the next step, if
+  // that step also has prompts.
   [[nodiscard]] int64_t num_generating(std::optional<int64_t> max_prompt_tokens) const;
   [[nodiscard]] static int64_t first_pages_end(const Sequence& sequence);
   // Starts a sequence behind the tokens of the pages `cached`. REQUIRES: has_room() for the

@@ -128,7 +128,8 @@ TEST_F(SchedulerOrderTest, WaitsForOneThatIsAboutToComputeItsPrefixAndLetsOthers
   plan = scheduler_.plan();
   EXPECT_EQ(plan.rows, (Rows{{3, 3, 1}, {1, 13, 8}}));
   run_step(scheduler_, plan);
-  // The prefix that the second sequence shares with the first is computed by now.
+  // The second sequence shares its first 16 tokens, four full pages, with the first sequence. These
+  // pages are computed by now, so the second starts behind them.
   EXPECT_EQ(scheduler_.plan().rows, (Rows{{1, 21, 1}, {3, 4, 1}, {2, 16, 2}}));
 }
 

@@ -57,7 +57,7 @@ TEST(Scheduler, KnowsWhatCanNeverRunAndQueuesWhatCannotYet) {
   kv::PagePool pool(4, 16);
   Scheduler scheduler(pool, {});
   EXPECT_FALSE(scheduler.can_fit(66));
-  EXPECT_TRUE(scheduler.can_fit(65));  // the last token is never computed
+  EXPECT_TRUE(scheduler.can_fit(65));  // 4 pages hold 64 tokens; the 65th is never computed
   scheduler.add(sequence_of(2, 40, 48));
   scheduler.add(sequence_of(3, 10, 32));
   EXPECT_EQ(scheduler.plan().rows.size(), 1U);
@@ -124,7 +124,7 @@ TEST(Scheduler, LetsLongPromptsComeOneAfterAnotherAndShortOnesPassThemAll) {
   EXPECT_EQ(next_rows(), (Rows{{1, 24, 1}, {2, 1, 9}}));
 }
 
-// Prompts that would wait beyond the next step leave their places to others.
+// Prompts that would wait beyond the next step leave their rows of the batch to others.
 TEST(Scheduler, AdmitsAsManyShortPromptsAsAStepGetsTo) {
   kv::PagePool pool(100, 16);
   Scheduler scheduler(pool, {.max_num_tokens = 10, .max_batch_size = 8});
@@ -234,7 +234,7 @@ TEST(Scheduler, GrantsPagesAsSequencesGrowAndSaysSo) {
     num_grants += plan.has_new_pages ? 1 : 0;
     run_step(scheduler, plan);
   }
-  EXPECT_EQ(scheduler.find(1)->pages.size(), 5U);  // pages of 19 tokens; the last token needs none
+  EXPECT_EQ(scheduler.find(1)->pages.size(), 5U);  // 5 pages of 4 tokens for 19 of the 20 tokens
   EXPECT_EQ(num_grants, 2);  // three pages at once while more are free, then the last one
 }
 

@@ -68,7 +68,8 @@ struct alignas(64) Sequence {
   kv::WindowPages window_pages;  // pages of layers with a window, where these have their own
   bool takes_drafts = true;      // as SamplingRow::takes_drafts() of its rows
   kv::PageChain chain;           // hashes of its pages, where there is a prefix cache
-  // The last page that it waited for another sequence to compute.
+  // The place of the page for which this sequence last waited, because another sequence was about
+  // to compute it. Absent: it has not waited.
   std::optional<size_t> awaited_page;
   // The number of first tokens that may be taken from the prefix cache. All tokens behind them must
   // be computed. Absent: no limit.

@@ -94,8 +94,9 @@ TEST_F(WindowPagesTest, APageIsKeptAsLongAsATokenThatIsChosenAgainSeesIt) {
   Sequence& some = *scheduler_.find(1);
   while (some.launched < 13)
     run_step(scheduler_, scheduler_.plan());
-  // When the step of token 12 was launched, that token could still be chosen again. The token
-  // before it sees tokens from 7 on, and the token behind it from 8 on.
+  // When the step of token 12 was launched, its result, token 13, could still be chosen again from
+  // token 12, which sees tokens from 7 on, in page 1. One step later, no token before 13 is
+  // computed again, and token 13 sees tokens from 8 on, in page 2.
   EXPECT_EQ(some.window_pages.first, 1);
   run_step(scheduler_, scheduler_.plan());
   EXPECT_EQ(some.window_pages.first, 2);

@@ -43,8 +43,8 @@ class AsyncEvent final : public Event {
   std::chrono::steady_clock::time_point at_;
 };
 
-// Hands its work to a thread, which gives it to a stream of the CPU device. Copies are done when
-// they return, and so are recordings. Threads: one at a time.
+// Hands its work to a thread, which gives it to a stream of the CPU device. A copy is done when the
+// call returns, and a recording is complete when its call returns. Threads: one at a time.
 class AsyncStream final : public Stream {
  public:
   using BeforeLaunch = std::function<void(std::string_view label)>;

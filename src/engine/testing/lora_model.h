@@ -203,7 +203,7 @@ struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
   int64_t num_cached = 0;
-  // The reason why the adapter could not be read.
+  // The reason why the sequence's adapter could not be read. Empty if it was read.
   std::string problem;
 
   void add(const Generated& generated) {

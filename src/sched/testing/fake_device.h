@@ -104,7 +104,8 @@ class FakeDevice {
     std::vector<kv::Page> window_pages;
     size_t row_before = 0;  // row of the same sequence in the step before
     int64_t max_length = 0;
-    // The number of drafts that may count.
+    // The number of drafts in the row that may be right. It is 0 where the sequence takes no
+    // drafts.
     int64_t num_drafts = 0;
 
     [[nodiscard]] bool has_ended() const {

@@ -4,7 +4,7 @@
 
 namespace encore::sched::testing {
 
-// Runs a step as an engine does that collects each step before it plans the next. Each sequence
+// Launches and collects a step with this plan, as an engine without overlap does. Each sequence
 // gets the token 7.
 inline void run_step(Scheduler& scheduler, const Plan& plan) {
   scheduler.commit(plan);
