@@ -20,11 +20,11 @@
 
 namespace encore::cli {
 
-// Sets the default of a step's most tokens in benchmarks.
+// Sets the default of --max-num-tokens, the most tokens that a step may have, in benchmarks.
 constexpr int64_t kDefaultMaxNumTokens = 2048;
 
 struct BenchOptions {
-  config::Settings settings;  // without `graphs`, every mode runs, side by side
+  config::Settings settings;  // if `graphs` is not set, every mode is timed
   int64_t batch = 1;
   int64_t context = 512;
   std::optional<int> runs;
@@ -77,8 +77,9 @@ struct Bench {
     return options;
   }
 };
-// Returns the options for loading a model whose steps decode `batch` sequences after prompts. Every
-// mode is recorded, only at that size unless a larger --max-batch-size was given.
+// Returns the options for loading a model whose steps decode `batch` sequences after prompts. Where
+// the user named no mode, every mode is recorded. Decode steps are recorded only for `batch`
+// sequences unless --max-batch-size was given.
 loader::LoadOptions decode_load_options(const BenchOptions& options);
 // Opens the device and loads the model with `load`, whose limits and ladders must be set. Sequences
 // may grow to `longest` tokens.
@@ -88,7 +89,8 @@ Bench open_bench(const BenchOptions& options, loader::LoadOptions load, int64_t 
 std::unique_ptr<loader::LoadedModel> load_model(Device& device, const BenchOptions& options,
                                                 loader::LoadOptions load, int64_t longest);
 
-// Returns the modes to compare: the mode that the user named, or each of `all`.
+// Returns the modes to compare: only the mode that the user named, or, where none was named, each
+// of `all`.
 std::vector<runtime::Graphs> bench_modes(const BenchOptions& options,
                                          std::vector<runtime::Graphs> all);
 std::string_view mode_name(runtime::Graphs graphs);

@@ -8,7 +8,8 @@
 
 namespace encore::cli {
 
-// Holds the forced acceptance, either as `rates` or as `length`; at most one of them is given.
+// Holds how often the user wants drafts to be right: as a rate for each draft (`rates`), or as the
+// mean number of tokens that a sequence gets per step (`length`). At most one of the two is given.
 struct AcceptanceOptions {
   std::vector<std::string> rates;
   std::string length;
@@ -16,7 +17,8 @@ struct AcceptanceOptions {
   [[nodiscard]] bool are_given() const { return !rates.empty() || !length.empty(); }
   // Returns the acceptance rates of steps with `num_drafts` drafts, as measure::force_acceptance()
   // takes them.
-  // Errors: kUsage where rates were given for another number of drafts, or are malformed.
+  // Errors: kUsage where the number of given rates is not `num_drafts`, or where a rate is
+  // malformed.
   [[nodiscard]] std::vector<double> rates_for(int64_t num_drafts) const;
 };
 

@@ -115,8 +115,8 @@ class CollectiveTimer {
   std::unique_ptr<Recording> recording_;
 };
 
-// Returns the time per call on the slowest rank, where each rank counts its fastest replay. Units:
-// microseconds.
+// Returns the time of one collective on the slowest rank. The time of a rank is taken from its
+// fastest replay, which runs `calls` collectives. Units: microseconds.
 double time_collective(Device& first, Collective what, int64_t rows, int64_t columns, int64_t calls,
                        int runs) {
   const int num_ranks = first.rank().size;
@@ -159,8 +159,9 @@ void bench_collectives(BenchCollectivesOptions options) {
     options.rows = on_cpu ? std::vector<int64_t>{1, 8}
                           : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
   }
-  // The number of calls is even, because calls alternate between two buffers: so the first call of
-  // a replay does not use the buffer that the last call of the previous replay used.
+  // The number of collectives in a recording is even, because they alternate between two buffers.
+  // So the first collective of a replay does not use the buffer that the last collective of the
+  // previous replay used.
   const int64_t calls = round_up(options.calls.value_or(kCalls.on(device->kind())), 2);
   const int runs = measure::num_replays(options.runs, *device);
   Table table({"rows", "KB", "all_reduce us", "then norm us", "fused us"});

@@ -132,7 +132,8 @@ Run run_once(engine::Engine& engine, const measure::DecodingOptions& options) {
   return run;
 }
 
-// Returns the median step time over the runs of one mode. Each run is timed as in run_mode().
+// Returns the median over the runs of one mode; run_once() times the steps of each run. Units:
+// milliseconds per step.
 double step_ms(Bench& bench, const Protocol& protocol, runtime::Graphs graphs) {
   bench.model->executor().set_graphs(graphs);
   std::vector<double> runs_ms;
@@ -351,8 +352,8 @@ void bench_decode(const BenchDecodeOptions& options) {
   add_adapters(options.adapters, load.adapters);
   const std::vector<Graphs> modes =
       bench_modes(options.bench, {Graphs::kNone, Graphs::kPiecewise, Graphs::kFull});
-  // The defaults depend on the device, which is not open yet, so the limits are computed for the
-  // protocol with the most steps.
+  // The default numbers of runs and steps depend on the device, which is not open yet. So the
+  // limits are computed for a GPU, whose defaults have the most steps.
   const Protocol longest = protocol(options, DeviceKind::kCuda);
   std::optional<AdapterTimes> adapter_times;
   if (load.adapters.has_room()) {
@@ -405,7 +406,7 @@ void bench_decode(const BenchDecodeOptions& options) {
         measure::time_single_steps(kv, kv.step(plan.decoding.batch, plan.decoding.middle()));
     result.device_ms = single.device_us / 1e3;
     if (bench.device->kind() != DeviceKind::kCpu) result.enqueue_us = single.enqueue_us;
-    // The trace of eager steps must show single kernels, as there are no replays.
+    // The trace of eager steps must show single kernels, because eager steps have no replays.
     const auto tracer = open_tracer(
         *bench.device, result.ran_as == "eager" ? TraceDetail::kLaunches : TraceDetail::kReplays,
         no_tracer);

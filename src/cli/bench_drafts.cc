@@ -50,12 +50,14 @@ struct BenchDraftsOptions {
   int64_t warmup_tokens = 32;
 };
 
-// Holds the speeds of one batch size at one acceptance. Units: tokens/s.
+// Holds the speeds of one batch size, where a draft is right with the probability `acceptance`:
+// without drafts, with each fixed number of drafts, and where steps choose the number. Units:
+// tokens/s.
 struct DraftsPoint {
   int64_t batch = 0;
   double acceptance = 0;
-  double none = 0;            // speed of a start without drafts
-  std::vector<double> fixed;  // speeds by number of drafts, in the order of the list
+  double none = 0;            // speed of a model loaded without drafts
+  std::vector<double> fixed;  // one speed for each fixed number of drafts
   double chosen = 0;
   double chosen_drafts = 0;  // mean number of drafts that steps chose
 

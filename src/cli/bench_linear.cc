@@ -109,8 +109,8 @@ std::vector<Chain> find_products(const ir::Graph& graph) {
   return products;
 }
 
-// Sets the standard deviation of random weights, with which sums of some thousand products are
-// about 1.
+// Sets the standard deviation of random weights. With it, sums of some thousand products of a
+// weight and a number of the input have a standard deviation of about 1.
 constexpr float kWeightStddev = 0.02F;
 
 // Times chains of launches; owns the memory of their operands.

@@ -73,7 +73,8 @@ struct PrefillModeResult {
   std::vector<double> runs_s;
 };
 
-// Measures the modes in turn within each run, because a device's clocks follow its temperature.
+// Measures the modes in turn within each run, so that a change of the device's clock, which depends
+// on its temperature, affects all modes alike.
 std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& options,
                                          const std::vector<runtime::Graphs>& modes,
                                          bool has_adapters = true) {
@@ -93,14 +94,14 @@ std::vector<PrefillModeResult> run_modes(Bench& bench, const BenchOptions& optio
   return results;
 }
 
-// Returns the median time of one mode. Units: milliseconds.
+// Returns the median time of reading the prompts in one mode. Units: milliseconds.
 double median_ms(Bench& bench, const BenchOptions& options, runtime::Graphs graphs,
                  bool has_adapters) {
   return median(run_modes(bench, options, {graphs}, has_adapters).front().runs_s) * 1e3;
 }
 
-// Returns the time of a model without room for adapters. The model is unloaded when this returns.
-// Units: milliseconds.
+// Returns the time of reading the prompts with a model without room for adapters. The model is
+// unloaded when this returns. Units: milliseconds.
 double ms_without_adapters(const BenchOptions& options, loader::LoadOptions load,
                            runtime::Graphs graphs) {
   load.adapters = {};

@@ -38,9 +38,9 @@ struct SleepResult {
   std::string depth;
   std::vector<double> sleep_ms;
   std::vector<double> wake_ms;
-  int64_t free_before = 0;  // free bytes before the first sleep; the next two: during and after it
-  int64_t free_asleep = 0;
-  int64_t free_after = 0;
+  int64_t free_before = 0;  // free bytes of the device before the first sleep
+  int64_t free_asleep = 0;  // free bytes of the device during the first sleep
+  int64_t free_after = 0;   // free bytes of the device after the first sleep
   int64_t released_bytes = 0;
   int64_t saved_bytes = 0;  // bytes saved at the last sleep, when sequences are longest
   int64_t loaded_bytes = 0;

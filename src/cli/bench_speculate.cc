@@ -50,7 +50,7 @@ struct BenchSpeculateOptions {
   int64_t warmup_tokens = 9;
 };
 
-// Holds how often drafts are right in a run.
+// Holds the acceptance rates that a run forces on its drafts.
 struct Acceptance {
   std::optional<double> probability;  // probability of each draft; absent where rates were given
   std::vector<double> rates;

@@ -39,7 +39,8 @@ buffers, and 40.2 to 38.8 ms is what allocating takes there.
   encore bench stack --model synthetic:llama-3.1-70b
   encore bench stack --model stories --batches 1,8 --json)";
 
-// The batch and the time of eager steps in the published table. Units: milliseconds per token.
+// The batch and the time of eager steps in the published measurements (Llama 70B in 16 bits on an
+// H100). Units: milliseconds per token.
 constexpr int64_t kPublishedBatch = 64;
 constexpr double kPublishedEagerMs = 48.5;
 
@@ -52,11 +53,13 @@ struct BenchStackOptions {
   int64_t warmup_tokens = 9;
 };
 
-// Holds one row of the stack: one more optimization on top of those of the rows before it.
+// Holds one row of the table that this verb prints. A row has all optimizations of the rows before
+// it, and one more.
 struct StackRow {
   std::string name;
   std::optional<double> published_ms;
-  // The times of the row's steps; absent if the model does not fit, or is in FP8 already.
+  // The times of the row's steps. Absent where the model does not fit in the device's memory, and
+  // in the FP8 row of a checkpoint that is quantized already.
   std::optional<measure::TimedSteps> steps;
 };
 

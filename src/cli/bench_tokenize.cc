@@ -134,8 +134,8 @@ TokenizeSpeed time_peer(const BenchTokenizeOptions& options,
   return {result.int_at("tokens"), median(seconds)};
 }
 
-// Writes the text to a temporary file for the other tokenizer, and removes the file in the
-// destructor.
+// Writes the text to a temporary file, which the `tokenizers` package reads, and removes the file
+// in the destructor.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& text) {

@@ -35,7 +35,8 @@ struct BisectOptions {
 
 struct BisectPart {
   Mode mode;
-  // The difference between the outputs in the recording that was made at start.
+  // Holds how the outputs of the recording made at start differ from those of an eager run. Absent
+  // where they are equal.
   std::optional<diagnose::Difference> served;
   diagnose::Bisection bisection;
 };
@@ -53,8 +54,9 @@ std::vector<Mode> modes(const BisectOptions& options, const runtime::Coverage& c
   return {Mode::kFull};
 }
 
-// Returns the largest step that the model is opened for: the limit, or else the ladder's largest
-// size, but at least `step`, so that the ladder has a size to pad this step to.
+// Returns the largest step that the model is opened for: `limit`, or, without it, the largest size
+// of `ladder` where that lists its sizes. The result is at least `step`, so that the ladder has a
+// size to pad a step of `step` to.
 int64_t largest_step(const char* flag, const std::string& ladder, std::optional<int64_t> limit,
                      int64_t step) {
   if (!limit && planning::is_list(ladder))

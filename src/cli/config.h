@@ -8,8 +8,9 @@
 
 namespace encore::cli {
 
-// Adds --dialect, which says which system's keys a file has. If it is empty, the keys themselves
-// tell. Lifetime: `dialect` must outlive the parse.
+// Adds --dialect, which says which system's keys a file has. If it is empty, the dialect is derived
+// from the keys.
+// Lifetime: `dialect` must outlive the parse.
 Option* add_dialect_option(Command& verb, std::string& dialect);
 // Loads a configuration file. Errors: those of config::load().
 config::Config load_config(const std::string& path, const std::string& dialect);

@@ -206,7 +206,7 @@ int64_t RecordingMemory::kv_tokens(bool is_decode, const runtime::Ladder& ladder
 RecordingMemory recording_memory(const config::Settings& settings, int64_t max_batch_size) {
   const model::ModelSource source = setup::open_source(settings);
   const loader::LoadOptions load = setup::load_options(settings);
-  // The program is shared by the copies of the function below.
+  // Copies of the function `bytes` share the program.
   const auto program = std::make_shared<passes::Program>(loader::compile_model(source, load, 1));
   const auto bytes = [program, kernels = kernels_of(settings), max_batch_size](
                          bool is_decode, const runtime::Ladder& ladder) {

@@ -29,8 +29,8 @@ loader::LoadOptions graphs_load_options(const GraphsOptions& options);
 
 // Predicts by the cost model how much memory the recordings of a ladder take.
 struct RecordingMemory {
-  // Returns the bytes of a ladder's recordings: of whole decode steps, or of whole steps with
-  // prompts.
+  // Returns the bytes of the recordings of `ladder`: those of whole decode steps if `is_decode` is
+  // true, and otherwise those of whole steps with prompts.
   std::function<int64_t(bool is_decode, const runtime::Ladder& ladder)> bytes;
   int64_t kv_bytes_per_token = 0;
 

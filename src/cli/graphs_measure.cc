@@ -43,7 +43,8 @@ struct Rows {
   double eager_ms = 0;
 };
 
-// Returns the limit of sizes for ladders of this kind.
+// Returns the largest size that a ladder of this kind may have: the most tokens, or the most
+// sequences, of a step.
 int64_t largest(const runtime::Limits& limits, measure::LadderOf of) {
   return measure::counts_tokens(of) ? limits.max_num_tokens : limits.max_batch_size;
 }
@@ -255,7 +256,8 @@ std::string published_text(const Rows& rows, const runtime::Limits& limits) {
   return fmt::format("measured (published, of a 70B on an H100)\n{}\n", table.text());
 }
 
-// Holds the memory by order of recording, and the memory that separate arenas would take.
+// Holds one row for each order in which recordings are made, with their memory, and the memory that
+// arenas would take if each size of the ladder had its own arena.
 struct Orders {
   Rows rows;
   std::vector<int64_t> apart;  // bytes of separate arenas, for each row
@@ -279,7 +281,8 @@ json::array orders_json(const Orders& orders) {
   return array;
 }
 
-// Returns a text that says by how much the driver's count differs from the memory plan.
+// Returns a text that says by how much the driver's count of used memory differs from the memory
+// plan.
 std::string plan_text(const Row& row, int64_t replays) {
   const measure::Measured& measured = row.measured;
   if (measured.used_bytes == 0) {

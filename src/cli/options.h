@@ -1,5 +1,5 @@
-// Declares flags that several verbs share and that are not in the table of options, and texts for
-// their reports.
+// Declares flags that several verbs share and that are not among config::all_options(), and texts
+// for the reports of these verbs.
 #pragma once
 
 #include <cstdint>

@@ -196,7 +196,8 @@ std::vector<measure::NodeGroup> node_groups(const ir::Graph& graph,
   return groups;
 }
 
-// Names the op and the group of each launch of the step; a node may have several launches.
+// Names the op of each launch of the step, and the group of nodes under which the launch's time is
+// reported. A node may have several launches.
 std::vector<measure::NodeGroup> launch_groups(runtime::Executor& executor, const ProfiledStep& step,
                                               const std::vector<planning::NodeFloor>& floors) {
   const runtime::Choice choice = choose(step.key(), executor.coverage());

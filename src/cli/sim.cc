@@ -90,8 +90,8 @@ traffic::StepExchanges exchanges_of(const model::ModelConfig& model,
   return {.count = 2 * model.num_layers() + 4, .bytes_per_token = model.hidden_size * size};
 }
 
-// Where there are several ranks, turns the cost of a step on one device into the cost shared by the
-// ranks.
+// Where several ranks compute a step together, replaces the cost of the step on one device by its
+// cost on the ranks, exchanges included.
 void share_cost(const SimOptions& options, const model::ModelConfig& model,
                 const loader::LoadOptions& load, Cost& cost) {
   (void)model::share_of(model, load.rank);

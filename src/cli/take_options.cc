@@ -21,7 +21,7 @@ bool has(const std::vector<std::string_view>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// Returns the options that a verb takes, in the table's order.
+// Returns the options that a verb takes, in the order of config::all_options().
 std::vector<const config::Option*> options_of(const Taken& taken) {
   std::vector<const config::Option*> options;
   for (const config::Option& option : config::all_options()) {
@@ -69,7 +69,7 @@ class Flags {
   }
 
  private:
-  // Holds the value that the parser found for an option: a switch, a text, or a list of texts.
+  // Holds the value that the command line gives an option: a switch, a text, or a list of texts.
   struct Flag {
     const config::Option* option;
     bool is_on = false;
@@ -150,7 +150,7 @@ class Flags {
   std::vector<const config::Option*> options_;
   std::deque<Flag> flags_;  // a deque, because the parser refers to its elements
   std::string path_;        // path of --config; empty: no file
-  std::string dialect_;     // empty: the keys of the file tell
+  std::string dialect_;     // empty: derived from the file's keys
 };
 
 }  // namespace

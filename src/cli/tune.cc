@@ -120,7 +120,8 @@ void end_where_replays_pay(const std::string& file, Tuned& decode, Tuned& tokens
   }
 }
 
-// Holds ladders of 1, 2, 3 ... sizes, the bytes of each, and the cost of all steps with each.
+// Holds ladders of 1, 2, 3 ... sizes. For each ladder, also holds the bytes of its recordings and
+// the cost of all steps of the workload with it.
 struct Choices {
   std::vector<runtime::Ladder> ladders;
   std::vector<int64_t> bytes;

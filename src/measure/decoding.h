@@ -128,7 +128,8 @@ class RepeatedStep {
   runtime::Executor& executor_;
   runtime::Choice choice_;
   StepLengths lengths_;
-  // Events at the ends of the current run and of the run before, in turn.
+  // The event ended_[i % 2] is recorded behind run i, so the two events mark the ends of the last
+  // two runs.
   std::array<std::unique_ptr<Event>, 2> ended_;
   int64_t num_steps_ = 0;
 };

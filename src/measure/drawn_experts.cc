@@ -13,8 +13,9 @@ namespace {
 
 constexpr std::string_view kShares = "expert_shares";
 
-// Sets the least share of a layer's draws that an expert gets: kShareForAll divided by the number
-// of experts. So a row finds enough distinct experts even if few were chosen in the recorded run.
+// Sets the share of a layer's draws that all experts divide equally. So each expert gets at least
+// kShareForAll divided by the number of experts, and a row finds enough distinct experts even if
+// few were chosen in the recorded run.
 constexpr double kShareForAll = 1e-3;
 
 // Returns the cumulative shares of draws: entry i is the sum of the shares of experts 0 to i. The

@@ -39,7 +39,8 @@ TEST(DrawnExperts, IsThatOfTheModelWhereNobodyAsks) {
 }
 
 // In the recorded run, the first 16 of 128 experts were chosen equally often. So rows draw their 8
-// experts from these 16, except for one draw in 1000.
+// experts from these 16, except for about one draw in 1000 (kShareForAll), for which all experts
+// are equally likely.
 TEST(DrawnExperts, FollowTheCountsOfARecordedRun) {
   ExpertCounts counts;
   for (int i = 0; i < 6; ++i) {
@@ -55,8 +56,8 @@ TEST(DrawnExperts, FollowTheCountsOfARecordedRun) {
   EXPECT_NEAR(*distinct_experts(program.graph, 64, 32, &counts)->drawn, 16.5, 0.5);
 }
 
-// The device and the simulation on the host draw by one rule, so the device counts as many distinct
-// experts as distinct_experts() says.
+// The device draws experts by the same rule as the simulation on the host. So the device counts as
+// many distinct experts as distinct_experts() simulates.
 TEST(DrawnExperts, AreThoseThatTheDeviceCounts) {
   const auto device = create_cpu_device({.num_threads = 1});
   loader::LoadOptions options;
@@ -77,7 +78,8 @@ TEST(DrawnExperts, AreThoseThatTheDeviceCounts) {
     (void)decoding.step();
   const ExpertCounts found = read_expert_counts(loaded);
   for (const size_t expert : {3, 5, 9})
-    // 80 rows chose three experts each.
+    // In 20 steps of 4 sequences, 80 rows chose 3 experts each: nearly always the 3 experts that
+    // the counts of this layer name.
     EXPECT_GE(found.layers.at(0).rows[expert], 76) << expert;
   EXPECT_LE(*std::ranges::max_element(found.layers.at(1).rows), 40);
 

@@ -32,7 +32,7 @@ struct BucketTime {
   // line between the smallest and the largest. The replay's time includes padding. REQUIRES: eager.
   [[nodiscard]] double benefit() const { return (eager->least_us + eager->us) / 2 / us - 1; }
 };
-// A replay pays if its benefit() is larger than this.
+// Sets the threshold of the gain: a replay pays if BucketTime::benefit() is above this share, 1 %.
 inline constexpr double kLeastBenefit = 0.01;
 // Returns the largest bucket whose replay pays. Returns nothing where no replay pays, or where
 // eager steps were not measured.

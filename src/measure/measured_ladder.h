@@ -44,16 +44,16 @@ struct Measured {
   double predicted_ms = 0;
   // The share of padding in the launched rows, over one step of every size from 1 to the largest.
   double waste = 0;
-  double first_use_ms = 0;  // first step of a size that was not recorded at start-up
-  double mean_step_ms = 0;  // mean over the sample sizes
+  double first_use_ms = 0;  // time of the first step of a size that was not recorded at start
+  double mean_step_ms = 0;  // mean step time over sample_sizes()
   loader::MemoryPlan plan;
   int64_t kv_bytes_per_token = 0;
   // The device memory in use by the driver's count after the start; 0: the driver does not count.
   int64_t used_bytes = 0;
   int64_t used_bytes_after = 0;  // device memory by the driver's count after the replays
 
-  // Returns the memory by the reference documents' formula: for each kernel, twice the sum of 64
-  // bytes and 8 arguments of 8 bytes.
+  // Returns the memory of the recordings by the reference documents' formula: each kernel takes
+  // twice the sum of 64 bytes and 8 arguments of 8 bytes.
   [[nodiscard]] int64_t formula_bytes() const { return nodes * 2 * (64 + 8 * 8); }
   // Returns how many tokens' K and V would fit in the memory that recordings take.
   [[nodiscard]] int64_t kv_tokens() const { return div_up(plan.recordings, kv_bytes_per_token); }

@@ -45,8 +45,8 @@ struct Profile {
   // Says why nothing is traced and how to change that; empty where steps are traced.
   std::string no_tracer;
 
-  // Returns all groups that took time or have a floor, ordered by their time in the last mode,
-  // longest first.
+  // Returns the names of all groups of nodes that took time or have a floor, ordered by their time
+  // in the last mode, longest first.
   [[nodiscard]] std::vector<std::string> groups() const;
   [[nodiscard]] bool is_traced() const { return no_tracer.empty(); }
 };

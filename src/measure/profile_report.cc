@@ -10,7 +10,8 @@
 namespace encore::measure {
 namespace {
 
-// Returns `us` as a share of the last mode's traced step, such as "12.3 %"; "-" without a trace.
+// Returns the share that `us` microseconds are of the last mode's traced step, such as "12.3 %";
+// returns "-" without a trace.
 std::string share_of_step(const Profile& profile, double us) {
   const ModeProfile& last = profile.modes.back();
   return last.times ? percent(us / last.times->step_us) : "-";

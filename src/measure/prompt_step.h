@@ -11,8 +11,8 @@
 
 namespace encore::measure {
 
-// Runs tokens [first, first + count) of the prompt as one step, with the adapter in slot `adapter`
-// (-1: no adapter). The sequence's pages are 0, 1, 2, ...
+// Runs tokens [first, first + count) of the prompt as one step, with the adapter in the adapter
+// slot `adapter` (-1: no adapter). The sequence's pages are 0, 1, 2, ...
 // REQUIRES: the tokens before `first` have run.
 void run_prompt_step(loader::LoadedModel& model, std::span<const int32_t> prompt, int64_t first,
                      int64_t count, int32_t adapter = -1);

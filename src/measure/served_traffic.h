@@ -17,8 +17,8 @@ namespace encore::measure {
 // and the other half change places. Filling a mask costs the host one copy.
 std::shared_ptr<const sample::TokenGrammar> half_of_vocabulary(int64_t vocab_size, uint64_t seed);
 
-// Adds up the device time of decode steps and of mixed steps. Threads: the engine's thread, and
-// after it ends the thread that joined it.
+// Adds up the device time of decode steps and of mixed steps.
+// Threads: the engine's thread; after that has ended, the thread that joined it.
 class StepTotals {
  public:
   void add(const planning::LoggedStep& step);

@@ -50,7 +50,8 @@ std::vector<DeviceStep> device_steps(const Trace& trace) {
   return steps;
 }
 
-// Returns the group of each kernel, and of every other work its name or op; see NodeGroup.
+// Returns a name for each span of the step's work: for a kernel its group (see NodeGroup), for any
+// other span its name or op.
 std::vector<std::string> groups_of(const DeviceStep& step, const std::vector<NodeGroup>& groups) {
   std::map<std::string, std::vector<size_t>> kernels;  // key: op; value: positions in `work`
   std::vector<std::string> result(step.work.size());

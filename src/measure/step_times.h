@@ -30,9 +30,10 @@ struct StepTimes {
   double step_us = 0;
   double kernels_us = 0;
   double copies_us = 0;
-  double gaps_us = 0;                       // idle time between the kernels and copies of one step
-  double idle_us = 0;                       // from the last work of a step to the first of the next
-  std::map<std::string, SpanTime> kernels;  // key: group; their own times add up to kernels_us
+  double gaps_us = 0;  // idle time between the kernels and copies of one step
+  double idle_us = 0;  // from the last work of a step to the first of the next
+  // Key: group of nodes. The groups' own times add up to kernels_us.
+  std::map<std::string, SpanTime> kernels;
 
   // The host's calls by kind, and the time of the host's whole step.
   std::map<TraceKind, SpanTime> calls;

@@ -51,7 +51,7 @@ TEST(Overhead, IsTheShareOfAnUntracedStepWithoutKernels) {
   ModeProfile mode;
   mode.step_us = 80;
   EXPECT_FALSE(overhead(mode).has_value());
-  mode.times = step_times(two_steps(), {});  // kernels run for 55 us
+  mode.times = step_times(two_steps(), {});  // kernels run for 35 + 20 us
   EXPECT_DOUBLE_EQ(*overhead(mode), 25.0 / 80);
   mode.step_us = 50;
   EXPECT_DOUBLE_EQ(*overhead(mode), 0);

@@ -32,9 +32,11 @@ struct StepGroup {
 
   [[nodiscard]] double padding_share() const;  // share of padding in the launched rows
 };
-// Returns the groups, ordered by mode, then kind, then bucket.
+// Returns a StepGroup for each mode, kind and bucket that steps ran with, ordered by mode, then
+// kind, then bucket.
 std::vector<StepGroup> step_groups(const std::vector<engine::StepCount>& steps);
-// Returns the groups summed over their buckets; `bucket` is 0.
+// Returns a StepGroup for each mode and kind, which sums the steps of all buckets; its `bucket` is
+// 0.
 std::vector<StepGroup> step_sums(const std::vector<engine::StepCount>& steps);
 
 std::string traffic_text(const TrafficReport& report);

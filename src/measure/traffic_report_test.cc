@@ -83,7 +83,8 @@ TEST(TrafficJson, HasTheFiguresAndTheSteps) {
   EXPECT_DOUBLE_EQ(out.at("device_idle_us").at("same").at("p50").as_double(), 3);
   EXPECT_DOUBLE_EQ(out.at("device_idle_us").at("changed").at("p50").as_double(), 9);
   EXPECT_TRUE(out.at("prefix_cache").is_null());
-  // One second lies between two deliveries, which is above the limit.
+  // One second lies between two deliveries. That is above the limit on this time, so the request
+  // does not count as goodput.
   EXPECT_EQ(out.at("goodput").at("requests"), 0);
   EXPECT_EQ(out.at("steps").as_array().size(), 5U);
   EXPECT_EQ(out.at("ended").at("length"), 1);

@@ -78,7 +78,8 @@ std::vector<double> some_logits(Random& random, int64_t count, const std::vector
   return logits;
 }
 
-// Returns the distribution over tokens that a row of logits gives with these parameters.
+// Returns the distribution over tokens that one row of logits gives with the sampling parameters
+// `params`.
 std::vector<double> distribution(const std::vector<double>& logits, const SamplingParams& params) {
   const reference::SampleRow row{.logits = logits.data(),
                                  .num_logits = std::ssize(logits),
@@ -159,8 +160,8 @@ class Step {
   [[nodiscard]] std::vector<double> expected(int64_t place) const {
     return distribution(target_[static_cast<size_t>(place)], choosing_.params);
   }
-  // Returns the distribution at `place` if penalties also count the tokens `before`, which belong
-  // to the same step.
+  // Returns the distribution of the token at `place` where penalties count, in addition to
+  // kCounted, the tokens `before`, which the same step chose in front of it.
   [[nodiscard]] std::vector<double> expected(int64_t place, std::span<const int64_t> before) const {
     std::vector<double> logits = target_[static_cast<size_t>(place)];
     std::vector<int32_t> counts = kCounted;
@@ -358,8 +359,8 @@ TEST_P(Sampling, AcceptLeavesTheDistributionOfTheModelWherePenaltiesGoByTheDraft
   }
 }
 
-// The noise is defined to the bit, so the decision is known wherever it is not within rounding of a
-// threshold.
+// The noise is defined to the bit. So the test knows whether a draft is accepted, and which token
+// replaces it, except where two compared numbers differ by no more than rounding.
 TEST_P(Sampling, AcceptTakesDraftsByTheirProbabilitiesAndElseDrawsFromWhatIsLeft) {
   constexpr double kSlack = 1e-4;
   for (const Choosing& choosing : kChoosings) {

@@ -91,7 +91,7 @@ HostTensors operands(Random& random, const StepKey& step, WindowPages window = W
   return made;
 }
 
-// Returns whether draft j of row b is right. j counts from 1.
+// Returns whether draft j of sequence b is right; the first draft has j = 1.
 bool is_right_draft(const HostTensors& t, int64_t step, int64_t b, int64_t j) {
   const auto num_each = std::ssize(t["next"].values) / std::ssize(t["kv_lens"].values);
   if (const HostTensor* const rates = t.find("acceptance")) {
@@ -190,7 +190,8 @@ TEST_P(OnDevice, AdvancePublishesTokensAndMovesTheRowsOfAUniformStepOn) {
     for (int round = 0; round < 4; ++round) {
       const StepKey step = StepKey::uniform(rows);
       HostTensors inputs = operands(random_, step);
-      // The burst ends before this step, with it, or one or two steps later.
+      // In the four rounds, the burst ends before this step, with this step, or one or two steps
+      // later.
       inputs["ring_marks"].values[kRunUntil] = inputs["step_clock"].values[0] + round;
       expect_advances(device(), step, inputs);
     }
@@ -220,8 +221,8 @@ TEST_P(OnDevice, AdvanceMovesRowsOnBehindTheDraftsThatAreRight) {
   }
 }
 
-// With forced acceptance, comparing drafts with tokens decides nothing. Stop tokens, length limits
-// and rows that take no drafts work as without it.
+// With forced acceptance, the given rates decide which drafts are right, whether or not they equal
+// the sampled tokens. Stop tokens, length limits and rows that take no drafts work as without it.
 TEST_P(OnDevice, AdvanceTakesAsManyDraftsAsItIsForcedTo) {
   for (const int64_t num_rates : {4, 16}) {
     for (const int64_t q : {2, 5, 9}) {

@@ -221,7 +221,8 @@ TEST_P(Conformance, AttentionOfAnEmptyStepDoesNothing) {
       device(), attention_case(random_, dtype(), heads, {.uniform_q = 1, .padding_sequences = 4}));
 }
 
-// The step has many sequences, among which a launch has to find those with tokens.
+// The step has 150 sequences, of which about a third have no tokens. A launch has to find the
+// sequences that have some.
 TEST_P(Conformance, AttentionOfManyUnevenSequencesAgrees) {
   const Heads heads{4, 2, 64, 16};
   for (const int q : {1, 3}) {
@@ -261,8 +262,9 @@ TEST_P(Conformance, AttentionSurvivesLargeScores) {
   const Rows expected = expected_rows(c);
   const std::vector<Output> y = run(device(), c);
   for (size_t row = 0; row < expected.size(); ++row) {
-    // exp(score) turns the rounding error of a score, at least 20 * 64 * 2^-24, into a relative
-    // error.
+    // exp(score) turns the rounding error of a score into a relative error of its weight. The error
+    // is at least 20 * 64 * 2^-24: the scale, times the 64 products of a score, times the rounding
+    // of f32.
     expect_row_close(dtype(), y[0].tensor.row(static_cast<int64_t>(row)), expected[row]->data(),
                      y[0].tensor.row_elements(), {.ulps = dtype() == DType::kF32 ? 20000.0 : 8.0});
   }

@@ -182,8 +182,8 @@ TEST_P(OnDevice, BeginDraftsGivesTheTokensOfSequencesThatGuessNothingToRead) {
   }
 }
 
-// Returns the slot in the pages of windows that this test pairs with a slot; it differs from all
-// other slots.
+// Returns, for a token with the slot `slot` in the pages of whole sequences, its slot in the pages
+// of windows. Different slots give different results; -1 stays -1.
 double window_slot(double slot) {
   return slot < 0 ? -1 : 2 * slot + 1;
 }

@@ -167,13 +167,15 @@ TEST_P(Conformance, RouteDrawsExpertsAtRandom) {
         ++counts.at(static_cast<size_t>(id));
       EXPECT_EQ(std::set<double>(row.begin(), row.end()).size(), 6U) << r;
     }
-    EXPECT_GT(*std::ranges::min_element(counts), 1);  // the expected count is 9.75
+    // 39 rows draw 6 of 24 experts each, so the expected count is 39 * 6 / 24 = 9.75.
+    EXPECT_GT(*std::ranges::min_element(counts), 1);
     drawn.push_back(routed[0].tensor.values);
   }
   EXPECT_NE(drawn[0], drawn[1]);
 }
 
-// The first four of 24 experts have 96 % of the draws.
+// Each of the first four of 24 experts has a share of 0.24 of the draws. Two experts of each of 60
+// rows are drawn, so each of the four is drawn about 0.24 * 120 = 29 times.
 TEST_P(Conformance, RouteDrawsExpertsByTheirShares) {
   const RouteCase routing{24, {.top_k = 2}};
   const StepKey step = tokens(60);
@@ -394,7 +396,9 @@ ExpertCase expert_case(Random& random, DType dtype, const ExpertSizes& s, const 
 
 enum class ExpertScales : uint8_t { kByRow, kByBlock };
 
-// Replaces a weight of the case by fp8 codes with different scales of about `spread` / 20.
+// Replaces a weight of the case by fp8 codes. The codes have a standard deviation of 20, and their
+// scales differ around 1/20 of 1 / sqrt(x's columns), so the weight's numbers have a standard
+// deviation of about 1 / sqrt(x's columns).
 void store_in_fp8(ExpertCase& c, Random& random, const std::string& name, ExpertScales scales) {
   const int64_t num_matrices = name == "gate_up" ? 2 : 1;
   const Shape shape = c.input(name).shape;
@@ -411,8 +415,8 @@ void store_in_fp8(ExpertCase& c, Random& random, const std::string& name, Expert
   c.op.inputs.add(name == "gate_up" ? "gate_up_scale" : "down_scale", scale, true);
 }
 
-// Returns a tolerance for sums in which some products of gate and up are rounded in the other
-// direction.
+// Returns a tolerance for sums in which some products of silu(gate) and up are rounded in the other
+// direction than the reference rounds them.
 Tolerance expert_tolerance(DType dtype, const ExpertSizes& s) {
   const double size =
       std::sqrt(static_cast<double>(s.top_k * s.inner) / static_cast<double>(s.width));
@@ -444,8 +448,9 @@ TEST_P(Conformance, ExpertMlpOfManyRowsAgrees) {
   }
 }
 
-// One expert has all rows, and the others have a few rows, one row, or none. The widths make
-// several tiles of outputs, parts of a tile, and parts of a step along the sum.
+// One expert has all rows, and the other experts have a few rows, one row, or none. The widths give
+// several tiles of outputs, tiles that are only partly filled, and sums whose last step over the
+// inputs is only partly filled.
 TEST_P(Conformance, ExpertMlpOfExpertsOfAllSizesAgrees) {
   const ExpertSizes all[] = {{5, 2, 200, 136}, {4, 2, 328, 264}};
   for (const ExpertSizes& sizes : cases(all, 2)) {
@@ -472,8 +477,9 @@ TEST_P(Conformance, ExpertMlpOfSeveralPartsOfTheRowsAgrees) {
   expect_close(y[0].tensor, c.expected(), expert_tolerance(dtype(), sizes));
 }
 
-// The widths make several blocks of scales, parts of a block, and incomplete groups of codes. In
-// some cases one of the two weights is in floats.
+// The widths give several blocks of 128 x 128 codes that share a scale, blocks that are only partly
+// filled, and rows whose length is no multiple of 16 codes. In some cases one of the two weights is
+// in floats.
 TEST_P(Conformance, ExpertMlpOfFp8WeightsAgrees) {
   struct Fp8Experts {
     ExpertSizes sizes;

@@ -54,7 +54,7 @@ Fp8Weight fp8_weight(const Fp8Case& c, Random& random) {
 }
 
 // Returns the tolerance of a sum of I products. The products cancel, so the rounding error grows
-// with them and not with the sum.
+// with the size of the products and not with that of the sum.
 Tolerance tolerance_of(DType dtype, const Fp8Case& c) {
   return {.ulps = dtype == DType::kF32 ? 8.0 : 1.0,
           .floor_rms = 0.5 * std::sqrt(static_cast<double>(c.in))};
@@ -74,8 +74,8 @@ const Fp8Case kFp8Cases[] = {
     {1024, 200, Scales::kByRow, 33},
     {512, 384, Scales::kByBlock, 33},
     {768, 96, Scales::kByBlock, 1},
-    // The static scales are one into which all numbers fit, and one with which the largest numbers
-    // saturate.
+    // The last number of a case is its static scale. All numbers of x fit into fp8 with the scale
+    // 0.01; with 0x1.9p-9 the largest numbers saturate.
     {320, 130, Scales::kByRow, 1, true, 0.01},
     {1024, 200, Scales::kByRow, 33, false, 0x1.9p-9},
 };
@@ -118,8 +118,8 @@ TEST_P(Conformance, LinearOfAnFp8WeightGivesLogitsInFloat) {
   }
 }
 
-// The rows have a group of zeros, as padding does, a group whose numbers are too small for a scale,
-// and a group with infinity.
+// Each group of 128 numbers in a row of activations shares a scale. In this test, some groups are
+// zeros, as in padding, one group has numbers too small for a scale, and one has infinity.
 TEST_P(Conformance, Fp8ActivationsHaveAScaleWhateverTheGroupHolds) {
   const Fp8Case c{384, 40, Scales::kByBlock, 1};
   const Fp8Weight weight = fp8_weight(c, random_);
@@ -183,7 +183,8 @@ TEST_P(Conformance, FusedLinearOfAnFp8WeightAgrees) {
                          .inputs = {x, weight.codes, {"norm", norm}, {"scale", weight.scale}},
                          .attrs = attrs,
                          .step = step});
-      // The norm may be rounded in the other direction, in the worst case to fp8.
+      // A result of the norm may be rounded in the other direction than the reference rounds it, in
+      // the worst case to fp8.
       const double size = tolerance_of(dtype(), c).floor_rms;
       expect_close(y[0].tensor, reference::linear(taken, weight.numbers(), nullptr),
                    {.ulps = dtype() == DType::kF32   ? 1e5
@@ -195,8 +196,8 @@ TEST_P(Conformance, FusedLinearOfAnFp8WeightAgrees) {
   }
 }
 
-// The bits must be equal from two rows on, or from five on a GPU, where the kernel for fewer rows
-// may compute the norm itself.
+// From two rows on, the bits of fused_linear must be those of the ops that it stands for. On a GPU
+// this holds from five rows on, because the kernel for fewer rows may compute the norm itself.
 TEST_P(Conformance, FusedLinearOfAnFp8WeightIsItsParts) {
   const Fp8Case c{384, 512, Scales::kByBlock, 33};
   const Fp8Weight weight = fp8_weight(c, random_);

@@ -240,8 +240,9 @@ TEST_P(Conformance, FusedAttentionAgrees) {
           c.inputs[rows].row_gap = gap;
         const std::vector<Output> y = run(device(), c);
         for (size_t row = 0; row < expected.size(); ++row) {
-          // An intermediate value may be rounded in the other direction. If the rounding is to fp8,
-          // the error in the result is as large as that of several roundings to bf16.
+          // An intermediate value may be rounded in the other direction than the reference rounds
+          // it. If it is rounded to fp8, the error in the result is as large as that of several
+          // roundings to bf16.
           const DType precision = heads.kv_dtype ? DType::kBF16 : dtype();
           expect_row_close(precision, y[0].tensor.row(static_cast<int64_t>(row)),
                            expected[row]->data(), y[0].tensor.row_elements(),

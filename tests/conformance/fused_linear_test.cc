@@ -106,8 +106,9 @@ TEST_P(Conformance, FusedLinearAgrees) {
           run(device(),
               {.op = "fused_linear", .inputs = data.inputs, .attrs = c.attrs(), .step = step});
       ASSERT_EQ(y.size(), data.expected.size());
-      // An intermediate value may be rounded in the other direction, which is visible in an f32
-      // output.
+      // An intermediate value may be rounded in the other direction than the reference rounds it.
+      // An f32 output shows that error, so its tolerance is as large as one rounding of the
+      // intermediate value.
       const double ulps = c.dtype.empty() ? 2 : dtype() == DType::kBF16 ? 0x1p16 : 0x1p13;
       for (size_t i = 0; i < y.size(); ++i)
         expect_close(y[i].tensor, data.expected[i],

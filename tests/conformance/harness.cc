@@ -298,8 +298,8 @@ void Conformance::expect_agrees(OpCase c, const std::vector<HostTensor>& expecte
     over.in_place = {reuse};
     expect_same_bits(run(device(), over), plain);
   }
-  // Rows that stay aligned to a vector load are computed as dense rows are. Unaligned rows may take
-  // another kernel, which adds in another order.
+  // A gap of 8 elements keeps rows aligned for vector loads, so the results have the bits of dense
+  // rows. With a gap of 7, another kernel may run, which adds in another order.
   for (const int64_t gap : {8, 7}) {
     SCOPED_TRACE(c.op + ": rows apart by " + std::to_string(gap));
     OpCase apart = c;

@@ -12,11 +12,11 @@ using ir::Dim;
 
 constexpr int64_t kSlots = 3;
 
-// Describes a product of merged parts, and the rank of its adapters.
+// Describes a linear whose weight merges several projections (parts), and the rank of its adapters.
 struct LoraCase {
   int64_t in;
   int64_t rank;
-  std::vector<int64_t> blocks;  // columns of each part
+  std::vector<int64_t> blocks;  // output columns of each part
 
   [[nodiscard]] int64_t out() const {
     int64_t columns = 0;
@@ -38,8 +38,8 @@ const LoraCase kLoraCases[] = {
     {72, 3, {18, 5}}, {2056, 8, {520}},
 };
 
-// Returns the adapter slots of rows in a pattern in which some neighbours share a slot and others
-// do not, and some rows have no adapter (-1).
+// Returns the adapter slot of each row. In the pattern, some neighbours share an adapter slot and
+// others do not, and some rows have no adapter (-1).
 HostTensor slots_of(int64_t rows) {
   const double pattern[] = {-1, 2, 0, 0, 1, -1, 2, 2, 2, 1};
   std::vector<double> slots;
@@ -94,7 +94,8 @@ TEST_P(Conformance, LoraShrinkAgrees) {
         const std::vector<Output> h = run(device(), op);
         for (int64_t r = 0; r < rows; ++r) {
           if (adapters.integer(r) < 0) continue;
-          // A result of the norm may be rounded in the other direction.
+          // A result of the norm may be rounded in the other direction than the reference rounds
+          // it.
           const double ulps = !has_norm                 ? 64
                               : dtype() == DType::kBF16 ? 0x1p16
                               : dtype() == DType::kF16  ? 0x1p13
@@ -132,7 +133,7 @@ TEST_P(Conformance, LoraExpandAgreesAndLeavesBaseRows) {
   }
 }
 
-// lora_expand applies silu_mul to rows without an adapter as well.
+// lora_expand applies silu_mul to all rows, with and without an adapter.
 TEST_P(Conformance, LoraExpandAppliesSiluMul) {
   for (const LoraCase& c :
        {LoraCase{0, 16, {300, 300}}, LoraCase{0, 32, {320, 320}}, LoraCase{0, 3, {40, 32}}}) {
@@ -246,8 +247,8 @@ TEST_P(Conformance, LinearAddsAdaptersInFrontOfSiluMul) {
   }
 }
 
-// For the product in front of lora_expand, kernels and tiles are chosen as for the product with
-// silu_mul fused.
+// Rows without an adapter have the bits of the product with silu_mul fused, because the kernel and
+// tiles for the product in front of lora_expand are chosen as for that fused product.
 TEST_P(Conformance, ABaseRowInFrontOfSiluMulHasTheBitsOfTheFusedProduct) {
   const LoraCase c{1024, 16, {96, 96}};
   const Matrices m = matrices(c, dtype(), random_);
@@ -268,7 +269,8 @@ TEST_P(Conformance, ABaseRowInFrontOfSiluMulHasTheBitsOfTheFusedProduct) {
   }
 }
 
-// One row of the step has an adapter, or none has.
+// Rows without an adapter keep their bits in a step in which only the last row, or no row, has an
+// adapter.
 TEST_P(Conformance, BaseRowsKeepTheirBitsHoweverFewRowsHaveAdapters) {
   const LoraCase c{1024, 16, {96, 32, 32}};
   const Matrices m = matrices(c, dtype(), random_);

@@ -197,9 +197,9 @@ TEST_P(Conformance, RmsNormOfASumAgreesByGroup) {
                 {exact, reference::rms_norm(sum, weight, 1e-5)}, {.ulps = 2, .floor_rms = 1});
 }
 
-// In a long row, rounding errors average out: one rounding leaves an error of 0.2 units in the last
-// place, and two leave 0.28. So the tolerance tells whether the norm was taken of the rounded sum,
-// as the op requires.
+// In a long row, rounding errors average out: as a share of the row's norm, one rounding leaves an
+// error of 0.2 units in the last place, and two roundings leave sqrt(2) times as much, 0.28. So the
+// tolerance of 0.235 tells whether the norm was taken of the rounded sum, as the op requires.
 TEST_P(Conformance, RmsNormOfASumIsOfTheRoundedSum) {
   if (dtype() == DType::kF32) GTEST_SKIP() << "f32 sums are rounded as finely as they are added";
   const StepKey step = tokens(4);
@@ -229,8 +229,8 @@ TEST_P(Conformance, LinearAgrees) {
       SCOPED_TRACE(at(rows, sizes.in) + ", outputs " + std::to_string(sizes.out));
       const StepKey step = tokens(rows);
       const HostTensor x = random_.tensor(tokens_by(sizes.in), step.sizes());
-      // The I products of a sum cancel, so the rounding error grows with the products and not with
-      // the sum.
+      // The I products of a sum cancel, so the rounding error grows with the size of the products
+      // and not with that of the sum.
       const double size = 0.5 * std::sqrt(static_cast<double>(sizes.in));
       const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 8.0 : 1.0, .floor_rms = size};
       expect_agrees({.op = "linear", .inputs = {x, weight}, .step = step},

@@ -21,7 +21,7 @@
 namespace encore::conformance {
 namespace {
 
-// Holds the shape of one rank's tensor in a call.
+// Holds the shape of one rank's tensor in a collective.
 struct Exchanged {
   int64_t rows;
   int64_t columns;
@@ -120,13 +120,15 @@ int64_t difference(const std::vector<T>& a, const std::vector<T>& b) {
   return -1;
 }
 
-// Returns the step at which a burst ends, as the host of that rank says.
+// Returns the step at which a burst ends. The host of each rank gives another step, so that the
+// test sees that all ranks take rank 0's.
 int32_t burst_end(int rank, int round) {
   return std::array<int32_t, 3>{5, -7, 0x00800080}.at(static_cast<size_t>(round) % 3) + 1000 * rank;
 }
 
-// Runs one rank's calls for one shape: a sum, a gathering, a sum in place, a gathering in which the
-// rank's own columns come first, and a call that tells all ranks where a burst ends.
+// Runs one rank's part of five collectives on tensors of one shape: a sum, a gathering, a sum in
+// place, a gathering in which the rank's own columns come first, and a gathering that also tells
+// all ranks where a burst ends.
 template <typename T>
 class Calls {
  public:
@@ -238,8 +240,9 @@ void run_shape(Device& device, int rank, int num_ranks, const Exchanged& shape) 
   }
 }
 
-// The shapes have one vector or less, rows that end within a vector, and data that is sent in one
-// shot, in two parts, or in several.
+// Some shapes have at most one vector of 16-bit numbers, and some have rows that end within a
+// vector. A collective sends the data of a shape in one shot, in two parts, or in several, by its
+// size.
 constexpr std::array kShapes = {Exchanged{1, 8},    Exchanged{1, 1},    Exchanged{3, 5},
                                 Exchanged{2, 4096}, Exchanged{7, 72},   Exchanged{33, 1000},
                                 Exchanged{5, 1001}, Exchanged{96, 4096}};
@@ -320,8 +323,8 @@ TEST_P(Ranks, SumAndNormalizeAsTheOpsApart) {
   });
 }
 
-// The forms of the collective are measured before the first launch, as at start: rank 0 runs them
-// on all GPUs, while the other ranks wait for its choice.
+// The tuner measures the forms of all_reduce before the first launch, as at the start of an engine:
+// rank 0 runs them on all GPUs, while the other ranks wait for its choice.
 TEST_P(Ranks, SumInTheFormsThatTheTunerFound) {
   if (std::get<0>(GetParam()) == Target::kCpu) GTEST_SKIP() << "for GPUs";
   const std::vector<Exchanged> shapes{{1, 8192}, {2, 4096}, {64, 4096}, {128, 4096}, {300, 4096}};
@@ -426,7 +429,8 @@ void run_logits(Device& device, int rank, int num_ranks, int64_t columns,
       const bool is_needed = (needed[round] >> (row / 2) & 1U) != 0 && row != 1;
       for (int64_t column = 0; column < logits.vocabulary; ++column) {
         const int64_t of = column / columns;
-        // On a GPU, the first vector of a call goes to all ranks in any case.
+        // On a GPU, gather_logits sends the first vector (4 numbers) of each rank's logits to all
+        // ranks, even where no sequence needs the logits of all ranks.
         if (!is_needed && of != rank && row == 0 && column % columns < 4) continue;
         const float expected = is_needed || of == rank
                                    ? own[static_cast<size_t>(of)]
@@ -495,7 +499,7 @@ TEST_P(Ranks, EndAWaitForAGpuThatDoesNotCome) {
                 "rank 1 of {} failed: it has not come to op 'all_reduce' of layer 5", num_ranks())),
             std::string::npos)
       << message;
-  // The next launch fails at once, because ranks no longer wait after a failure.
+  // The next launch fails at once, because after a failure no rank waits for the others any more.
   calls.launch(*stream);
   EXPECT_NE(message_of(ErrorKind::kDevice, [&] { stream->synchronize(); }), "");
 }

@@ -92,7 +92,8 @@ class RealAttention : public OnDevice {
     stream_->launch({.label = "attention", .id = -1, .after = {}}, bound, c.lengths());
   }
 
-  // Writes NaN to all slots of the caches and rows of q that the step does not own.
+  // Writes NaN to all slots of the caches that hold no token of the step's sequences, and to all
+  // rows of q that have no keys.
   void poison(PagedStep& step, const std::vector<QueryRow>& rows) {
     const KernelArgs& args = step.args();
     const uint8_t* used = upload(step, step.used_slots());
@@ -223,7 +224,8 @@ struct Sizes {
   int64_t most_keys;    // most keys of all sequences together
 };
 constexpr Sizes kReal{.most_sequences = 300, .most_tokens = 2048, .most_keys = 40000};
-// The sizes of a quick run still give enough keys for several parts.
+// A quick run uses kQuick, whose sequences may still have so many keys that a launch divides them
+// into several parts.
 constexpr Sizes kQuick{.most_sequences = 4, .most_tokens = 40, .most_keys = 4000};
 constexpr Sizes kSmall{.most_sequences = 4, .most_tokens = 40, .most_keys = 200};
 
@@ -242,7 +244,8 @@ class RandomStep {
     c.dtype = below(3) == 0 ? DType::kF16 : DType::kBF16;
     if (below(3) == 0) c.kv_dtype = DType::kFP8;
     c.padding_tokens = below(2) * below(40);
-    // The gap between query rows is one that a merged projection leaves.
+    // If query rows have a gap between them, it is as wide as the K and V of one token, which a
+    // merged projection writes behind the queries.
     c.query_gap = below(2) * 2 * c.kv_heads * c.head_size;
     c.batch_invariant = below(5) == 0;
     if (below(4) == 0) c.uniform_q = static_cast<int>(1 + below(below(4) == 0 ? 40 : 9));

@@ -57,7 +57,8 @@ TEST_P(OnDevice, ReplaysWhatItRecorded) {
   }
 }
 
-// Each recording counts its replays in its own memory.
+// Each of three recordings adds 1 to memory of its own, which so counts how often the recording was
+// replayed.
 TEST_P(OnDevice, TellsRecordingsOfTheSameLaunchesApart) {
   constexpr int64_t kCount = 64;
   const auto stream = device().create_stream();
@@ -77,7 +78,8 @@ TEST_P(OnDevice, TellsRecordingsOfTheSameLaunchesApart) {
   }
   EXPECT_FALSE(recordings[0]->shares_executable());
 
-  // The replays of one recording are still running when another recording is replayed.
+  // The host does not wait between the replays, so a recording may be replayed while replays of
+  // another one still run.
   std::vector<float> expected(4 * kCount, 1.0F);
   std::fill(expected.begin() + kCount, expected.end(), 0.0F);
   for (int replay = 0; replay < 500; ++replay) {

@@ -193,7 +193,8 @@ Routed route(const HostTensor& logits, const HostTensor& live, const HostTensor*
       if (std::ranges::count(kept, e / size) == 0)
         choices[e] = -std::numeric_limits<double>::infinity();
     }
-    // With a plain softmax the choice is by logits: different logits may round to equal scores.
+    // With a plain softmax, experts are chosen by their logits, because different logits may round
+    // to equal scores.
     const bool by_logit =
         !routing.sigmoid && bias == nullptr && routing.groups == routing.groups_kept;
     const std::vector<int> ids = by_choice(by_logit ? row : choices, static_cast<int>(top_k));
@@ -436,8 +437,8 @@ std::vector<bool> likely_tokens(const SampleRow& row, double slack) {
   return kept;
 }
 
-// Returns the tokens of `likely` that typical_p keeps: a token is kept if the tokens nearer to the
-// entropy do not reach typical_p together.
+// Returns the tokens of `likely` that typical_p keeps: a token is kept if the probabilities of all
+// tokens whose -log p is nearer to the entropy sum to less than typical_p.
 std::vector<bool> typical_tokens(const SampleRow& row, const std::vector<bool>& likely,
                                  double slack) {
   constexpr double kNothing = 1e-12;  // allows for rounding

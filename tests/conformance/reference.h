@@ -50,7 +50,8 @@ HostTensor scaled(const HostTensor& weight, const HostTensor& scale);
 HostTensor scaled_experts(const HostTensor& weight, const HostTensor& scale, int64_t num_matrices);
 // Returns activations as they are after rounding to fp8.
 HostTensor in_fp8(const HostTensor& x, float static_scale = 0);
-// Holds the experts of each row and their weights; -1 and 0 in rows where live[r] < least.
+// Holds, for each row, the ids of its experts and their weights. In rows where live[r] < least, the
+// ids are -1 and the weights are 0.
 struct Routed {
   HostTensor experts;
   HostTensor weights;
@@ -66,7 +67,7 @@ struct Routing {
 };
 Routed route(const HostTensor& logits, const HostTensor& live, const HostTensor* bias,
              const Routing& routing);
-// Computes expert_mlp. The products of gate and up are rounded to x's dtype.
+// Computes expert_mlp. Each product of silu(gate) and up is rounded to x's dtype.
 HostTensor expert_mlp(const HostTensor& x, const Routed& routed, const HostTensor& gate_up,
                       const HostTensor& down);
 HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps, double offset = 0);
@@ -77,7 +78,8 @@ HostTensor gelu_tanh(const HostTensor& x);
 HostTensor softcap(const HostTensor& x, double cap);
 HostTensor rope(const HostTensor& x, const HostTensor& positions, const HostTensor& inv_freq);
 HostTensor gather_rows(const HostTensor& x, const HostTensor& rows);
-// Returns the cache after the write. Numbers are rounded where the cache has another dtype than x.
+// Returns the cache after the rows of x are written to their slots. Numbers are rounded to the
+// cache's dtype where x has another.
 HostTensor kv_write(HostTensor cache, const HostTensor& x, const HostTensor& slots);
 
 // Holds the inputs of attention. attention() returns each row of the output, or nothing for a row

@@ -44,8 +44,8 @@ TEST_P(Conformance, EmbeddingAgreesAndFillsWhatIsOutside) {
   }
 }
 
-// Each of two ranks has half of the table and gives 0 for ids of the other half, so that the sum of
-// both is the embedding.
+// Each of two ranks has half of the embedding table and gives 0 for ids of the other half, so that
+// the sum of both ranks' results is the embedding.
 TEST_P(Conformance, EmbeddingOfARanksShareAgrees) {
   const StepKey step = tokens(33);
   HostTensor ids = integers(random_, Dim::tokens(), step.sizes(), 0, 33);
@@ -68,7 +68,7 @@ TEST_P(Conformance, EmbeddingOfARanksShareAgrees) {
   }
 }
 
-// For a single device, the sum and the gathered columns are its own tensor. ranks_test.cc tests
+// With one rank, all_reduce and all_gather return the rank's own tensor. ranks_test.cc tests
 // several ranks.
 TEST_P(Conformance, CollectivesOfADeviceThatIsAloneGiveWhatItHas) {
   if (device().kind() == DeviceKind::kCuda) GTEST_SKIP() << "a GPU is alone";
@@ -258,8 +258,8 @@ TEST_P(Conformance, RopeKvWriteAgreesWithAndWithoutNorms) {
               w.k_cache, reference::rope(k_expected, positions, inv_freq), w.slots);
           const Tolerance tolerance{.ulps = dtype() == DType::kF32 ? 4000.0 : 2.0};
           expect_agrees(c, {q_expected}, tolerance);
-          // A rotated number may be rounded in the other direction, because the kernel rotates with
-          // more digits.
+          // A rotated number may be rounded in the other direction than the reference rounds it,
+          // because the kernel rotates with more digits.
           const Tolerance k_tolerance =
               kv_dtype == DType::kFP8 ? Tolerance{.ulps = 0.5} : tolerance;
           const std::vector<Output> y = run(device(), c);

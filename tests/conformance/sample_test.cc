@@ -287,9 +287,10 @@ TEST_P(Sampling, SampleDrawsTheDefinedWinnerFromTheTypicalTokens) {
   EXPECT_GT(known.winners, known.rows / 2);
 }
 
-// One token has p = 0.4, and sixty tokens have p = 0.01, whose -log p is nearer to the entropy of
-// 3.1. So typical_p takes the likeliest token last, and keeps all of the equal tokens. top_p is
-// applied before typical_p.
+// One token has p = 0.4, so -log p = 0.9. Sixty tokens have p = 0.01, so -log p = 4.6, which is
+// nearer to the entropy of 3.1. So typical_p takes the likeliest token last, only where typical_p
+// is above the 0.6 of the sixty tokens. It keeps all of the equal tokens. top_p is applied before
+// typical_p.
 TEST_P(Sampling, SampleKeepsTheTokensNearestToTheEntropy) {
   constexpr int64_t kRows = 64;
   constexpr int64_t kVocabulary = 61;
@@ -442,8 +443,8 @@ TEST_P(Sampling, SampleTakesAdjustedLogitsWhereThereAreSomeAndCountsTheToken) {
   EXPECT_EQ(y[1].tensor.values, counts);
 }
 
-// Computes `sample` over parts of the vocabulary as ranks do: each part runs own_largest and
-// own_candidates, and their results are merged.
+// Computes `sample` over parts of the vocabulary as ranks do: own_largest and own_candidates run on
+// each part, and `sample` merges their results.
 class Parts {
  public:
   Parts(Device& device, const OpCase& whole, int64_t count)
@@ -526,7 +527,7 @@ HostTensor logits_with_ties(Random& random, int64_t vocabulary) {
   for (int64_t i = 0; i < vocabulary; ++i) {
     logits.row(1)[i] = std::floor(logits.row(1)[i]);  // few different logits
     logits.row(2)[i] = static_cast<double>(i % 4);    // each part has the largest logit
-    if (i % 3 != 0) logits.row(3)[i] = -kInfinity;    // as after a mask
+    if (i % 3 != 0) logits.row(3)[i] = -kInfinity;    // two thirds of the tokens are masked
     if (i % 2 == 0) logits.row(4)[i] = kNaN;
   }
   fill(5, 1.25);
