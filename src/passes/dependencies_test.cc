@@ -147,7 +147,8 @@ TEST(Dependencies, ChainInPlaceWritesOfOneBuffer) {
 }
 
 TEST(HappensBefore, IsTheTransitiveClosure) {
-  // The graph is a chain that is longer than a word of the bitset, and one node beside the chain.
+  // The edges are those of a chain of nodes that is longer than the 64 bits of a word of
+  // HappensBefore's bitset, and of one node beside the chain.
   Edges after(200);
   for (int i = 1; i < 199; ++i)
     after[i] = {i - 1};

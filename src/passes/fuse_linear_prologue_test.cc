@@ -148,7 +148,8 @@ TEST(FuseLinearPrologue, LeavesANormWithABiasWhichIsNotTheProducts) {
             std::string::npos);
 }
 
-// If the linear took in the addition, the sum would be made after the node that reads it first.
+// If the addition were fused into the linear, the sum would be made after the node that reads it
+// first.
 TEST(FuseLinearPrologue, LeavesASumThatIsReadBeforeTheLinear) {
   expect_unchanged(fuse_linear_prologue, R"(
   input %x: bf16[T,64]

@@ -18,8 +18,9 @@ void fuse_silu_mul(Program& program, const ir::OpSet& ops) {
               %y = silu_mul(%gate, %up))"});
 }
 
-// The sum stays an output, because it is the residual stream. The new node stands in the place of
-// the addition, so in front of all readers of the sum.
+// Fuses an addition with the norm of its sum. The sum stays an output of the new node, because it
+// is the residual stream. The new node stands in the place of the addition, which is in front of
+// all readers of the sum.
 void fuse_add_rms_norm(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops, {R"(
             @ %s = add(%x, %r)
@@ -29,8 +30,8 @@ void fuse_add_rms_norm(Program& program, const ir::OpSet& ops) {
 }
 
 // Merges the sum over the ranks with the addition to the residual stream and the norm that follows.
-// The residual may be either operand of the addition. The norm's other output, the residual stream,
-// keeps its name in the new node.
+// The residual may be either operand of the addition. The second output of rms_norm, the residual
+// stream, keeps its name in the new node.
 void fuse_all_reduce_rms_norm(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops,
           {R"(
@@ -45,9 +46,10 @@ void fuse_all_reduce_rms_norm(Program& program, const ir::OpSet& ops) {
               %h = all_reduce_add_rms_norm(%p, %r, %w))"});
 }
 
-// The attention in the rule shows which queries belong to the keys. Norms per head (Qwen3) become
-// part of the fused node. Other norms stay in front of it: a norm of only one of queries and keys,
-// norms with different eps, or a norm of a whole row.
+// Fuses the rotation of queries and keys with the writing of keys and values to the cache. The rule
+// also matches the attention behind them, because it shows which queries belong to the keys. Norms
+// per head (Qwen3) become part of the fused node. Other norms stay in front of it: a norm of only
+// one of queries and keys, norms with different eps, or a norm of a whole row.
 void fuse_rope_kv_write(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops,
           {R"(
@@ -70,8 +72,9 @@ void fuse_rope_kv_write(Program& program, const ir::OpSet& ops) {
               %o = attention(%q1, %kc1, %vc1, %pages, %lens, %starts))"});
 }
 
-// Some kernels use a decode step's new keys and values while they write them. Where no such kernel
-// accepts the fused op, the two ops are launched as before.
+// Fuses rope_kv_write with the attention behind it, because some kernels attend to a decode step's
+// new keys and values while they write these to the cache. Where no such kernel accepts the fused
+// op, the two ops are launched as before.
 void fuse_attention_prologue(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops, {R"(
               %q1, %kc1, %vc1 = rope_kv_write(%q, %k, %v, %pos, %f, %slots, %kc, %vc)
@@ -80,7 +83,8 @@ void fuse_attention_prologue(Program& program, const ir::OpSet& ops) {
               %o, %kc1, %vc1 = fused_attention(%q, %k, %v, %pos, %f, %slots, %kc, %vc, %pages, %lens, %starts))"});
 }
 
-// The norm's result stays an output, because the experts read it as well.
+// Fuses a norm, the router's product and the choice of experts. The norm's result stays an output
+// of the new node, because the experts read it as well.
 void fuse_route(Program& program, const ir::OpSet& ops) {
   rewrite(program, ops, {R"(
               %h = rms_norm(%x, %n)

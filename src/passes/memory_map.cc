@@ -12,8 +12,8 @@ using ir::ValueKind;
 
 namespace {
 
-// Returns the width of a row. A row whose length varies has no known end: it overlaps every column
-// behind it in the buffer.
+// Returns the number of columns of a value's row in its buffer. A row whose length varies has no
+// known end: it overlaps every column behind it in the buffer.
 int64_t row_width(const ir::Type& type) {
   int64_t width = 1;
   for (size_t i = 1; i < type.dims.size(); ++i) {

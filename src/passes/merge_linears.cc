@@ -15,7 +15,8 @@ using ir::ValueId;
 // The operands that all merged products have in common: x, and the adapter of each row.
 constexpr std::string_view kShared[] = {"x", "adapters"};
 
-// Returns the names of the other operands, which are cut along their outputs.
+// Returns the names of the node's operands that the merged products do not share. They are cut
+// along their outputs.
 std::vector<std::string_view> weights_of(const Node& node) {
   std::vector<std::string_view> names;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -25,7 +26,7 @@ std::vector<std::string_view> weights_of(const Node& node) {
 }
 
 // Returns the dim along which a weight is cut. It is the dim of rows, which comes second where the
-// weight has slots for adapters.
+// weight's first dim is that of adapter slots.
 size_t cut_dim(const ir::Value& weight) {
   return weight.recipe.has_slots ? 1 : 0;
 }
@@ -47,8 +48,9 @@ bool can_merge(const Graph& graph, const Rewrite& rewrite, const Node& node) {
   });
 }
 
-// Returns whether the rows of another product may follow this one's without sharing a block of
-// scales. A weight without blocks has no such borders.
+// Returns whether the rows of another weight may follow the rows of this product's weight without
+// sharing with them a block of 128 x 128 elements that has one scale. That is always so where the
+// weight has no such blocks.
 bool ends_on_block(const Graph& graph, const Node& node) {
   const ValueId* scale = node.inputs.find("scale");
   return scale == nullptr || graph.value(*scale).type.dims.size() == 1 ||
@@ -99,7 +101,7 @@ ValueId concat_weights(Graph& graph, const std::vector<const Node*>& siblings,
     names.push_back(weight.name);
   }
   const std::string name = join_names(std::move(names));
-  // The weights were merged before, for another run of the same layers.
+  // The weights were merged before, where the graph runs the same layers more than once.
   if (const auto merged = graph.find_value(name); merged && graph.value(*merged).recipe == recipe)
     return *merged;
   return graph.add_weight(name, type, std::move(recipe));

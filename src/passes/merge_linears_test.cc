@@ -248,7 +248,7 @@ TEST(MergeLinears, LeavesAWeightThatTwoProjectionsShare) {
 )");
 }
 
-// With a tied embedding another op reads the weight, so the table must stay as it is.
+// With a tied embedding another op reads the weight, so the embedding table must stay as it is.
 TEST(MergeLinears, LeavesAWeightThatAnotherOpReads) {
   expect_unchanged(merge_linears, R"(
   input %ids: i32[T] pad -1

@@ -13,7 +13,8 @@ namespace encore::passes {
 //     output %b                    output %b
 void remove_dead(Program& program, const ir::OpSet& ops);
 
-// The passes below apply rewrite rules. fusions.cc shows the nodes before and after.
+// The passes declared in the following lines apply rewrite rules. fusions.cc shows the nodes before
+// and after each.
 void fuse_silu_mul(Program& program, const ir::OpSet& ops);
 void fuse_add_rms_norm(Program& program, const ir::OpSet& ops);
 void fuse_all_reduce_rms_norm(Program& program, const ir::OpSet& ops);

@@ -36,7 +36,8 @@ constexpr Pass kPasses[] = {
 
 constexpr std::string_view kAllPasses = "all";
 
-// Returns the library's passes, with the passes from outside the library inserted at their places.
+// Returns Encore's own passes, with the passes from outside Encore inserted at the places that they
+// name.
 std::vector<Pass> list_passes(const std::vector<Pass>& from_outside) {
   std::vector<Pass> passes(std::begin(kPasses), std::end(kPasses));
   for (const Pass& pass : from_outside) {
@@ -145,10 +146,10 @@ std::span<const Pass> all() {
   return kPasses;
 }
 
-// Verifying a graph takes as long as several passes. So the library's own passes are verified
-// together, behind the last one. Where that fails, they run again and are verified one by one, to
-// name the pass that broke the graph. A pass from outside the library is verified before any other
-// pass sees its result.
+// Verifying a graph takes as long as several passes. So the results of Encore's own passes are
+// verified only once, behind the last pass. Where that fails, the passes run again with the graph
+// verified after each of them, to name the pass that broke it. The result of a pass from outside
+// Encore is verified before any other pass sees it.
 Program compile(ir::Graph graph, const ir::OpSet& ops, const CompileOptions& options) {
   const std::vector<Pass> passes = list_passes(options.passes);
   check_disabled(passes, options.disabled);

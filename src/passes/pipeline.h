@@ -18,8 +18,8 @@ struct Pass {
   std::string_view what;  // one line that says what the pass does, for people
   void (*run)(Program& program, const ir::OpSet& ops);
   bool required = false;  // cannot be switched off
-  // The pass in front of which a pass from outside the library runs. Passes from outside that name
-  // the same place run in the order in which they were given.
+  // The pass of Encore in front of which this pass runs, if it comes from outside Encore. Passes
+  // from outside that name the same pass run in the order in which they were given.
   std::string_view before = "restore_in_place";
   // Returns whether the pass runs for a program whose largest step has the sizes `max_sizes`. Null
   // means that it always runs. A program serves every step up to that size, so a choice that
@@ -27,16 +27,16 @@ struct Pass {
   bool (*applies)(const ir::Sizes& max_sizes) = nullptr;
 };
 
-// Returns the library's passes in the order in which they run.
+// Returns Encore's own passes in the order in which they run.
 std::span<const Pass> all();
 
 struct CompileOptions {
   ir::Sizes max_sizes{2048, 64};
   std::vector<std::string> disabled = {};  // names of passes to leave out, or "all"
-  // Called with the program before the first pass (named "trace") and after each pass. `ms` is how
-  // long the pass took. Units: milliseconds.
+  // A function that is called with the program before the first pass (then `pass` is "trace") and
+  // after each pass. `ms` is how long the pass took, in milliseconds.
   std::function<void(std::string_view pass, const Program& program, double ms)> dump = {};
-  // Passes from outside the library, which run beside those of all().
+  // Passes from outside Encore, which run in addition to the passes of all().
   std::vector<Pass> passes = {};
   SplitOps split_ops = {};       // see Program::split_ops
   bool reuse_memory = true;      // see Program::reuse_memory
@@ -47,7 +47,7 @@ struct CompileOptions {
 };
 
 // Runs every pass that is not disabled. The graph is verified after the last pass, after each pass
-// whose result is dumped, and after each pass from outside the library.
+// whose result is dumped, and after each pass from outside Encore.
 // Errors: kUsage for an unknown or required name in `disabled`, a pass from outside whose name is
 // taken or whose place does not exist, a split op that launches nothing; kCompile naming the pass
 // and the op.

@@ -165,7 +165,7 @@ TEST(Pipeline, RefusesToSplitAtAnOpThatIsNotThere) {
   }
 }
 
-// Returns the library's ops and `swiglu`, an op from outside it that computes silu and mul.
+// Returns Encore's ops and `swiglu`, an op from outside Encore that computes silu and mul.
 const ir::OpSet& ops_with_swiglu() {
   static const ir::OpSet ops = [] {
     ir::OpSet ops = ops::standard();

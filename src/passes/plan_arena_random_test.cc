@@ -56,7 +56,8 @@ class RandomGraph {
 
  private:
   int below(int n) { return static_cast<int>(random_() % static_cast<uint64_t>(n)); }
-  // Picks mostly recent values, so that older ones die.
+  // Picks mostly recent values, so that nothing reads older values any more and their memory may be
+  // reused.
   ValueId pick() {
     const int reach = std::min(static_cast<int>(values_.size()), below(4) == 0 ? 1000 : 6);
     return values_[values_.size() - 1 - below(reach)];
@@ -104,8 +105,8 @@ Program planned(uint64_t seed, int64_t tokens) {
   return program;
 }
 
-// Computes reachability without the bitset, which the pass uses, so that the test does not share
-// its errors.
+// Returns whether node `later` waits for node `earlier`, directly or through other nodes. It does
+// not use the pass's bitset (HappensBefore), so that the test does not share its errors.
 bool waits(const Program& program, int later, int earlier) {
   for (const int direct : program.after[later]) {
     if (direct == earlier || (direct > earlier && waits(program, direct, earlier))) return true;

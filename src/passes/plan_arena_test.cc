@@ -24,7 +24,8 @@ const Placement& placement(const Program& program, std::string_view name) {
   return program.arena.placements[program.graph.find_value(name)->index];
 }
 
-// The graph has three products of one size: 4 tokens of 64 bf16 are 512 bytes.
+// The graph has three products of one size: 4 tokens of 64 elements in bf16 (2 bytes) are 512
+// bytes.
 TEST(PlanArena, ReusesABufferAfterItsLastUse) {
   const Program program = plan(R"(
   input %x: bf16[T,64]
@@ -173,8 +174,8 @@ TEST(PlanArena, SizesBuffersForTheLargestStep) {
   EXPECT_EQ(plan(kText, {1, 1}).arena.bytes, 2 * 256);  // offsets are multiples of 256
 }
 
-// Two small buffers fit where the large one was: large buffers are placed first, and each later one
-// at the lowest gap.
+// Two small buffers fit where the large one was: large buffers are placed first, and each later
+// buffer goes into the lowest gap of the arena that it fits.
 TEST(PlanArena, PutsSmallBuffersIntoTheGapThatALargeOneLeaves) {
   const Program program = plan(R"(
   input %x: bf16[T,64]

@@ -13,10 +13,10 @@ namespace encore::passes {
 // The names of the ops at which a program is split.
 using SplitOps = std::set<std::string, std::less<>>;
 
-// Tells on which sizes of a step something depends, such as a launch.
+// Says on which sizes of a step something depends, for example a launch or a segment.
 struct UsedSizes {
   bool tokens = false;
-  // Is also true where it depends on rows of logits, because each sequence has its own.
+  // Is also true where `logits` is, because each sequence has rows of logits of its own.
   bool sequences = false;
   bool logits = false;
   bool guesses = false;  // it depends on whether the step guesses tokens

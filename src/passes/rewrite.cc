@@ -90,8 +90,8 @@ NodeText read_node(std::string_view line) {
   node.op = ir::take_word(rest);
   expect("(");
   while (!ir::accept(rest, ")")) {
-    // The operand's name is empty where the rule leaves it out. Then the next required operand is
-    // meant.
+    // The operand's name is empty where the rule leaves it out. Then the name of the value belongs
+    // to the op's next required operand.
     const std::string_view operand = ir::take_word(rest);
     if (!operand.empty()) expect("=");
     node.inputs.add(operand, take_value());
@@ -167,7 +167,8 @@ ParsedRule read_rule(Rule rule, const ir::OpSet& ops) {
   return parsed;
 }
 
-// An attempt to apply a rule to the nodes that end with a given one: the match for the last line.
+// An attempt to apply a rule. It starts with a given node, which must match the rule's last line,
+// and finds the nodes of the other lines in front of that node.
 class Match {
  public:
   Match(const ParsedRule& rule, const Rewrite& rewrite) : rule_(rule), rewrite_(rewrite) {}
@@ -205,8 +206,8 @@ class Match {
   bool bind(std::string_view name, ValueId value) {
     return values_.emplace(name, value).first->second == value;
   }
-  // Returns whether an operand of this line has the name of another operand of the op at the new
-  // node's place. A norm's bias must not become the product's bias.
+  // Returns whether an operand of this line has the name of a different operand of the op that
+  // stands where the new node goes. A norm's bias must not become the product's bias.
   [[nodiscard]] bool is_anothers(const ParsedRule::Line& line, std::string_view name) const {
     const ParsedRule::Line& at_place = rule_.pattern[rule_.place];
     return &line != &at_place && at_place.op->inputs.find(name) != nullptr;

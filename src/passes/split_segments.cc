@@ -35,8 +35,8 @@ class Cutter {
       const bool in_pieces = !(tokens && sequences) && !program_.split_ops.contains(node.op->name);
       const bool rows_change =
           rows != Symbol::kNone && segment_.rows != Symbol::kNone && rows != segment_.rows;
-      // Launches that only some steps have become pieces of their own, so that the other steps can
-      // leave them out.
+      // Launches that only some steps need (steps that guess tokens, or steps that do not) become
+      // segments of their own, so that all other steps can leave out their pieces.
       const bool must_cut = node.op->awaits_host || rows_change || guesses != guesses_ ||
                             !in_pieces || !segment_.in_pieces;
       if (has_launch_ && must_cut) cut(index);

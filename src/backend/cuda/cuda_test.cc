@@ -91,8 +91,8 @@ TEST_F(CudaTest, AKernelThatCannotBeLaunchedIsAnErrorThatNamesTheOp) {
   EXPECT_NE(message.find("bad_op"), std::string::npos) << message;
 }
 
-// The driver keeps memory that recordings once had, so the memory that recordings take is seen only
-// the first time.
+// The driver keeps the memory of destroyed recordings, so the memory that recordings take is seen
+// only when they are made for the first time.
 TEST_F(CudaTest, RecordingsOfTheSameKernelsTakeTurnsInOneExecutable) {
   const TensorView x = allocate({400, 64});
   const auto part = [&](int64_t first, int64_t rows) {

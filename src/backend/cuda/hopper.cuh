@@ -58,7 +58,7 @@ __device__ __forceinline__ bool elect_lane() {
   return elected != 0;
 }
 
-// The functions below take barriers by their addresses in shared memory.
+// The functions that follow take barriers by their addresses in shared memory.
 
 __device__ __forceinline__ void init_barrier(uint32_t barrier, int num_arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(num_arrivals)
@@ -71,14 +71,15 @@ __device__ __forceinline__ void publish_barriers() {
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives at the barrier, and makes its phase wait for `bytes` more bytes.
+// Arrives at the barrier, and makes its current phase wait for `bytes` more bytes from the copy
+// engine.
 __device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
                "r"(bytes)
                : "memory");
 }
-// Waits for the end of the phase with that parity. The thread then sees what the block and the copy
-// engine wrote.
+// Waits for the end of the barrier's phase with that parity. The thread then sees what its block
+// and the copy engine wrote.
 __device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -90,7 +91,8 @@ __device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity
       "r"(parity)
       : "memory");
 }
-// Waits as wait_for_phase() does, and also sees what the cluster wrote.
+// Waits for the end of the barrier's phase with that parity. The thread then sees what the blocks
+// of the cluster wrote, besides what its own block and the copy engine wrote.
 __device__ __forceinline__ void wait_for_phase_of_cluster(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -109,7 +111,8 @@ template <int kThreads>
 __device__ __forceinline__ void meet_at(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
-// Waits as meet_at() does, and returns whether `mine` is true in any of the threads.
+// Waits at a barrier of whole warps until kThreads threads have arrived, and returns whether `mine`
+// is true in any of these threads.
 template <int kThreads>
 __device__ __forceinline__ bool meet_any_at(int barrier, bool mine) {
   uint32_t any;
@@ -143,8 +146,8 @@ __device__ __forceinline__ void publish_to_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// A slot of a ring in shared memory. `parity` is how often the ring has gone round before this use
-// of the slot, modulo 2, which is the parity of the phases of the slot's barriers.
+// A stage of a ring in shared memory. `parity` is how often the ring has gone round before this use
+// of the stage, modulo 2, which is the parity of the phases of the stage's barriers.
 struct Slot {
   uint32_t number = 0;
   uint32_t parity = 0;
@@ -161,8 +164,9 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Copies the box at `at` of a tensor with three dimensions; coordinates are given innermost first.
-// Elements outside of the tensor arrive as zeros, and their bytes count at the barrier, too.
+// Copies the box at `at` of a tensor with three dimensions to shared memory at `target`;
+// coordinates are given innermost first. Elements outside of the tensor arrive as zeros, and their
+// bytes count at the barrier, too.
 __device__ __forceinline__ void copy_box(uint32_t target, const CUtensorMap& map, int3 at,
                                          uint32_t barrier) {
   asm volatile(
@@ -171,7 +175,8 @@ __device__ __forceinline__ void copy_box(uint32_t target, const CUtensorMap& map
       "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier)
       : "memory");
 }
-// Copies a box that is read only once, so that caches drop it first.
+// Copies a box, as copy_box() does, that is read only once. The L2 cache drops it before other
+// data.
 __device__ __forceinline__ void copy_box_once(uint32_t target, const CUtensorMap& map, int3 at,
                                               uint32_t barrier) {
   asm volatile(
@@ -185,8 +190,8 @@ __device__ __forceinline__ void copy_box_once(uint32_t target, const CUtensorMap
       : "memory");
 }
 
-// Copies bytes that lie together in memory. The addresses and the number of bytes are multiples of
-// 16.
+// Copies bytes that lie together in memory to shared memory. The addresses and the number of bytes
+// must be multiples of 16.
 __device__ __forceinline__ void copy_bytes(uint32_t target, const void* source, uint32_t bytes,
                                            uint32_t barrier) {
   asm volatile(

@@ -1,5 +1,5 @@
-// Declares the CUDA kernel table, with one function for each file of kernels. Among the rows of an
-// op, the first whose `accepts` agrees is used.
+// Declares the CUDA backend's kernel table, with one function for each file of kernels. An op is
+// launched with the first kernel of its rows in the table whose `accepts` accepts the launch.
 #pragma once
 
 #include <span>

@@ -9,7 +9,7 @@
 // A release publishes what its thread wrote or saw before, and through a barrier also what other
 // threads of its block did; an acquire that reads the released value sees all of it. Both sides are
 // needed, with a scope that contains both threads. docs/memory-model.md gives the cost of each
-// instruction; `encore litmus` tests them and their broken twins.
+// instruction; `encore litmus` tests them and deliberately broken variants of them.
 //
 // On sm_90, with a scope wider than the block, a release is MEMBAR.ALL, which waits until earlier
 // writes have arrived, and then the store. An acquire is the load, and then CCTL.IVALL, which drops
@@ -181,12 +181,12 @@ __device__ __forceinline__ uint32_t atom_cas_acquire(uint32_t* address, uint32_t
   return before;
 }
 
-// A fence that makes a release together with the relaxed store after it.
+// A fence that makes a release of the relaxed store that follows it.
 template <Scope S>
 __device__ __forceinline__ void fence_release() {
   asm volatile("fence.release.%0;" ::"C"(ScopeName<S>::kText) : "memory");
 }
-// A fence that makes an acquire together with the relaxed load before it.
+// A fence that makes an acquire of the relaxed load before it.
 template <Scope S>
 __device__ __forceinline__ void fence_acquire() {
   asm volatile("fence.acquire.%0;" ::"C"(ScopeName<S>::kText) : "memory");

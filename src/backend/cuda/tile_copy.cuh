@@ -17,7 +17,8 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, 
 // instruction, the compiler would move its result to other registers before each copy; with a
 // constant it does not.
 inline constexpr uint64_t kEvictFirst = 0x12f0000000000000;
-// Copies memory that is read only once, so that the L2 cache drops it before anything else.
+// Copies 16 bytes that are read only once to shared memory. The L2 cache drops them before anything
+// else.
 __device__ __forceinline__ void copy_async_once(uint32_t shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
                "l"(global), "r"(valid ? 16 : 0), "l"(kEvictFirst)
@@ -40,8 +41,8 @@ __device__ __forceinline__ void wait_for_copies() {
 template <int C>
 __device__ __forceinline__ uint32_t tile_offset(int row, int piece) {
   static_assert(C == 32 || C == 48 || C == 64 || C == 96 || C == 128 || C == 256);
-  // Rows of 64, 128 or 256 elements all start in the same bank. Rows of 32 and 96 elements
-  // alternate between two starts, and rows of 48 elements between four.
+  // Rows of 64, 128 or 256 elements all start in the same bank of shared memory. Rows of 32 and 96
+  // elements start in two banks by turns, and rows of 48 elements in four.
   const int permuted = C == 48              ? piece ^ ((row >> 2) & 1)
                        : C == 32 || C == 96 ? piece ^ ((row >> 1) & 3)
                                             : piece ^ (row & 7);

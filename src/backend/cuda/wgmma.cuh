@@ -17,14 +17,14 @@ __device__ __forceinline__ uint32_t describe_rows(uint32_t address) {
   constexpr uint32_t kUnused = 1U << 16U;
   return kUnused | ((address & 0x3ffffU) / 16);
 }
-// The high word of such a descriptor. It says that groups of 8 rows are 1024 bytes apart, with
-// their 16-byte pieces permuted within 128 bytes.
+// The high word of the descriptor of an operand in shared memory. It says that groups of 8 rows are
+// 1024 bytes apart, with their 16-byte pieces permuted within 128 bytes.
 constexpr uint32_t kRowLayout = 1U << 30U | 1024 / 16;
 constexpr uint32_t kNextColumns = 16 * 2 / 16;
 constexpr uint32_t kNextRow = 128 / 16;
 
-// Must come before the first product that uses registers or shared memory written by ordinary
-// instructions.
+// Orders this warpgroup's ordinary writes to registers and shared memory before the products that
+// use them. It must be called before the first such product.
 __device__ __forceinline__ void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -86,8 +86,9 @@ inline constexpr char kWgmmaType<__half>[] = ".f16.f16";
 #define ENCORE_EACH_128(f) ENCORE_EACH_124(f) f(124) f(125) f(126) f(127)
 #define ENCORE_SUM(i) , "+f"(sums[i])
 #define ENCORE_NAME(i) ", %" #i
-// Multiplies if products have `rows` rows. There are `count` sums; the parameters behind `count`
-// are the numbers of the operands that follow the sums.
+// Expands to the instruction that multiplies, if the product's second operand has `rows` rows.
+// There are `count` sums; the parameters behind `count` are the numbers of the operands that follow
+// the sums.
 #define ENCORE_PRODUCT(rows, count, second, layout, type, old)                                \
   if constexpr (kRows == rows) {                                                              \
     asm volatile("{\n.reg .pred adds;\n.reg .b64 a, b;\nsetp.ne.u32 adds, %" #old             \
@@ -136,7 +137,8 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
   ENCORE_PRODUCT(256, 128, 129, 130, 131, 132);
 }
 
-// Does what ENCORE_PRODUCT does, with the first operand in registers.
+// Expands to the instruction of ENCORE_PRODUCT, with the first operand in registers instead of
+// shared memory.
 #define ENCORE_REGISTER_PRODUCT(rows, count, a0, a1, a2, a3, second, layout, type, old)            \
   if constexpr (kRows == rows) {                                                                   \
     asm volatile("{\n.reg .pred adds;\n.reg .b64 b;\nsetp.ne.u32 adds, %" #old                     \
@@ -149,8 +151,8 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], uint32_t
                    "C"(kWgmmaType<T>), "r"(adds));                                                 \
   }
 
-// Does what start_product() does with a first operand in registers. Each warp holds its 16 rows as
-// the first operand of mma.cuh.
+// Starts sums [64, kRows] += a [64, 16] b [kRows, 16]^T, as the function above, with `a` in
+// registers. Each warp holds its 16 rows as the first operand of mma.cuh.
 template <typename T, int kRows>
 __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], const uint32_t (&a)[4],
                                               uint32_t b, uint32_t adds) {
@@ -161,7 +163,7 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], const ui
   ENCORE_REGISTER_PRODUCT(64, 32, 32, 33, 34, 35, 36, 37, 38, 39);
 }
 
-// Does what ENCORE_PRODUCT does, for 8-bit operands.
+// Expands to the instruction of ENCORE_PRODUCT for 8-bit operands.
 #define ENCORE_FP8_PRODUCT(rows, count, second, layout, old)                            \
   if constexpr (kRows == rows) {                                                        \
     asm volatile("{\n.reg .pred adds;\n.reg .b64 a, b;\nsetp.ne.u32 adds, %" #old       \
@@ -173,9 +175,9 @@ __device__ __forceinline__ void start_product(float (&sums)[kRows / 2], const ui
                  : "r"(a), "r"(b), "n"(kRowLayout), "r"(adds));                         \
   }
 
-// Does what start_product() does for e4m3 numbers: a [64, 32], b [kRows, 32]. Their rows lie in
-// boxes of 128 columns, just as rows of 16-bit elements lie in boxes of 64 columns, and
-// kNextColumns goes 32 columns to the right. The tensor cores keep some 14 bits of a sum.
+// Starts sums [64, kRows] += a [64, 32] b [kRows, 32]^T for e4m3 numbers. Their rows lie in boxes
+// of 128 columns, just as rows of 16-bit elements lie in boxes of 64 columns, and kNextColumns goes
+// 32 columns to the right. The tensor cores keep some 14 bits of a sum.
 template <int kRows>
 __device__ __forceinline__ void start_fp8_product(float (&sums)[kRows / 2], uint32_t a, uint32_t b,
                                                   uint32_t adds) {
@@ -198,8 +200,8 @@ __device__ __forceinline__ void start_fp8_product(float (&sums)[kRows / 2], uint
   ENCORE_FP8_PRODUCT(256, 128, 129, 130, 131);
 }
 
-// Returns the low word of a descriptor, as describe_rows() does, for boxes of 64 columns that lie
-// `bytes` apart and whose rows are summed over.
+// Returns the low word of the descriptor of an operand whose rows are summed over, in shared memory
+// in boxes of 64 columns that lie `bytes` apart.
 __device__ __forceinline__ uint32_t describe_summed_rows(uint32_t address, uint32_t bytes) {
   return bytes / 16 << 16U | (address & 0x3ffffU) / 16;
 }

@@ -20,7 +20,7 @@ inline ir::Graph graph_of(std::string_view lines) {
   return listing::parse("graph g {\n" + std::string(lines) + "}\n", ops::standard());
 }
 
-// Returns the library's ops, of which one has other inputs.
+// Returns Encore's ops, but gives the op called `changed` other inputs.
 inline ir::OpSet ops_with(std::string_view changed, ir::Signature inputs) {
   ir::OpSet ops;
   for (const auto& [name, row] : ops::standard().rows()) {

@@ -13,8 +13,8 @@
 
 namespace encore::cuda {
 
-// Launches calls of one collective on all ranks. Lifetime: the launches that it binds must run
-// before it ends. Threads: one, rank 0's.
+// Launches calls of one collective on the GPUs of all ranks, from rank 0's thread. Lifetime: the
+// launches that it binds must run before it ends. Threads: one, rank 0's.
 class AllRanks {
  public:
   // Binds one rank's part of a call of the collective.

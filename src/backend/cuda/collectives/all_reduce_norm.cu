@@ -85,8 +85,8 @@ int64_t row_bytes(const KernelArgs& args) {
 }
 
 // Returns whether one launch is likely to be faster than separate launches of all_reduce and the
-// norm. It is not where a block has much to send, as for a single long row. Source: measured on
-// H200s with NVLink.
+// norm. It is not where one block has much to send, as for a single long row of x. Source: measured
+// on H200s with NVLink.
 bool is_likely(const KernelArgs& args) {
   constexpr int64_t kLongRow = 16 * 1024;
   const int64_t rows = args.inputs["x"].num_rows();

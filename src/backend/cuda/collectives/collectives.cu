@@ -21,8 +21,8 @@ constexpr int64_t kBlocksOfOneShot =
 // The launch behind an exchange that is shorter than this may start at once. Behind a longer
 // exchange it may start only when the exchange has sent all its data, because a launch that waits
 // on the same multiprocessors slows the exchange down. Units: vectors. Source: on H200s, the late
-// start makes a sum of 256 KB 6 % faster, or 26 % with a norm behind it, and a sum of 128 KB 11 %
-// slower.
+// start makes an all_reduce of 256 KB 6 % faster, or 26 % with a norm behind it, and an all_reduce
+// of 128 KB 11 % slower.
 constexpr int64_t kLongExchange = 256 * 1024 / push::kVectorBytes;
 
 enum class Form : uint8_t { kOneShot, kTwoShots, kGather };
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The step until which a burst runs. The host tells it to rank 0 through `mark`, and rank 0 sends
-// it to all ranks as one extra vector behind the vectors of x.
+// The number of the step until which a burst of steps runs. The host tells it to rank 0 through
+// `mark`, and rank 0 sends it to all ranks as one extra vector behind the vectors of x.
 struct BurstEnd {
   const uint32_t* mark;  // in the host's memory
   uint32_t* run_until;
@@ -104,7 +104,8 @@ class LogitsPort : public ExchangePort<float, kPacked> {
   __device__ explicit LogitsPort(const LogitsArgs& args)
       : ExchangePort<float, kPacked>(args.exchange), logits_(args) {}
 
-  // Asks for both rows of the vector: it may hold the end of one row and the begin of the next.
+  // Asks for both rows in which the vector may have elements, since it may hold the end of one row
+  // of logits and the beginning of the next.
   [[nodiscard]] __device__ bool wants(int64_t vector) const {
     const uint32_t first = static_cast<uint32_t>(vector) * this->kSize;
     const uint32_t last = min(first + this->kSize, this->args_.num_elements) - 1;
@@ -289,7 +290,8 @@ push::Shots all_reduce_shots(CudaDevice& device, const KernelArgs& args) {
   const int64_t bytes = args.inputs["x"].shape.num_elements() * size_of(args.inputs["x"].dtype);
   const int64_t longest_one_shot = push::longest_one_shot(device.rank().size);
   const Shots likely = bytes <= longest_one_shot ? Shots::kOne : Shots::kTwo;
-  // Where one of the two forms is clearly faster, nothing is measured.
+  // The forms of all_reduce (one shot, two shots) are only measured where the length of x is within
+  // a factor of kNear of the length at which they should be equally fast.
   constexpr int64_t kNear = 4;
   const bool is_near = bytes * kNear >= longest_one_shot && bytes <= longest_one_shot * kNear;
   if (device.rank().size == 1 || !is_near) return likely;

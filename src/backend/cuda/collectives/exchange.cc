@@ -9,7 +9,8 @@
 namespace encore::cuda {
 namespace {
 
-// The distance between two ranks' words. It gives each word cache lines of its own.
+// The distance between the failure words of two ranks, in words. It gives each word cache lines of
+// its own.
 constexpr int64_t kFailureWords = 64;
 constexpr int64_t kPatternBytes = 16 << 20;
 
@@ -61,8 +62,8 @@ Exchange::Exchange(const std::vector<int>& ordinals, std::shared_ptr<Communicato
   }
 }
 
-// Tries stores between all GPUs: each writes to every other, because a driver may permit stores
-// that never arrive.
+// Checks that stores between all GPUs arrive: each GPU writes to every other, because a driver may
+// permit stores that never arrive.
 void Exchange::require_transfers(const std::vector<int>& ordinals) {
   const int64_t num_words = kPatternBytes / 4;
   std::vector<uint32_t> words(static_cast<size_t>(num_words));

@@ -17,7 +17,7 @@ using push::Vector;
 
 inline constexpr int kPollsPerLook = 1024;  // polls of a vector between two looks at the clock
 
-// The rows of an operand. Units: elements.
+// The rows of an operand of the exchange. Units: elements.
 template <typename T>
 struct ExchangedRows {
   T* data;
@@ -112,8 +112,8 @@ class ExchangePort {
 
   [[nodiscard]] __device__ static constexpr bool wants(int64_t /*vector*/) { return true; }
 
-  // Lets the next launches start if they may not start yet. push.h calls it once the thread has
-  // sent all its data.
+  // Allows the next launches to start, if they have not been allowed before. push.h calls it once
+  // the thread has sent all its data.
   __device__ void has_sent() const { allow_next_kernel(); }
 
   __device__ Vector input(int64_t vector) const {

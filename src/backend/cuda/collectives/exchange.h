@@ -35,8 +35,7 @@ class Exchange {
   // long (failure_word). Any value but 0 ends the waits of that GPU.
   [[nodiscard]] uint32_t* failure(int rank) const;
 
-  // Returns a number for a new call of a collective. Error messages about the call name it by
-  // `what`.
+  // Returns a number for a new call of a collective. Error messages name the call by `what`.
   uint32_t add_call(std::string what);
 
   // Makes all ranks fail if the GPU of `rank` has waited too long. If any rank has failed, ends the

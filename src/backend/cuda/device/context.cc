@@ -101,8 +101,8 @@ void when_not_recording(std::function<void()> release) noexcept {
       release();
     }
   } catch (const std::exception&) {
-    // The device has failed, or no memory is left to store the release. Leaking the resource is the
-    // lesser evil.
+    // The device has failed, or no memory is left to store the release. Leaking the resource is
+    // better than ending the process.
   }
 }
 

@@ -1,9 +1,9 @@
 // Traces made of the activity records of CUPTI, NVIDIA's profiling library, opened at run time.
 //
 // CUPTI stamps the start and the end of every kernel with the GPU's timer and gives both in the
-// host's time. A record of a kernel names the CUDA call that launched it. The tracer puts a number
-// around that call, which identifies its source: a launch with its label, or the replay of a
-// recording, whose nodes carry labels.
+// host's time. A record of a kernel names the CUDA call that launched it. The tracer gives CUPTI a
+// number for the duration of that call, which identifies the call's source: a launch with its
+// label, or the replay of a recording, whose nodes carry labels.
 #include "backend/cuda/device/cupti_tracer.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ struct Cupti {
 };
 
 // Returns the functions of CUPTI, which are looked up once, since CUPTI belongs to the process.
-// Errors: as Library's.
+// Errors: those of Library, which opens CUPTI.
 const Cupti& cupti() {
   static const Cupti functions;
   return functions;
@@ -118,8 +118,9 @@ class FilledBuffers {
   size_t num_lost_ = 0;
 };
 
-// The callbacks that CUPTI calls from C code, so no exception may leave them. Without memory for a
-// buffer, records get lost; CUPTI counts the lost ones, or FilledBuffers does.
+// CUPTI calls the following callbacks from C code, so no exception may leave them. Where no memory
+// is left for a buffer, records of activities get lost. CUPTI or FilledBuffers counts the lost
+// records.
 void CUPTIAPI request_buffer(uint8_t** buffer, size_t* size, size_t* max_records) noexcept {
   *buffer = new (std::nothrow) uint8_t[kBufferBytes];  // CUPTI holds it until complete_buffer()
   *size = *buffer == nullptr ? 0 : kBufferBytes;
@@ -152,7 +153,8 @@ std::string function_name(const CUpti_ActivityAPI& call) {
   return numbered ? name.substr(0, version) : name;
 }
 
-// Removes calls that another call of the same thread made: they are part of that call.
+// Removes the calls of CUDA that another call of the same thread made, because the time of the
+// outer call includes them.
 void drop_nested(std::vector<CUpti_ActivityAPI>& calls) {
   std::sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return std::pair(a.start, ~a.end) < std::pair(b.start, ~b.end);
@@ -236,7 +238,7 @@ class CuptiTracer final : public Tracer, public TraceListener {
   void leave(const TracedCall& /*call*/) noexcept override { cupti().pop(kOurs, nullptr); }
 
  private:
-  // The call of a stream that launched some work. Sources are numbered from 1.
+  // The call of a CUDA stream that launched some of the GPU's work. Sources are numbered from 1.
   struct Source {
     int step = -1;
     std::string label;
@@ -245,7 +247,8 @@ class CuptiTracer final : public Tracer, public TraceListener {
   // The records that were read: `work` that the GPU did, and the `calls` of CUDA that the host
   // made.
   struct Records {
-    // Each span comes with the number of its source, which is 0 if it has none.
+    // Each span of the GPU's work comes with the number of its source (Source), which is 0 if it
+    // has none.
     std::vector<std::pair<TraceSpan, uint64_t>> work;
     std::vector<CUpti_ActivityAPI> calls;
   };
@@ -285,7 +288,7 @@ void CuptiTracer::start() {
 
 CuptiTracer::Records CuptiTracer::read_records() const {
   Records records;
-  std::unordered_map<uint32_t, uint64_t> sources;  // by correlation id
+  std::unordered_map<uint32_t, uint64_t> sources;  // source numbers by correlation id
   std::vector<std::pair<TraceSpan, std::pair<uint32_t, uint32_t>>> work;
   const auto add = [&](TraceKind kind, std::string name, const auto& record, uint32_t call) {
     if (record.deviceId != static_cast<uint32_t>(ordinal())) return;

@@ -61,8 +61,8 @@ std::string driver_release() {
   return "";
 }
 
-// Environment variables that change how launches overlap, or which kernels the libraries choose
-// from. Both change measured times.
+// Environment variables that change how launches overlap, or which kernels cuBLASLt chooses from.
+// Both change measured times.
 constexpr std::array kTimingVariables = {kSerialLaunches,
                                          "CUDA_LAUNCH_BLOCKING",
                                          "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -71,8 +71,8 @@ constexpr std::array kTimingVariables = {kSerialLaunches,
                                          "CUBLAS_WORKSPACE_CONFIG"};
 
 // Returns the key of tuning results: everything that decides which configuration of one of our
-// kernels is the fastest. The version of a library is not part of it, because names of library
-// configurations contain the version, so the library need not be opened.
+// kernels is the fastest. The version of cuBLASLt is not part of the key, because the names of
+// cuBLASLt's configurations contain it. So cuBLASLt need not be opened to make a key.
 TuningKey tuning_key(const cudaDeviceProp& properties) {
   int driver_version = 0;
   check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
@@ -83,8 +83,8 @@ TuningKey tuning_key(const cudaDeviceProp& properties) {
           {"environment", environment_text(kTimingVariables)}};
 }
 
-// Returns the best rate at which memory can be read: its peak rate, less the time for refreshing it
-// and for switching the bus between reading and writing.
+// Returns the best rate at which the GPU's memory can be read, in bytes per microsecond: its peak
+// rate, less the time for refreshing it and for switching the bus between reading and writing.
 double read_bytes_per_us(int ordinal) {
   constexpr double kOfPeak = 0.94;
   int kilohertz = 0;

@@ -15,7 +15,7 @@
 
 namespace encore::cuda {
 
-// The properties of a GPU by which one is chosen.
+// The properties of a GPU that decide whether Encore chooses it.
 struct Candidate {
   std::string name;
   int major = 0;  // major number of its compute capability

@@ -21,15 +21,16 @@ __global__ void fill_kernel(uint32_t* data, uint32_t pattern, int64_t count) {
   }
 }
 
-// The part of a matrix to fill.
+// The part of a matrix that is filled with random numbers.
 struct MatrixPart {
   int64_t rows;
   int64_t columns;
   MatrixPlace at;
 };
 
-// A thread fills the four neighbours that one random block gives. The first and the last block of a
-// row may reach into another part of the matrix, whose elements are not written then.
+// A thread fills four neighbouring elements of a row with the four numbers that one call of
+// random::fill_block() gives. The first and the last four of a row may reach beyond the part to
+// fill; elements outside of it are not written.
 template <typename T>
 __global__ void fill_random_kernel(T* data, MatrixPart part, uint64_t seed, float stddev) {
   begin_kernel();

@@ -23,7 +23,8 @@ void add_existing(std::vector<fs::path>& directories, const fs::path& directory)
   if (fs::is_directory(directory, ignored)) directories.push_back(directory);
 }
 
-// Returns the first file called `name` in the folders of PATH.
+// Returns the path of the first file called `name` in the folders that the environment variable
+// PATH lists.
 fs::path find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::istringstream parts(path == nullptr ? "" : path);

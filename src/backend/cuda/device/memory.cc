@@ -27,8 +27,8 @@ std::string gigabytes(size_t bytes) {
        gigabytes(static_cast<size_t>(bytes)), gigabytes(free_bytes), gigabytes(total_bytes));
 }
 
-// A range of addresses whose memory is mapped in chunks, one for each call of map() that grows the
-// range.
+// A range of device addresses whose memory is mapped in chunks. Each call of map() that grows the
+// range adds one chunk.
 class CudaAddressRange final : public AddressRange {
  public:
   CudaAddressRange(int ordinal, int64_t bytes, std::vector<int> also)

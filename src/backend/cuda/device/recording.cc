@@ -48,7 +48,7 @@ cudaGraphNodeType type_of(cudaGraphNode_t node) {
 }
 
 // Returns whether both nodes launch the same kernel in grids of the same size, or fill equally much
-// memory (libraries record fills).
+// memory (libraries such as cuBLASLt may record fills).
 bool are_alike(cudaGraphNode_t a, cudaGraphNode_t b) {
   const cudaGraphNodeType type = type_of(a);
   if (type != type_of(b)) return false;
@@ -92,8 +92,8 @@ Dependencies dependencies_of(cudaGraphNode_t node) {
   return before;
 }
 
-// Lists, for each node of a graph, the indices of the nodes that it depends on, and the kinds of
-// these edges.
+// Lists, for each node of a CUDA graph, the indices of the nodes that it depends on, and the kinds
+// of these edges.
 auto edges_among(const std::vector<cudaGraphNode_t>& nodes) {
   std::vector<std::tuple<ptrdiff_t, int, int, int>> edges;
   for (const cudaGraphNode_t node : nodes) {
@@ -108,8 +108,8 @@ auto edges_among(const std::vector<cudaGraphNode_t>& nodes) {
   return edges;
 }
 
-// Returns whether two graphs differ in nothing but addresses. Also returns false if there are nodes
-// other than kernels and fills.
+// Returns whether two CUDA graphs differ only in the addresses of memory. Also returns false if
+// there are nodes other than kernels and fills.
 bool are_alike(cudaGraph_t a, cudaGraph_t b) {
   const std::vector<cudaGraphNode_t> nodes = nodes_of(a);
   const std::vector<cudaGraphNode_t> others = nodes_of(b);
@@ -212,8 +212,8 @@ cudaGraphExec_t CudaRecording::executable() const {
 std::vector<std::vector<cudaGraphNode_t>> CudaRecording::nodes_by_launch() const {
   std::vector<std::vector<cudaGraphNode_t>> result;
   std::unordered_map<cudaGraphNode_t, bool> seen;
-  // The nodes of a launch are those that its last node depends on and that belong to no earlier
-  // launch.
+  // The nodes of a launch are its last node and all nodes that this node depends on and that belong
+  // to no earlier launch.
   for (const NodeLabel& entry : labels_) {
     std::vector<cudaGraphNode_t> nodes;
     std::vector<cudaGraphNode_t> pending = {entry.last_node};

@@ -1,5 +1,5 @@
 // A recording: a CUDA graph, instantiated and uploaded. It has an executable of its own, or shares
-// one with recordings that differ from it in addresses alone.
+// one with recordings whose nodes differ from its nodes only in the addresses of memory.
 #pragma once
 
 #include <memory>
@@ -42,27 +42,29 @@ using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy>;
 using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
 
-// The last node that a launch added to the graph, and the launch's label.
+// The last node that a launch added to the CUDA graph that is being captured, and the launch's
+// label.
 struct NodeLabel {
   cudaGraphNode_t last_node = nullptr;
   std::string label;
 };
 
-// An instantiated and uploaded graph. It can be updated to the addresses of a graph that is
-// otherwise equal, even while launches with the earlier addresses are running. With few kernels, an
-// executable costs about 120 kB of device memory and 50 us to make, and an update costs 2 us.
+// An instantiated and uploaded CUDA graph. It can be updated to the addresses in another CUDA graph
+// that is equal except for addresses, even while launches with the earlier addresses are running.
+// With few kernels, an executable costs about 120 kB of device memory and 50 us to make, and an
+// update costs 2 us.
 class Executable {
  public:
-  // Instantiates the graph and uploads it. Errors: kDevice.
+  // Instantiates the CUDA graph and uploads it. Errors: kDevice.
   Executable(SharedGraph graph, cudaStream_t stream);
 
-  // Updates the executable to the addresses of `graph`. Returns the driver's status.
+  // Updates the executable to the addresses in the CUDA graph `graph`. Returns the driver's status.
   [[nodiscard]] cudaError_t update_to(const SharedGraph& graph);
   [[nodiscard]] cudaGraphExec_t get() const { return exec_.get(); }
 
  private:
   GraphExecHandle exec_;
-  SharedGraph addresses_;  // the graph with the current addresses; null when the last update failed
+  SharedGraph addresses_;  // has the current addresses; null when the last update failed
 };
 
 class CudaRecording final : public Recording {
@@ -96,12 +98,12 @@ class CudaRecording final : public Recording {
   int num_nodes_ = 0;
 };
 
-// Returns the node that was last added to the graph that `stream` records, or null if there is none
-// yet.
+// Returns the node that was last added to the CUDA graph that `stream` captures, or null if there
+// is none yet.
 // Errors: kCompile, naming the op, when something broke the recording.
 cudaGraphNode_t newest_node(cudaStream_t stream);
 
-// Returns all nodes of a graph. Errors: kDevice.
+// Returns all nodes of a CUDA graph. Errors: kDevice.
 std::vector<cudaGraphNode_t> nodes_of(cudaGraph_t graph);
 
 // Returns "void f<int>(int)" for a mangled name, and any other name unchanged.

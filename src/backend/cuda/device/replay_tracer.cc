@@ -112,7 +112,8 @@ Trace ReplayTracer::stop() {
   stop_listening(*this);
   synchronize_device();
   next_step();
-  // One more pair of stamps relates the GPU's timer to the host's clock.
+  // One more pair of stamps (begin and end), written while the host's clock is read, relates the
+  // GPU's timer to the host's clock.
   const int64_t before_ns = now_ns();
   stamp_now(stream_.get(), stamps());
   check(cudaStreamSynchronize(stream_.get()), "reading stamps");

@@ -14,7 +14,8 @@ __device__ uint64_t global_timer() {
   return now;
 }
 
-// Launches with stamps do not overlap, so plain loads and stores of the stamps are enough.
+// Launches of the kernels that write stamps do not overlap, so plain loads and stores of the stamps
+// are enough.
 __global__ void begin_kernel_stamp(Stamps* stamps) {
   if (stamps->count < Stamps::kMax) stamps->pairs[stamps->count].begin_ns = global_timer();
 }

@@ -18,10 +18,12 @@ struct Stamps {
   } pairs[kMax];
 };
 
-// Adds two nodes to `graph`. The node in front of all others writes the begin of the next pair. The
-// node behind all others writes the end of the pair and counts it. Errors: kDevice.
+// Adds two nodes to the CUDA graph `graph`. The node in front of all others writes the time at
+// which the replay begins. The node behind all others writes the time at which it ends, and counts
+// the pair of times. Errors: kDevice.
 void add_stamps(cudaGraph_t graph, Stamps* device_stamps);
-// Launches kernels that write one pair at once. Errors: kDevice.
+// Launches the two kernels that write a begin and an end, one right after the other. Errors:
+// kDevice.
 void stamp_now(cudaStream_t stream, Stamps* device_stamps);
 
 }  // namespace encore::cuda

@@ -80,7 +80,7 @@ void CudaStream::launch(const LaunchAttributes& attributes, const BoundLaunch& b
     if (!label_new_nodes(attributes.label))
       fail(ErrorKind::kCompile, "op '{}' adds nothing to its recording", attributes.label);
   } else {
-    // A launch function from outside the library may not have checked for errors.
+    // A launch function of an op from outside Encore may not have checked for errors.
     cuda::check(cudaGetLastError(), "launch");
   }
 }
@@ -154,7 +154,8 @@ std::unique_ptr<Recording> CudaStream::end_recording(const Recording* like) {
   cudaGraph_t captured = nullptr;
   const cudaError_t status = cudaStreamEndCapture(get(), &captured);
   if (capture_->loop) {
-    // This graph owns the loop's body, which is the graph that was captured.
+    // The CUDA graph around the loop owns the loop's body, into which the launches were captured.
+    // So this outer graph becomes the recording.
     graph = std::move(capture_->loop->graph);
   } else {
     *graph.put() = captured;

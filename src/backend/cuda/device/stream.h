@@ -28,7 +28,7 @@ class CudaEvent final : public Event {
   EventHandle event_;
 };
 
-// The graph around a loop's body, while the body is being recorded.
+// The CUDA graph around a loop's body, while the body is being captured.
 struct LoopCapture {
   GraphHandle graph;  // its only node repeats a body, and the body is what the stream captures
   cudaGraphConditionalHandle goes_on{};
@@ -62,13 +62,14 @@ class CudaStream final : public Stream {
   [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
 
  private:
-  // The state of a capture, between begin_recording() and its end.
+  // The state of a capture, from begin_recording() until the recording ends or is abandoned.
   struct Capture {
     CaptureLock lock;
     std::vector<NodeLabel> labels;
     std::optional<LoopCapture> loop;
   };
-  // Labels the graph nodes that were added since the last call. Returns false when there are none.
+  // Labels the nodes of the captured CUDA graph that were added since the last call of this
+  // function. Returns false when there are none.
   bool label_new_nodes(std::string_view label);
 
   // Tells the other ranks that this one is alive, so that they go on waiting for it.
@@ -86,7 +87,7 @@ class CudaStream final : public Stream {
 // Fills memory with a pattern. It is a kernel, because a memset node cannot be instantiated on
 // addresses without memory. Defined in fill.cu.
 void launch_fill(Stream& stream, void* device, uint32_t pattern, int64_t bytes);
-// Returns the graph of a loop, and the empty body into which the stream captures. Defined in
+// Returns the CUDA graph of a loop, and the empty body into which the stream captures. Defined in
 // loop.cu.
 std::pair<LoopCapture, cudaGraph_t> create_loop(const int32_t* again);
 // Ends an iteration: reads *again to decide whether another iteration follows. Defined in loop.cu.

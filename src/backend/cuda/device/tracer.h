@@ -1,4 +1,5 @@
-// Lets streams of a CUDA device report their calls to a listener, which makes a trace of them.
+// Lets the streams of a CUDA device report the calls of their functions to a listener, which makes
+// a trace of these calls.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ namespace encore::cuda {
 
 class CudaRecording;
 
-// A call of a stream's function. Where calls nest, it is the outermost.
+// A call of a function of a CUDA stream. Where such calls nest, only the outermost is a TracedCall.
 struct TracedCall {
   TraceKind kind = TraceKind::kOtherCall;
   std::string_view label;                   // the label of a launch or a copy
@@ -42,8 +43,8 @@ void start_listening(TraceListener& listener);
 void stop_listening(TraceListener& listener) noexcept;
 bool is_listening(const TraceListener& listener);
 
-// Reports to the GPU's listener, if there is one, the call that this thread makes while the scope
-// lasts.
+// Reports to the GPU's listener, if there is one, the call of a stream's function that lasts as
+// long as this scope.
 class TraceScope {
  public:
   TraceScope(int ordinal, const TracedCall& call);

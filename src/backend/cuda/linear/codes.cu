@@ -12,8 +12,8 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads) arrange_codes_kernel(uint4* groups, int64_t count) {
   begin_kernel();
-  // Byte selectors that interleave two words: kLow takes the first two bytes of each word by turns,
-  // and kHigh the other two.
+  // Byte selectors of __byte_perm that interleave two words: kLow takes the two low bytes of each
+  // word by turns, and kHigh the two high bytes.
   constexpr uint32_t kLow = 0x5140;
   constexpr uint32_t kHigh = 0x7362;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;

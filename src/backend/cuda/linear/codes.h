@@ -16,8 +16,8 @@ namespace encore::cuda {
 
 inline constexpr int kCodeGroup = 16;
 
-// Returns the place in its row of a column of such a weight. If the length of a row is no multiple
-// of a group, columns keep the order of the checkpoint.
+// Returns the place in its row of a column of a weight of 8-bit codes. If the number of columns is
+// no multiple of 16, columns keep the order of the checkpoint.
 constexpr int64_t place_of_code(int64_t column, int64_t columns) {
   if (columns % kCodeGroup != 0) return column;
   const int64_t in_group = column % kCodeGroup;

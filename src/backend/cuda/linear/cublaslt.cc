@@ -29,7 +29,7 @@ cudaDataType_t cuda_type(DType dtype) {
 }
 
 // Writes an algorithm as text, word by word. cuBLASLt documents that these words may be stored and
-// reused with the same version of the library.
+// reused with the same version of cuBLASLt.
 std::string to_text(const cublasLtMatmulAlgo_t& algorithm) {
   std::string text;
   for (const uint64_t word : algorithm.data)
@@ -91,13 +91,14 @@ int64_t CublasLt::workspace_bytes(int64_t rows, int64_t outputs) {
   return std::clamp(round_up(partial_sums, kLeast), kLeast, kMost);
 }
 
-// The library takes matrices in column-major order, in which a row-major [R, N] is a [N, R]. So it
-// is asked for out^T [O, R] = (weight^T)^T [O, I] x^T [I, R].
+// cuBLASLt takes matrices in column-major order, in which a row-major [R, N] is a [N, R]. So it is
+// asked for out^T [O, R] = (weight^T)^T [O, I] x^T [I, R].
 CublasLt::Plan CublasLt::describe(const MatmulShape& shape) const {
   Plan plan{};
   plan.workspace_bytes = workspace_bytes(shape.rows, shape.outputs);
   auto* operation = &plan.operation;
-  // Products and sums are computed in float, without TF32 and without sums in 16 bits.
+  // Products and sums are computed in float: without TF32, and without intermediate sums in 16
+  // bits.
   check(functions_.init_operation(operation, sizeof(*operation), CUBLAS_COMPUTE_32F, CUDA_R_32F),
         "cublasLtMatmulDescInit");
   const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -142,8 +143,9 @@ std::vector<std::string> CublasLt::algorithms(const MatmulShape& shape, int most
           "cublasLtMatmulPreferenceSetAttribute");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(plan.workspace_bytes));
-  // A sum may be split only if its parts go through the workspace in float. They are then added in
-  // a fixed order and rounded once.
+  // A sum over the columns may be split into partial sums only if these go through the workspace in
+  // float. They are then added in a fixed order and rounded once, so that every run gives the same
+  // bits.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.weight_alignment);
@@ -155,7 +157,7 @@ std::vector<std::string> CublasLt::algorithms(const MatmulShape& shape, int most
   const cublasStatus_t status =
       functions_.get_heuristic(handle_, &plan.operation, &plan.weight, &plan.x, &plan.out,
                                &plan.out, &preference, most, results.data(), &count);
-  if (status != CUBLAS_STATUS_SUCCESS) return {};  // the library does not support this shape
+  if (status != CUBLAS_STATUS_SUCCESS) return {};  // cuBLASLt does not support this shape
   std::vector<std::string> algorithms;
   for (int i = 0; i < count; ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(to_text(results[i].algo));
@@ -182,8 +184,9 @@ std::string CublasLt::code(const MatmulShape& shape, const std::string& algorith
   if (!parsed) return "";
   std::string text =
       fmt::format("{} {} {}", name(shape.in_dtype), name(shape.out_dtype), shape.has_bias);
-  // Adds a property of the algorithm that appears in names of kernels. The number of parts into
-  // which a sum is split does not appear there, because it is an argument of the kernel.
+  // Adds a property of the algorithm that appears in names of kernels. The number of partial sums
+  // into which a sum over the columns is split does not appear there, because it is an argument of
+  // the kernel.
   const auto add = [&]<typename T>(cublasLtMatmulAlgoConfigAttributes_t attribute, T most) {
     T value = 0;
     size_t written = 0;
@@ -224,8 +227,8 @@ CublasLt::Matmul::Matmul(const CublasLt& library, std::shared_ptr<const Plan> pl
 void CublasLt::Matmul::launch(cudaStream_t stream) const {
   const float one = 1;
   const float zero = 0;
-  // The library's functions take pointers to descriptors without const, although they do not change
-  // them.
+  // cuBLASLt's functions take pointers to descriptors without const, although they do not change
+  // the descriptors.
   auto* const operation = const_cast<cublasLtMatmulDescOpaque_t*>(&operation_);
   const auto layout = [](const cublasLtMatrixLayoutOpaque_t& description) {
     return const_cast<cublasLtMatrixLayoutOpaque_t*>(&description);

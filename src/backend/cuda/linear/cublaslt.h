@@ -45,20 +45,21 @@ struct MatmulOperands {
   void* workspace = nullptr;
 };
 
-// The library cuBLASLt with one handle for one device. Threads: any.
+// Holds cuBLASLt, opened at run time, with one handle for one device. Threads: any.
 class CublasLt {
  public:
   // Returns the scratch that algorithms for an output of this size may use: up to 16 partial sums
   // of each element in float, at most 32 MB. Units: bytes.
   static int64_t workspace_bytes(int64_t rows, int64_t outputs);
 
-  // Opens the library. Errors: kDevice when it is not found or does not start.
+  // Opens cuBLASLt. Errors: kDevice when it is not found or does not start.
   CublasLt();
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  // A shape and the algorithm that runs it. All launches of the shape share one plan.
+  // A product's shape and the cuBLASLt algorithm that runs it. All launches of the shape share one
+  // plan.
   struct Plan {
     int64_t workspace_bytes = 0;
     cublasLtMatmulDescOpaque_t operation;
@@ -80,26 +81,26 @@ class CublasLt {
     const CublasLt* library_;
     std::shared_ptr<const Plan> plan_;
     MatmulOperands operands_;
-    cublasLtMatmulDescOpaque_t operation_;  // the plan's operation, with this product's bias
+    cublasLtMatmulDescOpaque_t operation_;  // cuBLASLt's descriptor, with this product's bias
   };
 
   // Returns at most `most` algorithms that give the same bits on every run, in the order in which
-  // the library rates them. Each is text that plan() accepts with this version of the library. The
-  // result is empty if the library does not support the shape.
+  // cuBLASLt rates them. Each is text that plan() accepts with this version of cuBLASLt. The result
+  // is empty if cuBLASLt does not support the shape.
   [[nodiscard]] std::vector<std::string> algorithms(const MatmulShape& shape, int most) const;
-  // Returns the plan of a shape with the given algorithm. Returns null if the text is no algorithm
-  // of this library that runs the shape.
+  // Returns cuBLASLt's plan of a shape with the given algorithm. Returns null if the text is no
+  // algorithm of this version of cuBLASLt that runs the shape.
   [[nodiscard]] std::shared_ptr<const Plan> plan(const MatmulShape& shape,
                                                  const std::string& algorithm) const;
   // Returns the name of the kernel that the algorithm runs for a shape.
   [[nodiscard]] std::string code(const MatmulShape& shape, const std::string& algorithm) const;
-  // Returns the plan of a shape, which `make` makes at the shape's first launch. Returns null if
-  // `make` returned null.
+  // Returns cuBLASLt's plan of a shape, which `make` makes at the shape's first launch. Returns
+  // null if `make` returned null.
   std::shared_ptr<const Plan> plan_once(const MatmulShape& shape,
                                         const std::function<std::shared_ptr<const Plan>()>& make);
 
   [[nodiscard]] std::string version() const { return version_text(functions_.get_version()); }
-  // Formats the library's version number: "13.1.0" for 130100.
+  // Formats cuBLASLt's version number: "13.1.0" for 130100.
   static std::string version_text(size_t number);
   [[nodiscard]] const std::string& path() const { return library_.path(); }
 

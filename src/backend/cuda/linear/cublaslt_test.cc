@@ -54,7 +54,7 @@ class CudaTuning : public testing::Test {
     }
   }
 
-  // Makes a device in the state in which a new process has it.
+  // Makes a new device that has neither opened cuBLASLt nor tuned anything, as in a new process.
   void start() {
     device_ = create_cuda_device();
     device_->tuner().configure({Tune::kOn, dir_.path()});

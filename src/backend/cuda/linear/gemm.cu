@@ -79,7 +79,8 @@ BoundLaunch bind_for(Device& device, const KernelArgs& args, int tile_rows) {
 }  // namespace
 
 std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiprocessors) {
-  // The time that a tile takes apart from its products, expressed as a number of rows.
+  // The time that a tile costs beside its products, expressed as the number of rows of a tile whose
+  // products take this time.
   constexpr int64_t kRowsBeside = 20;
   std::vector<int> result;
   for (int64_t tiles = div_up(rows, kMaxTileRows); tiles <= div_up(rows, kMinTileRows); ++tiles) {

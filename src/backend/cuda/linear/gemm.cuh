@@ -12,7 +12,7 @@ namespace encore::cuda::gemm {
 constexpr int kProductOutputs = 64;              // outputs of a warpgroup's products
 constexpr int kThreads = kConsumerThreads + 32;  // one more warp copies
 constexpr int kTileOutputs = kConsumers * kProductOutputs;
-// The blocks of a cluster work on neighbouring outputs of the same rows.
+// The outputs of a cluster's tile. The two blocks work on neighbouring outputs of the same rows.
 constexpr int kClusterOutputs = kBlocks * kTileOutputs;
 
 template <typename T>
@@ -35,9 +35,9 @@ struct Layout {
   static constexpr int kWeightBytes = kTileOutputs * kBoxRowBytes;
   static constexpr int kXBytes = kRows * kBoxRowBytes;
   static constexpr int kStageBytes = kWeightBytes + kXBytes;
-  // A warpgroup stages its outputs in a box of 64 outputs: half of the tile's rows at a time. With
-  // silu_mul, where the tile has half as many outputs, the two warpgroups together stage all its
-  // rows in one box.
+  // A warpgroup stages its 64 outputs of half of the tile's rows at a time, in one box in shared
+  // memory. With silu_mul, where the tile has half as many outputs, the two warpgroups together
+  // stage all its rows in one box.
   static constexpr int kStagedRows = kRows / 2;
   static constexpr int kStagedBytes = kStagedRows * kBoxRowBytes;  // for each warpgroup
   static constexpr int kStages =
@@ -191,8 +191,8 @@ struct Consumer {
   __device__ __forceinline__ void store(Corner at) {
     const int barrier = 1 + warpgroup;
     const bool stores = threadIdx.x % 128 == 0;
-    // Lanes 0 to 7 give the places of the warp's first 8 outputs, and lanes 8 to 15 those of its
-    // other 8.
+    // Lanes 0 to 7 give the addresses for the warp's first 8 outputs, and lanes 8 to 15 those for
+    // its other 8 outputs.
     const uint32_t piece = static_cast<uint32_t>(2 * warp + lane / 8 % 2);
     const uint32_t target = layout.staging(warpgroup) +
                             static_cast<uint32_t>(lane % 8) * kBoxRowBytes +

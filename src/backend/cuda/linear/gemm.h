@@ -1,5 +1,5 @@
-// Declares the GEMM of linear and fused_linear for many rows, for linear.cc's table. It applies
-// silu_mul before it stores, and adds all columns in order.
+// Declares the GEMM of linear and fused_linear for many rows, for the kernel table in linear.cc. It
+// applies silu_mul before it stores, and adds the products of all columns in their order.
 #pragma once
 
 #include <vector>
@@ -16,9 +16,9 @@ namespace encore::cuda {
 bool accepts_gemm(const KernelArgs& args);
 BoundLaunch bind_gemm(Device& device, const KernelArgs& args);
 
-// Returns the numbers of rows that are worth a try for a tile on a chip with that many
-// multiprocessors, those that should be fastest first. The choice does not change the bits of a
-// row. Shapes: x [rows, columns], weight [outputs, columns].
+// Returns the numbers of rows of a tile that are worth a try on a chip with this number of
+// multiprocessors; the numbers that should be fastest come first. The choice does not change the
+// bits of a row of the result. Shapes: x [rows, columns], weight [outputs, columns].
 std::vector<int> gemm_tile_rows(int64_t rows, int64_t outputs, int num_multiprocessors);
 // Returns the number of rows of a tile that bind_gemm() chooses.
 int gemm_tile_rows(Device& device, const KernelArgs& args);

@@ -91,8 +91,9 @@ std::string to_text(const GemmFp8Tiling& tiling) {
 
 std::vector<GemmFp8Tiling> gemm_fp8_tilings(int64_t rows, int64_t outputs, int64_t columns,
                                             int num_multiprocessors, bool silu_mul) {
-  // The cycles of a step are those in which shared memory receives and delivers the step's
-  // operands. The cycles that a tile takes apart from its steps are a guess.
+  // The estimated cycles of a step are those in which shared memory receives and delivers its
+  // operands: kCyclesBeside, and kCyclesPerOutput for each output. kTileCycles, the cycles that a
+  // tile takes beside its steps, is a guess.
   constexpr int64_t kCyclesBeside = 256;
   constexpr int64_t kCyclesPerOutput = 3;
   constexpr int64_t kTileCycles = 1500;

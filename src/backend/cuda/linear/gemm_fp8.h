@@ -1,5 +1,5 @@
-// Declares the GEMM of linear and fused_linear for many rows and a weight of 8-bit codes, for
-// linear.cc's table. The rows are rounded to codes as well.
+// Declares the GEMM of linear and fused_linear for many rows and a weight of 8-bit codes, for the
+// kernel table in linear.cc. The rows of x are rounded to codes as well.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace encore::cuda {
 
 // Accepts at least kFewestGemmFp8Rows rows of bf16 or f16 that are rounded to FP8. The numbers of
 // outputs and of columns must be multiples of 16, everything must be aligned to 16 bytes, and the
-// output has the type of the input. A launch of its own rounds the rows, after the norm in front if
-// there is one. All columns are added in order, so the bits are those of the skinny GEMM with
-// columns in order.
+// output has the type of the input. A separate launch rounds the rows, after the norm in front if
+// there is one. The products of all columns are added in order, so the bits are those of the skinny
+// GEMM with its option in_order.
 bool accepts_gemm_fp8(const KernelArgs& args);
 Workspace gemm_fp8_workspace(const KernelArgs& args);
 BoundLaunch bind_gemm_fp8(Device& device, const KernelArgs& args);
@@ -30,10 +30,11 @@ struct GemmFp8Tiling {
 
   friend bool operator==(const GemmFp8Tiling&, const GemmFp8Tiling&) = default;
 };
-// Writes a tiling as text: "192" for tiles of the same outputs, "2x192" for tiles of the same rows.
+// Writes a tiling as text, for tiles of 192 outputs: "192" where a cluster's two tiles have the
+// same outputs, "2x192" where they have the same rows.
 std::string to_text(const GemmFp8Tiling& tiling);
-// Returns the tilings that are worth a try on a chip with that many multiprocessors, those that
-// should be fastest first. Shapes: x [rows, columns], weight [outputs, columns].
+// Returns the tilings that are worth a try on a chip with this number of multiprocessors; the
+// tilings that should be fastest come first. Shapes: x [rows, columns], weight [outputs, columns].
 std::vector<GemmFp8Tiling> gemm_fp8_tilings(int64_t rows, int64_t outputs, int64_t columns,
                                             int num_multiprocessors, bool silu_mul = false);
 BoundLaunch bind_gemm_fp8(Device& device, const KernelArgs& args, const GemmFp8Tiling& tiling);

@@ -123,7 +123,8 @@ TEST(GemmFp8, TriesTilesThatFillTheChipFirst) {
   }
 }
 
-// A cluster that takes two row tiles has a block without work if the number of row tiles is odd.
+// With an odd number of row tiles, a cluster that takes two row tiles has one block without work,
+// so clusters whose two tiles have the same rows are tried as well.
 TEST(GemmFp8, TriesClustersOfTheSameRowsWhereTheNumberOfTheirTilesIsOdd) {
   const auto has = [](int64_t rows, bool shares_weight) {
     const auto tilings = cuda::gemm_fp8_tilings(rows, 4096, 4096, kH200);

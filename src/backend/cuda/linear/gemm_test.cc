@@ -114,7 +114,8 @@ TEST_F(CudaGemm, ARowDependsNeitherOnTheOthersNorOnTheirNumber) {
   EXPECT_EQ(of_all, of_some);
 }
 
-// One tile too many costs the whole chip another round.
+// One tile too many for the chip's multiprocessors makes all of them wait for another round of
+// tiles.
 TEST(Gemm, IsCutForTheMultiprocessorsThatThereAre) {
   constexpr int64_t kPairOutputs = 256;
   for (const int chip : kChips) {

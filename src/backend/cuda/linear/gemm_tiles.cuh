@@ -106,7 +106,8 @@ struct StageBarriers {
     }
     publish_barriers();
   }
-  // Returns the address of the first barrier of empty stages in the cluster's other block.
+  // Returns the address, in the cluster's other block, of the barrier at which stage 0 of that
+  // block's ring is emptied.
   [[nodiscard]] __device__ __forceinline__ uint32_t other_empty(int rank) const {
     return address_at(empty(0), static_cast<uint32_t>(1 - rank));
   }
@@ -118,8 +119,8 @@ struct StageBarriers {
   }
 };
 
-// Does what copy_box() does, but copies to the same place in all blocks of the cluster. The barrier
-// of each block counts the bytes.
+// Copies a box as copy_box() (hopper.cuh) copies it, but to the same place in the shared memory of
+// all blocks of the cluster. The barrier of each block counts the bytes.
 __device__ __forceinline__ void copy_box_to_cluster(uint32_t target, const CUtensorMap& map,
                                                     int3 at, uint32_t barrier) {
   constexpr uint16_t kAll = (1U << kBlocks) - 1;
@@ -130,8 +131,8 @@ __device__ __forceinline__ void copy_box_to_cluster(uint32_t target, const CUten
       "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier), "h"(kAll)
       : "memory");
 }
-// Copies a box of a map whose rows alternate: 8 rows of the gates' half of the weight, then 8 rows
-// of the other half. `output` is the box's first row in that order.
+// Copies a box of a map whose rows alternate: 8 rows of the weight's first half (the gates), then 8
+// rows of its second half. `output` is the box's first row in that order.
 __device__ __forceinline__ void copy_pairs(uint32_t target, const CUtensorMap& map, int column,
                                            int output, uint32_t barrier) {
   asm volatile(
@@ -140,7 +141,8 @@ __device__ __forceinline__ void copy_pairs(uint32_t target, const CUtensorMap& m
       "l"(&map), "r"(column), "r"(0), "r"(output / kPairRows), "r"(barrier)
       : "memory");
 }
-// Does what copy_pairs() does, but copies to the same place in all blocks of the cluster.
+// Copies a box of pairs as copy_pairs() copies it, but to the same place in the shared memory of
+// all blocks of the cluster.
 __device__ __forceinline__ void copy_pairs_to_cluster(uint32_t target, const CUtensorMap& map,
                                                       int column, int output, uint32_t barrier) {
   constexpr uint16_t kAll = (1U << kBlocks) - 1;
@@ -161,7 +163,8 @@ __device__ __forceinline__ void store_two_transposed(uint32_t address, uint32_t 
                : "memory");
 }
 
-// Stores a box. Elements outside of the tensor are not written.
+// Stores a box of outputs from shared memory in a tensor. Elements outside of the tensor are not
+// written.
 __device__ __forceinline__ void store_box(const CUtensorMap& map, int3 at, uint32_t source) {
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
@@ -169,7 +172,8 @@ __device__ __forceinline__ void store_box(const CUtensorMap& map, int3 at, uint3
       : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Waits until this thread's stores have read their sources.
+// Waits until this thread's box stores have read their shared memory, so that it may be written
+// again.
 __device__ __forceinline__ void wait_for_stores_to_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
@@ -214,7 +218,7 @@ __device__ __forceinline__ void meet_in_cluster() {
   wait_for_cluster();
 }
 
-// Begins a kernel. When it returns, all blocks of the cluster know the barriers.
+// Begins a kernel: initializes the barriers. When it returns, all blocks of the cluster know them.
 template <class Barriers>
 __device__ __forceinline__ Worker begin_gemm(const Barriers& barriers, const CUtensorMap& out) {
   const Worker worker{static_cast<int>(cluster_rank()),

@@ -2,11 +2,12 @@
 // addition in front of it, and silu_mul behind the product.
 //
 // All of the time goes into reading the weights, so the kernel streams them. One thread of a block
-// keeps a ring of slots of weights in flight with the copy engine, independently of the arithmetic.
-// Weights are constants, so the ring is filled, a little at a time, before the launches in front
-// have ended. The workers wait for those launches, fetch x, normalize it and multiply (gemv.cuh).
+// keeps a ring of stages in shared memory filled with weights by the copy engine, independently of
+// the arithmetic. Weights are constants, so the ring is filled, a little at a time, before the
+// launches in front have ended. The workers wait for those launches, fetch x, normalize it and
+// multiply (gemv.cuh).
 //
-// The order of additions depends on the number of columns alone.
+// The order in which a sum's products are added depends on the number of columns alone.
 #include "backend/cuda/linear/gemv.h"
 
 #include "backend/cuda/linear/codes.h"

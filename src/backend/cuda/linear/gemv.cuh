@@ -1,10 +1,10 @@
 // The device code of linears with one row, or up to four (gemv.cu).
 //
-// Weights arrive in shared memory slot by slot. A slot holds 1024 columns (2048 of 8-bit codes) of
-// a tile of 8 outputs, in 16 boxes. The workers fetch x and normalize it. Then each of their warps
-// multiplies its own boxes of every slot, and at last the sums of the warps are added up. So a warp
-// reads each part of x once for 8 outputs, and its lanes need not exchange sums. The arithmetic is
-// about as fast as reading the operands from shared memory.
+// Weights arrive in shared memory in the stages of a ring (Slot). A stage holds 1024 columns (2048
+// of 8-bit codes) of a tile of 8 outputs, in 16 boxes. The workers fetch x and normalize it. Then
+// each of their warps multiplies its own boxes of every stage, and at last the sums of the warps
+// are added up. So a warp reads each part of x once for 8 outputs, and its lanes need not exchange
+// sums. The arithmetic is about as fast as reading the operands from shared memory.
 //
 // Weights are the first operand of the tensor cores' product (mma.cuh), whose 16 rows the 8 of a
 // tile fill twice: in rows 0 to 7 with the even pieces of 8 columns, in rows 8 to 15 with the odd
@@ -27,8 +27,8 @@
 
 namespace encore::cuda::gemv {
 
-// A ring of slots in shared memory with two barriers for each slot. At the first, its copies have
-// arrived; at the second, every warp has read it.
+// A ring of num_slots stages in shared memory, with two barriers for each stage. At the barrier
+// full(), the copies into the stage have arrived; at the barrier empty(), every warp has read it.
 struct Ring {
   uint32_t slots;
   uint32_t barriers;
@@ -42,7 +42,8 @@ struct Ring {
       : slots(shared_address(shared)),
         barriers(slots + static_cast<uint32_t>(num_slots * kSlotBytes)),
         num_slots(static_cast<uint32_t>(num_slots)) {}
-  // Initializes the barriers of the `count` slots from `first` on. One thread calls it.
+  // Initializes the barriers of `count` stages of the ring, from stage `first` on. One thread calls
+  // it.
   __device__ __forceinline__ void init(uint32_t first, uint32_t count) const {
 #pragma unroll 1
     for (uint32_t i = first; i < first + count; ++i) {
@@ -62,9 +63,10 @@ struct Ring {
   }
 };
 
-// Walks over a block's part of a weight, slot by slot in the order of their use. The block takes
-// one unit after another (neighbouring units go to different blocks). Of a unit it takes the one
-// tile or, with silu_mul, the tile of the gates and the other tile. Of a tile it takes all columns.
+// Walks over a block's part of a weight, in the order in which its pieces fill stages of the ring.
+// The block takes one unit after another (neighbouring units go to different blocks). A unit is one
+// tile of 8 outputs or, with silu_mul, a tile of gates and the tile of the outputs that they gate.
+// The block takes all columns of each tile.
 template <typename T, typename W>
 struct SlotWalk {
   const GemvArgs<T>& args;
@@ -80,7 +82,7 @@ struct SlotWalk {
     tile = 0;
     unit += static_cast<int>(gridDim.x);
   }
-  // Fills a slot. Columns beyond the weight's end arrive as zeros.
+  // Fills a stage of the ring. Columns beyond the weight's end arrive as zeros.
   __device__ __forceinline__ void copy(const CUtensorMap& weight, const Ring& ring,
                                        uint32_t slot) const {
     const int row = unit * kTileOutputs + tile * args.num_outputs;
@@ -123,7 +125,8 @@ struct Sums {
       multiply_add<T>(high, pieces, x.z, x.w);
     }
   }
-  // Multiplies four pieces of 16 codes.
+  // Multiplies four pieces of 16 codes of the weight by the codes' elements of x, and adds the
+  // products to the warp's sums.
   __device__ __forceinline__ void add_codes(const uint32_t (&pieces)[4], const uint4& x) {
     uint32_t weights[4];
     widen_codes<T>(pieces[0], weights[0], weights[2]);
@@ -138,7 +141,7 @@ struct Sums {
     const int piece = Workers::lane() / kTileOutputs;
     return static_cast<uint32_t>(row * kBoxRowBytes + (piece ^ row) * 16);
   }
-  // Returns the product of output lane / 4 and row lane % 4.
+  // Returns the complete sum of this warp for output lane / 4 of the tile and row lane % 4 of x.
   [[nodiscard]] __device__ __forceinline__ float total() const {
     return (low[0] + low[3]) + (high[0] + high[3]);
   }
@@ -229,7 +232,7 @@ struct Adapters {
   const LoraArgs<T>& args;
   int slot = -1;
 
-  // Reads the slot of the worker's row. It is called when the launches in front have ended.
+  // Reads the adapter slot of the worker's row. It is called when the launches in front have ended.
   template <typename Part>
   __device__ __forceinline__ void look(const Part& part, int num_rows) {
     if (part.row < num_rows) slot = load_slot(args.adapters + part.row);
@@ -247,7 +250,8 @@ struct Adapters {
   }
 };
 
-// Multiplies the weights in slots by x, and adds up the sums of the warps.
+// Multiplies the weights in the ring's stages by x, which lies in shared memory. Each warp sums up
+// its own boxes of every stage, and then the sums of the warps are added up.
 template <typename W, int kRows>
 class Products {
  public:
@@ -265,9 +269,9 @@ class Products {
   }
 
   // Multiplies the block's part of the weight by x. One thread calls `put(row, output, value)` for
-  // each output of the block. `next` is the slot of the ring that is read next. All workers call
-  // it, after they have met behind the writes to x. They must meet again before x or the sums are
-  // written again.
+  // each output of the block. `next` is the stage of the ring that is read next. All workers call
+  // multiply(), after they have met behind the writes to x. They must meet again before x or the
+  // sums are written again.
   template <typename T, typename Put, typename Added = NoAdapters>
   __device__ __forceinline__ void multiply(const GemvArgs<T>& args, Part<W, kRows> part,
                                            const Ring& ring, Slot& next, const XRows<W, kRows>& x,
@@ -319,16 +323,17 @@ class Products {
                                                 const XRows<W, kRows>& x, uint32_t sum_at,
                                                 const Scales& scales) const {
     Sums<T, W> sums;
-    // Where blocks of the weight have scales: the scaled sum over the boxes so far, and the number
-    // of the next box. No warp has more than 32 boxes of a tile.
+    // These two are used only where blocks of the weight have scales: the sum, times the scales,
+    // over the boxes so far, and the number of the next box. No warp has more than 32 boxes of a
+    // tile.
     [[maybe_unused]] float scaled = 0;
     [[maybe_unused]] int number = 0;
     uint32_t x_at = x.lane_at();
-    // A slot is let go only in front of the next slot, behind its products, which have waited for
-    // the loads from the slot. An arrival does not wait for loads. Without a branch in between, the
-    // assembler put the arrival in front of the products, and the slot was filled again before a
-    // load had its data.
-    uint32_t read = 0;  // the barrier of the slot that was read last
+    // A stage of the ring is released only in front of the next stage, behind the products of its
+    // own boxes, which have waited for the loads from it. An arrival at a barrier does not wait for
+    // loads. Without a branch in between, the assembler put the arrival in front of the products,
+    // and the stage was filled again before a load had its data.
+    uint32_t read = 0;  // the barrier of the stage that was read last
 #pragma unroll 1
     do {
       if (read != 0) let_go(read);
@@ -355,7 +360,7 @@ class Products {
     if (Workers::lane() % 4 < kRows) store_shared(sum_at, __float_as_uint(total));
   }
   static __device__ __forceinline__ void let_go(uint32_t empty) {
-    __syncwarp();  // every lane has read the slot
+    __syncwarp();  // every lane has read the stage
     if (Workers::lane() == 0) arrive(empty);
   }
   static constexpr uint32_t kTileSums = tile_sums_bytes(kRows);

@@ -1,5 +1,5 @@
-// Declares the kernels of linear and fused_linear for one to four rows, for linear.cc's table. They
-// stream the weights once.
+// Declares the kernels of linear and fused_linear for one to four rows, for the kernel table in
+// linear.cc. They read the weights once.
 #pragma once
 
 #include "backend/kernel.h"

@@ -16,7 +16,7 @@ inline constexpr int kColumnsPerLoad = 8;                        // 16 bytes of 
 inline constexpr int kBoxLoads = kBoxColumns / kColumnsPerLoad;  // loads of x for one box
 inline constexpr int kTileOutputs = 8;
 inline constexpr int kBoxBytes = kTileOutputs * kBoxRowBytes;
-inline constexpr int kBoxesPerWarp = 2;  // boxes of a slot
+inline constexpr int kBoxesPerWarp = 2;  // boxes of a stage of the ring
 inline constexpr int kSlotBoxes = kBoxesPerWarp * kWarps;
 inline constexpr int kSlotBytes = kSlotBoxes * kBoxBytes;
 inline constexpr int kSlotAlignment = 1024;
@@ -51,7 +51,7 @@ struct GemvArgs {
   void* out;
   bool out_is_float;
   bool silu_mul;     // the weight's two halves are combined by silu_mul
-  bool whole_slots;  // true: a copy fills a slot; false: it brings one box
+  bool whole_slots;  // true: one copy fills a stage of the ring; false: it brings one box
   float eps;
   float norm_offset;  // added to the norm's weight
   float per_column;   // 1 / columns
@@ -59,8 +59,8 @@ struct GemvArgs {
   int num_outputs;
   int num_columns;
   int num_units;   // units of 8 outputs: one tile each, or two with silu_mul
-  int units_each;  // units of each block; one more in the first blocks,
-  int units_left;  // whose number is this
+  int units_each;  // units of each block; a block whose index is less than
+  int units_left;  // units_left has one more
   int slots_per_tile;
   int sum_loads;  // loads of a row of x whose sum with the residual one block stores
 
@@ -113,12 +113,13 @@ inline CUtensorMap weight_map(const KernelArgs& args) {
   return map_of_boxes(weight, {.rows = kTileOutputs, .boxes = boxes});
 }
 
-// Returns the number of rows of the smallest kernel for at least `rows` rows.
+// Returns the number of rows for which the kernel is compiled that computes `rows` rows: the
+// smallest that suffices.
 constexpr int padded_rows(int64_t rows) {
   return rows <= 2 ? static_cast<int>(rows) : kMaxRows;
 }
 
-// Returns the bytes of shared memory for x, rounded up to whole slots.
+// Returns the bytes of shared memory for x, whose rows are padded to whole stages of the ring.
 constexpr int64_t x_bytes(int64_t rows, int64_t columns, DType stored) {
   return rows * round_up(columns, kSlotBoxes * box_columns(stored)) * 2;
 }
@@ -143,7 +144,7 @@ inline constexpr int64_t kMostSumsBytes = sums_bytes(1, batch_units(1), 2);
 inline constexpr int64_t kKilobyte = 1024;
 inline constexpr int64_t kMaxSharedBytes = 220 * kKilobyte;
 inline constexpr int kMinSlots = 4;
-// Returns the bytes of shared memory for a ring of slots, two barriers for each slot (full and
+// Returns the bytes of shared memory for a ring of stages, two barriers for each stage (full and
 // empty), x, and the sums.
 inline int64_t shared_bytes(int64_t rows, int64_t columns, DType stored, int64_t num_slots,
                             int64_t sums) {

@@ -8,24 +8,24 @@
 namespace encore::cuda::gemv {
 
 constexpr int kThreads = kWorkers + 32;
-// The largest number of slots that are on their way at once in the ring's first round. A load of x
-// waits in line behind them.
+// The largest number of the ring's stages whose copies are under way at once in the ring's first
+// round. A load of x waits in the memory's queue behind them.
 constexpr uint32_t kWindow = 3;
 
-// The work of the thread that copies weights.
+// The thread that copies weights into the ring's stages.
 template <typename T, typename W>
 struct Producer {
   const CUtensorMap& weight;
   const Ring& ring;
   SlotWalk<T, W> walk;
-  uint32_t slot = 0;  // the slot to be filled next, in the first round
+  uint32_t slot = 0;  // the stage to be filled next, in the ring's first round
 
   __device__ __forceinline__ void copy() {
     walk.copy(weight, ring, slot++);
     walk.next();
   }
   // Initializes the ring's barriers. Where workers meet late, because they fetch a norm's weights
-  // first, it also starts the first copy as soon as that slot has a barrier, since memory has
+  // first, it also starts the first copy as soon as its stage has a barrier, since memory has
   // little else to do then. (Elsewhere an early copy would disturb the launches in front, and cost
   // 0.2 to 1.7 % of a step's time.)
   __device__ __forceinline__ void begin(bool workers_meet_late) {
@@ -60,8 +60,9 @@ struct WithoutAdapters {
   [[nodiscard]] __device__ __forceinline__ Added added() const { return {}; }
 };
 
-// Shared memory holds the ring, x, and the sums. kLoads is the number of loads of a worker: with a
-// norm all those of a row, else those that are under way at once.
+// Shared memory holds the ring, x, and the sums. kLoads is the number of loads of 16 bytes of x
+// whose results a worker keeps in registers: with a norm all its loads of a row, otherwise those
+// that are under way at once.
 template <typename T, typename W, class With, int kRows, bool kNormalizes, int kLoads>
 __global__ void __launch_bounds__(kThreads, kLoads > 2 ? 1 : 2)
     gemv_kernel(const __grid_constant__ GemvArgs<T> args,
@@ -141,13 +142,13 @@ auto kernel_for(const GemvArgs<T>& gemv) {
 }
 
 // Decides how large a block is. Blocks of the next launch start beside it where they fit, and their
-// rings are full when their turn comes. But two blocks of one launch must not share a
-// multiprocessor while another is idle, because that multiprocessor would have twice as much to do.
-// So of two launches that follow each other, one gets blocks that take more than half of a
-// multiprocessor, and the other gets blocks that fit beside them. The large blocks are those of
-// launches without a norm, whose outputs have the width of the model; launches with a norm, whose
-// inputs have this width, get small blocks. In wide models long rings are worth more, so every
-// block takes more than half.
+// rings are full of weights when the launch in front of them ends. But two blocks of one launch
+// must not share a multiprocessor while another is idle, because that multiprocessor would have
+// twice as much to do. So of two launches that follow each other, one gets blocks that take more
+// than half of a multiprocessor, and the other gets blocks that fit beside them. The large blocks
+// are those of launches without a norm, whose outputs have the width of the model; launches with a
+// norm, whose inputs have this width, get small blocks. In wide models long rings are worth more,
+// so every block takes more than half.
 struct Room {
   int num_slots = 0;
   int64_t shared_bytes = 0;

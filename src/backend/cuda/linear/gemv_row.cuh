@@ -99,7 +99,7 @@ class RowPlace : public Loads<kRows> {
 // Holds the rows of x in shared memory, box by box. Within a box they lie row by row, in the order
 // in which lanes multiply them by a weight stored as W. A piece is 16 bytes of the weight. Of each
 // pair of columns in a piece, the columns of even pieces come first, then those of odd pieces. Rows
-// are padded with zeros up to the end of a slot.
+// are padded with zeros up to the number of columns of whole stages of the ring.
 template <typename W, int kRows>
 class XRows : public Loads<kRows> {
  public:
@@ -123,7 +123,7 @@ class XRows : public Loads<kRows> {
       if (this->has(first + i)) put(first + i, share.loads[i]);
     }
   }
-  // Clears the part of the last slot that lies beyond the rows' ends.
+  // Clears the columns behind the ends of the rows, up to the end of the last stage of the ring.
   __device__ __forceinline__ void clear_rest(int slots_per_tile) const {
     const Loads<kRows> all(kRows, slots_per_tile * kSlotColumns<W> / kColumnsPerLoad);
 #pragma unroll 1

@@ -11,8 +11,9 @@ namespace {
 
 using Case = ProductShape;
 
-// Rings go round many times while launches overlap, and no slot may be overwritten before it has
-// been read. With the first two shapes half of each slot is zeros, which arrive at once.
+// The ring of stages in shared memory goes round many times while launches overlap, and no stage
+// may be overwritten before it has been read. With the first two shapes half of each stage is
+// zeros, which arrive at once.
 TEST_F(CudaTest, LinearOfUpToFourRowsGivesTheSameBitsInEveryLaunchOfManyChains) {
   constexpr int kLaunches = 20;
   constexpr int kReplays = 20;

@@ -74,13 +74,13 @@ BoundLaunch bind_plan(const CublasLt& library, std::shared_ptr<const CublasLt::P
   if (const TensorView* bias = args.inputs.find("bias")) operands.bias = bias->data;
   operands.out = args.outputs["y"].data;
   operands.workspace = args.scratch;
-  // All copies of the launch function share the product.
+  // The product is shared by all copies of the returned launch function.
   auto matmul = std::make_shared<const CublasLt::Matmul>(library, std::move(plan), operands);
   return [matmul](Stream& stream, const StepLengths&) { matmul->launch(handle(stream)); };
 }
 
-// Returns the plan with the algorithm that the tuner chose, or null when the library has none for
-// the shape.
+// Returns cuBLASLt's plan with the algorithm that the tuner chose, or null when cuBLASLt has no
+// algorithm for the shape.
 std::shared_ptr<const CublasLt::Plan> tuned_plan(Device& device, const CublasLt& library,
                                                  const MatmulShape& shape, const KernelArgs& args) {
   std::map<std::string, std::shared_ptr<const CublasLt::Plan>> plans;  // by algorithm
@@ -115,7 +115,9 @@ BoundLaunch bind_cublaslt(Device& device, const KernelArgs& args) {
   return bind_plan(static_cast<CudaDevice&>(device).cublaslt(), std::move(plan), args);
 }
 
-// Binds the first of `parts` with cuBLASLt's plan, then binds the other parts.
+// Returns one launch that runs all of a linear's parts (see backend/parts.h): first the product
+// with cuBLASLt, by the given plan of it, then each other part with the kernel that the device
+// chooses for it.
 BoundLaunch bind_plan_and_rest(Device& device, std::shared_ptr<const CublasLt::Plan> plan,
                                const Parts& parts) {
   const CublasLt& library = static_cast<CudaDevice&>(device).cublaslt();
@@ -136,15 +138,16 @@ BoundLaunch bind_plan_and_rest(Device& device, std::shared_ptr<const CublasLt::P
 // The smallest number of rows for which our kernel and cuBLASLt are compared. With fewer rows our
 // kernel was faster for every shape that was tried.
 constexpr int64_t kMinComparedRows = 33;
-// The cost to a step of a launch that is not ours, beside the launch's own time: our kernels fetch
-// their weights while the launch before them ends, and cuBLASLt's do not. The value was found in
-// chains of an 8B's layer with 64 and 96 rows. Compared by launch time alone, the library won the
-// product of gate and up, SiLU included, by 2 to 4 %, but the layer took 5 % longer.
+// The microseconds that a launch of cuBLASLt costs a step beside the launch's own time: our kernels
+// fetch their weights while the launch before them ends, and cuBLASLt's do not. The value was found
+// in chains of the launches of an 8B's layer with 64 and 96 rows. Compared by launch time alone,
+// cuBLASLt won the product of gate and up, SiLU included, by 2 to 4 %, but the layer took 5 %
+// longer with it.
 constexpr double kNoOverlapUs = 3;
 
 // Returns the names of the kernels to compare, the one that is likely to be faster first. Our
-// kernel writes f32 outputs in single words. With many rows this makes it 8 to 35 % slower than the
-// library.
+// kernel writes f32 outputs in single words. From 193 rows on, this makes it 8 to 35 % slower than
+// cuBLASLt.
 std::vector<std::string> kernels_by_guess(const KernelArgs& args) {
   constexpr int64_t kManyRows = 193;
   if (args.outputs["y"].dtype == DType::kF32 && args.inputs["x"].num_rows() >= kManyRows)
@@ -152,8 +155,9 @@ std::vector<std::string> kernels_by_guess(const KernelArgs& args) {
   return {"ours", "cublaslt"};
 }
 
-// Returns the function that binds our kernel: the skinny GEMM or, with more rows than it takes, the
-// GEMM for many rows. The kernel is cut as the tuner found best for `args`.
+// Returns the function that binds our kernel: the skinny GEMM or, where x has more rows than the
+// skinny GEMM takes, the GEMM for many rows. The product is cut into tiles as the tuner found best
+// for `args`.
 std::function<BoundLaunch(const KernelArgs& args)> binder_of_ours(Device& device,
                                                                   const KernelArgs& args) {
   if (accepts_skinny_gemm(args)) {
@@ -166,9 +170,9 @@ std::function<BoundLaunch(const KernelArgs& args)> binder_of_ours(Device& device
   };
 }
 
-// Accepts launches from 33 rows on that both cuBLASLt and one of our kernels accept. The faster of
-// the two runs, as the tuner found. For fused_linear, the time of cuBLASLt includes the launch of
-// silu_mul behind the product.
+// Accepts launches with 33 rows or more that both cuBLASLt and one of our kernels accept. The
+// kernel of these two that the tuner found to be faster runs. For fused_linear, the time of
+// cuBLASLt includes the launch of silu_mul behind the product.
 bool accepts_fastest(const KernelArgs& args) {
   return args.inputs["x"].num_rows() >= kMinComparedRows &&
          (accepts_skinny_gemm(args) || accepts_gemm(args)) && accepts_cublaslt(args);
@@ -209,8 +213,8 @@ BoundLaunch bind_fastest(Device& device, const KernelArgs& args) {
   return fastest != nullptr ? fastest : bind("ours", args);
 }
 
-// Accepts launches of codes with a number of rows for which both of our GEMMs accept them. The
-// faster of the two runs, as the tuner found.
+// Accepts products of 8-bit codes with codes that both of our GEMMs (the skinny GEMM and the GEMM
+// for many rows) accept. The GEMM of these two that the tuner found to be faster runs.
 bool accepts_faster_fp8(const KernelArgs& args) {
   return accepts_gemm_fp8(args) && args.inputs["x"].num_rows() <= kMaxSkinnyRows &&
          accepts_skinny_gemm(args);
@@ -235,7 +239,8 @@ BoundLaunch bind_faster_fp8(Device& device, const KernelArgs& args) {
   return bind(faster, args);
 }
 
-// Calls `accepts` with deciding_launch(args), the launch by which the kernel is chosen.
+// Returns whether `accepts` accepts deciding_launch(args), the launch by which a product's kernel
+// is chosen.
 template <bool (*accepts)(const KernelArgs&)>
 bool accepts_decided(const KernelArgs& args) {
   return accepts(deciding_launch(args));
@@ -290,9 +295,10 @@ std::span<const Kernel> linear_kernels() {
   return kRows;
 }
 
-// The kernels of fused_linear. With a norm in front, they take up to four rows, and rows that are
-// rounded to codes, as far as these fit. Without a norm they take other rows, too, with silu_mul
-// behind the product. All other launches are split into the ops that fused_linear stands for.
+// The kernels of fused_linear. With a norm in front of the product, they take up to four rows of 16
+// bits, or any number of rows that are rounded to codes, where accepts_quantized_norm() accepts
+// them. Without a norm they take more rows of 16 bits, too, where silu_mul follows the product. All
+// other launches are split into the ops that fused_linear stands for.
 std::span<const Kernel> fused_linear_kernels() {
   static constexpr std::array<Kernel, 6> kRows = {{
       {"fused_linear",

@@ -103,8 +103,8 @@ TEST_F(CudaTest, FusedLinearOfRowsForWhichTwoKernelsCompeteAgreesWithItsParts) {
 }
 
 // Weights are codes with scales by row or by block. x has 16 bits, or is rounded to codes as well.
-// The plain kernel adds in float, but with x in codes the tensor cores keep some 14 bits of the
-// sums of 128 columns.
+// The plain kernel adds in float, but with x in codes the tensor cores keep only some 14 bits of
+// each sum over 128 columns, which the bound of 4e-3 allows for.
 TEST_F(CudaTest, LinearOfCodesAgreesWithThePlainKernelAndGivesTheSameBitsEveryTime) {
   struct CodeCase {
     ProductShape shape;
@@ -176,8 +176,9 @@ TEST_F(CudaTest, LinearOfCodesAgreesWithThePlainKernelAndGivesTheSameBitsEveryTi
   }
 }
 
-// A row's bits depend neither on its neighbours nor on their number within a padded size. With
-// `batch_invariant` they do not depend on the number of rows at all.
+// The bits of a row of the result depend neither on the rows beside it nor, within one padded
+// number of rows, on how many they are. With `batch_invariant` they do not depend on the number of
+// rows at all.
 TEST_F(CudaTest, LinearOfCodesGivesARowItsBitsWhateverIsBesideIt) {
   constexpr int64_t kOutputs = 1024;
   constexpr int64_t kColumns = 2048;

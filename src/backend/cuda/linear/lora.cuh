@@ -11,8 +11,8 @@ namespace encore::cuda {
 
 inline constexpr int kMaxLoraBlocks = 8;  // the largest number of products that one was merged of
 
-// The operands of the adapters' part: b [S,O,rank], h [R,N], and the slot of each row in b (-1:
-// none). Units: strides in elements.
+// The operands of the adapters' part of a product: b [S, O, rank] of S adapter slots, h [R, N], and
+// the adapter slot of each row (-1: the row has no adapter). Units: strides in elements.
 template <typename T>
 struct LoraArgs {
   const float* h;
@@ -55,20 +55,22 @@ LoraArgs<T> lora_args(const TensorView& h, const TensorView& b, const TensorView
 
 #ifdef __CUDACC__
 
-// Reads the slot at `address` from memory. Before wait_for_inputs() it may still be the slot of
-// another step. Then it is only a guess: good for fetching data ahead, but it must be read again.
+// Reads the adapter slot of a row from memory at `address`. Before wait_for_inputs(), memory may
+// still hold the slots of another step. The value is then only a guess: data may be fetched ahead
+// by it, but it must be read again.
 __device__ __forceinline__ int load_slot(const int32_t* address) {
   int slot;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(slot) : "l"(address) : "memory");
   return slot;
 }
-// Reads the slot of a row as a guess. Returns -1 if the value cannot be a slot.
+// Reads the adapter slot of a row before wait_for_inputs(), as a guess. Returns -1 if the value
+// cannot be an adapter slot.
 __device__ __forceinline__ int guess_slot(const int32_t* address, int num_slots) {
   const int slot = load_slot(address);
   return slot < num_slots ? max(slot, -1) : -1;
 }
 
-// Returns the index of the merged product to which an output belongs.
+// Returns which of the products that were merged into this one an output belongs to.
 template <typename T>
 __device__ __forceinline__ int lora_block_of(const LoraArgs<T>& args, int output) {
   int block = 0;
@@ -80,13 +82,15 @@ template <typename T>
 const __device__ __forceinline__ T* lora_row(const LoraArgs<T>& args, int slot, int output) {
   return args.b + slot * args.slot_stride + static_cast<int64_t>(output) * args.rank;
 }
-// Returns the part of a row's h that belongs to an output's block.
+// Returns the `rank` numbers of a row's h that belong to an output: those of its product among the
+// merged ones.
 template <typename T>
 __device__ __forceinline__ const float* lora_h(const LoraArgs<T>& args, int row, int output) {
   return args.h + row * args.h_stride + lora_block_of(args, output) * args.rank;
 }
 
-// Adds the products of a pack of b with as many numbers of h to `sum`, one after the other.
+// Multiplies a pack of b by as many numbers of h, element by element, and adds the products to
+// `sum` one after the other.
 template <typename T>
 __device__ __forceinline__ void add_lora_pack(const Pack<T>& pack, const float* h, float& sum) {
   constexpr int kSize = Pack<T>::kSize;
@@ -101,7 +105,7 @@ __device__ __forceinline__ void add_lora_pack(const Pack<T>& pack, const float* 
     sum = __fmaf_rn(values.w, weights[i + 3], sum);
   }
 }
-// Returns the sum that the adapter in `slot` adds to an output of a row.
+// Returns the sum that the adapter in adapter slot `slot` adds to an output of a row.
 template <typename T>
 __device__ __forceinline__ float lora_sum(const LoraArgs<T>& args, int slot, int row, int output) {
   const T* b = lora_row(args, slot, output);

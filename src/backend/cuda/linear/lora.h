@@ -1,5 +1,5 @@
-// Declares the kernels of lora_shrink and lora_expand for the table in lora.cc, which tries the
-// faster ones first.
+// Declares the kernels of lora_shrink and lora_expand for the kernel table in lora.cc, which lists
+// the faster ones first.
 #pragma once
 
 #include "backend/kernel.h"
@@ -21,11 +21,11 @@ BoundLaunch bind_shrink_tile(Device& device, const KernelArgs& args);
 BoundLaunch bind_shrink(Device& device, const KernelArgs& args);
 
 // Accepts fewer rows than kManyRowsWithAdapters, ranks that are multiples of 16 bytes, and at most
-// 256 sums in a row.
+// 256 sums in a row of h.
 bool accepts_expand_rows(const KernelArgs& args);
 BoundLaunch bind_expand_rows(Device& device, const KernelArgs& args);
-// Accepts kManyRowsWithAdapters rows or more of bf16 or f16, aligned to 16 bytes. Blocks must have
-// a multiple of 32 columns, and ranks must be multiples of 16.
+// Accepts kManyRowsWithAdapters rows or more of bf16 or f16, aligned to 16 bytes. Each of the
+// merged products must have a multiple of 32 outputs, and ranks must be multiples of 16.
 bool accepts_expand_tile(const KernelArgs& args);
 BoundLaunch bind_expand_tile(Device& device, const KernelArgs& args);
 // Binds a kernel that takes any launch of lora_expand.

@@ -1,6 +1,6 @@
-// Kernels of lora_expand. As in lora_shrink (lora_shrink.cu), a block reads the slots of its rows
-// itself. With few rows, it fetches the adapter's data that it needs before the launches in front
-// have ended.
+// Kernels of lora_expand. As in lora_shrink (lora_shrink.cu), a block reads the adapter slots of
+// its rows itself. With few rows, it fetches the adapter's data that it needs before the launches
+// in front have ended.
 #include <algorithm>
 
 #include "backend/cuda/launch.h"
@@ -26,7 +26,7 @@ struct ExpandArgs {
   LoraArgs<T> lora;
 };
 
-// Adds an adapter's part to base, and rounds the result.
+// Adds the adapter's part of each output to `base`, and rounds the sum to T.
 template <typename T>
 __device__ __forceinline__ float rounded_sum(T base, float sum) {
   return to_float(from_float<T>(to_float(base) + sum));
@@ -45,8 +45,8 @@ __device__ __forceinline__ T load_now(const T* address) {
   return reinterpret_cast<const T&>(bits);
 }
 
-// A thread computes one column of kRows rows. With silu_mul it computes both columns from which the
-// result is made.
+// A thread computes one column of kRows rows of y. With silu_mul it computes the column of the gate
+// and the column that it gates, from which the column of y is made.
 template <typename T, int kRows, bool kSiluMul>
 __global__ void __launch_bounds__(kThreads)
     lora_expand_rows_kernel(const __grid_constant__ ExpandArgs<T> args) {
@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A thread computes one column of the block's rows. With silu_mul it computes both columns from
-// which the result is made.
+// A thread computes one column of the block's rows of y. With silu_mul it computes the column of
+// the gate and the column that it gates, from which the column of y is made.
 template <typename T, bool kPacked, bool kSiluMul>
 __global__ void __launch_bounds__(kThreads)
     lora_expand_kernel(const __grid_constant__ ExpandArgs<T> args) {
@@ -224,8 +224,8 @@ BoundLaunch launch_expand(const ExpandArgs<T>& expand, void (*kernel)(ExpandArgs
   };
 }
 
-// With a handful of rows a block takes one row, so that many blocks share the bytes of few
-// adapters. With more rows a block takes several, so that it keeps enough bytes in flight.
+// With at most 8 rows, a block takes one row, so that many blocks share the reading of few
+// adapters' weights. With more rows it takes several rows, so that it keeps enough bytes in flight.
 template <typename T>
 BoundLaunch bind_expand_rows_of(const KernelArgs& args) {
   constexpr int64_t kHandful = 8;

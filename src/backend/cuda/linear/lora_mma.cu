@@ -1,7 +1,7 @@
 // Kernels of lora_shrink and lora_expand for many rows, on tensor cores. A warp takes 16 rows at a
-// time and finds out which slots they have. Mostly there is only one, as neighbouring rows are
-// tokens of one sequence. The warp multiplies by each of these slots, and each row keeps the sums
-// of its own slot.
+// time and finds out which adapter slots they have. Mostly there is only one, as neighbouring rows
+// are tokens of one sequence. The warp multiplies all 16 rows by the weights in each of these
+// slots, and each row keeps the sums of its own slot.
 //
 // A dot product may take its columns in any order, if both operands use the same order. So a lane
 // loads 16 bytes of a row at once, where the tensor cores' layout (mma.cuh) would make it load 4.
@@ -26,23 +26,24 @@ constexpr int kTileSums = 8;      // columns of a product's second operand
 constexpr int kStepColumns = 32;  // columns of x that a warp takes at a time
 constexpr int kWarpOutputs = 32;
 constexpr int kRankStep = 16;
-// The number of blocks that share the slots of a tile's rows. Sequences that decode beside a prompt
-// may have one slot each, and a block takes 2 to 4 us for one.
+// The number of blocks that share the adapter slots of a tile's 16 rows. Beside a prompt, sequences
+// that decode may have a slot of their own each, and one slot takes a block 2 to 4 us.
 constexpr int kSlotBlocks = 8;
 
-// Gives lanes 0 to 15 of a warp the slots of a tile's rows. -1 stands for a row without an adapter,
-// or for no row.
+// Returns, in lanes 0 to 15 of a warp, the adapter slots of a tile's 16 rows. -1 stands for a row
+// without an adapter, or for no row.
 __device__ __forceinline__ int load_slots(const int32_t* adapters, int first_row, int num_rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   return lane < kTileRows && first_row + lane < num_rows ? adapters[first_row + lane] : -1;
 }
 
-// Calls `visit(slot)` for each different slot that lanes 0 to 15 of the warp hold, in the order of
-// rows. Where several blocks share the slots (blockIdx.z), each block visits only its own.
+// Calls `visit(slot)` for each different adapter slot that lanes 0 to 15 of the warp hold, in the
+// order of rows. Where several blocks share the adapter slots (blockIdx.z), each block visits only
+// its own share.
 template <class Visit>
 __device__ __forceinline__ void for_each_slot(int slot_of_lane, Visit visit) {
   unsigned left = __ballot_sync(0xffffffffU, slot_of_lane >= 0);
-  int others = static_cast<int>(blockIdx.z);  // slots to skip before this block's next one
+  int others = static_cast<int>(blockIdx.z);  // adapter slots to skip before this block's next one
 #pragma unroll 1
   while (left != 0) {
     const int slot = __shfl_sync(0xffffffffU, slot_of_lane, __ffs(static_cast<int>(left)) - 1);
@@ -67,8 +68,9 @@ struct ManyShrinkArgs {
   int num_sums;
 };
 
-// A block takes 16 rows, kTiles x 8 sums of each row, and every kSlotBlocks-th of the rows' slots.
-// Its warps share the columns.
+// Computes x times A of adapters. A block takes 16 rows and, of each row, kTiles x 8 of the sums.
+// Of the different adapter slots that these rows have, it takes every kSlotBlocks-th. For each of
+// these slots, the warps share the columns of x, and then their partial sums are added up.
 template <typename T, int kTiles>
 __global__ void __launch_bounds__(kThreads)
     lora_shrink_tile_kernel(const __grid_constant__ ManyShrinkArgs<T> args) {
@@ -82,7 +84,8 @@ __global__ void __launch_bounds__(kThreads)
   const int first_sum = static_cast<int>(blockIdx.x) * kSums;
   begin_kernel();
   const int slot_of_lane = load_slots(args.adapters, first_row, args.num_rows);
-  // Rows and sums beyond the last are copies of the last one, and their results are not stored.
+  // Rows beyond the last row of x, and sums beyond the last sum of a row, are computed from the
+  // data of the last one. Their results are not stored.
   const auto row_of = [&](int row) {
     return args.x + min(first_row + row, args.num_rows - 1) * args.x_stride + t * 8;
   };
@@ -147,14 +150,16 @@ struct ManyExpandArgs {
   LoraArgs<T> lora;
 };
 
-// The numbers h of a tile's rows as the first operand of a product. Each number is split into the
-// part that 16 bits hold and the rest.
+// The numbers h of a tile's 16 rows (x times A, in float) as the first operand of a product, which
+// has 16 bits. So each number is split into the part that 16 bits hold and the remainder, and both
+// are multiplied.
 template <typename T>
 struct SplitH {
   uint32_t high[4];
   uint32_t low[4];
 
-  // `upper` and `lower` are the lane's four numbers of row g and of row g + 8, where g = lane / 4.
+  // `upper` and `lower` are the lane's four numbers h of row g and of row g + 8 of the tile, where
+  // g = lane / 4.
   __device__ __forceinline__ SplitH(const float4& upper, const float4& lower) {
     split(upper.x, upper.y, 0);
     split(lower.x, lower.y, 1);
@@ -228,8 +233,8 @@ struct ExpandedTile {
   }
 };
 
-// A warp computes 16 rows and 32 outputs. With silu_mul it computes both halves from which the
-// outputs are made.
+// A warp computes 16 rows and 32 outputs. With silu_mul it computes 32 gates and the 32 columns
+// that they gate, from which the outputs are made.
 template <typename T, bool kSiluMul>
 __global__ void __launch_bounds__(kThreads)
     lora_expand_tile_kernel(const __grid_constant__ ManyExpandArgs<T> args) {

@@ -1,13 +1,14 @@
-// Kernels of lora_shrink. A block reads the slots of its rows itself, so nothing is sorted and the
-// host prepares nothing. If none of its rows has an adapter, the block ends.
+// Kernels of lora_shrink. A block reads the adapter slots of its rows itself, so nothing is sorted
+// and the host prepares nothing. If none of its rows has an adapter, the block ends.
 //
-// With few rows a block takes one row. It reads the row's slot before the launches in front have
-// ended, and fetches the adapter's data, which stays constant while the slot is in use. Behind the
-// wait it reads the slot again, and fetches anew if the first value was wrong.
+// With few rows a block takes one row. It reads the row's adapter slot before the launches in front
+// have ended, and fetches the adapter's data, which stays constant while the adapter slot is in
+// use. Behind the wait for those launches it reads the slot again, and fetches anew if the first
+// value was wrong.
 //
 // Many rows are multiplied on tensor cores (lora_mma.cu) where shapes allow it. Otherwise a block
-// takes several rows, and neighbouring rows with the same slot read its data once. A row's sums
-// have one order, whichever rows stand beside it.
+// takes several rows, and for neighbouring rows with the same adapter slot it reads the adapter's
+// data once. The sums of a row are added in one order, whichever rows stand beside it.
 #include <algorithm>
 
 #include "backend/cuda/launch.h"
@@ -360,8 +361,9 @@ bool accepts_shrink_row(const KernelArgs& args) {
          has_packed_columns(args) && packs_of_thread(args) <= kMostPacks;
 }
 
-// With a handful of rows a block takes one sum, so that many blocks share the bytes of few
-// adapters. With more rows a block takes several sums, so that it keeps enough bytes in flight.
+// With at most 8 rows, a block computes one of the sums of a row of h, so that many blocks share
+// the reading of few adapters' weights. With more rows it computes several sums of a row, so that
+// it keeps enough bytes in flight.
 BoundLaunch bind_shrink_row(Device& /*device*/, const KernelArgs& args) {
   constexpr int64_t kHandful = 8;
   const bool has_several =

@@ -1,7 +1,7 @@
 // The kernel of linear for shapes that neither gemv.cu nor cuBLASLt takes. It computes tiles of 64
-// x 64 outputs, 16 columns at a time, in float. The order of additions depends on the number of
-// columns alone. A weight in fp8 is widened, and each sum of 16 columns is scaled before it is
-// added.
+// x 64 outputs, 16 columns at a time, in float. The order in which a sum's products are added
+// depends on the number of columns alone. A weight in fp8 is widened, and each sum of 16 columns is
+// multiplied by its scale before it is added to the others.
 #include "backend/cuda/fp8.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/linear/codes.h"

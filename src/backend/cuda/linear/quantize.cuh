@@ -10,10 +10,11 @@ namespace encore::cuda {
 // The number of lanes that share a group of 128 columns, with eight columns each.
 constexpr int kGroupLanes = 16;
 
-// Rounds a lane's eight numbers to codes. The scale is static_scale where that is not 0, else that
-// of the whole group. Lanes beyond the row bring zeros. `codes` is the place where the lane's
-// columns would begin in their natural order; two neighbouring lanes store their 16 columns in the
-// order of codes.h. All lanes of a group must call it, and all groups of a warp at once.
+// Rounds a lane's eight numbers to codes. The scale is static_scale where that is not 0, else the
+// scale that fits the group of 128 columns. Lanes behind the row's end bring zeros. `codes` is the
+// place where the lane's columns would begin in their natural order; two neighbouring lanes store
+// their 16 columns in the order of codes.h. All lanes of a group must call it, and all groups of a
+// warp at once.
 __device__ __forceinline__ void store_codes(const float (&values)[8], bool is_there, uint8_t* codes,
                                             float* group_scale, float static_scale) {
   const uint32_t lane = threadIdx.x % kGroupLanes;

@@ -16,8 +16,9 @@ int64_t quantized_bytes(int64_t rows, int64_t columns);
 QuantizedRows quantized_rows(const TensorView& x, void* scratch);
 
 // Rounds the rows of bf16 or f16 that a linear or fused_linear multiplies, as described in
-// backend/fp8_activations.h. These rows are x, or the output of the norm in front, which reads x
-// and a residual. The number of columns must be a multiple of 16.
+// backend/fp8_activations.h. These rows are x or, where a norm stands in front of the product, the
+// output of that norm, which reads x and a residual. The number of columns must be a multiple of
+// 16.
 BoundLaunch bind_quantize(const LinearOperands& o, const QuantizedRows& to);
 
 // Returns whether the kernel for a norm in front accepts these operands and their number of

@@ -43,7 +43,7 @@
 // - Where codes are widened, or their sums scaled, a warpgroup's tensor cores wait for this work.
 //   So tiles of 64 outputs have two warpgroups, which take turns with the columns and add up their
 //   sums at last. Codes are widened while the products before them run, also across stages. These
-//   products still read x, so a stage of x is let go one stage later.
+//   products still read x, so a stage of x is released one stage later.
 // - Full rings are a head start, because they fill while the launches in front end. But where
 //   attention is short, or the block's part of the weight is small, it is worth more to leave room
 //   beside the block for a block of attention, which can read K and V meanwhile. (In steps of 8
@@ -74,20 +74,21 @@ using namespace skinny_gemm;
 
 constexpr int64_t kMinTileOutputs = 16;  // unless the weight has fewer outputs
 constexpr int64_t kMostSharedBytes = 216 * 1024;
-// The smallest size of a stage. Smaller stages are handed over too often. With many rows, or where
-// x takes twice the bytes of the codes beside it, stages must be smaller, since larger ones would
-// leave rings of too few stages.
+// The smallest size of a stage of the rings, in bytes. Smaller stages are handed over too often.
+// With many rows, or where x takes twice the bytes of the codes beside it, stages must be smaller,
+// since larger ones would leave rings of too few stages.
 constexpr int64_t kMinStageBytes = 28 * 1024;
 constexpr int64_t kMinStageBytesOfManyRows = 24 * 1024;
 constexpr int64_t kManyRows = 96;
-// The bytes of weights and x that a block has on their way at a time: about as many as arrive
-// during the latency of memory. The weights among them stay within the limits below, and are at
-// most half of what the block reads.
+// The bytes of weights and x that a block has on their way from memory at a time: about as many as
+// arrive during the latency of memory. The weights among them take between kMinWeightsInFlight and
+// kMaxWeightsInFlight bytes, and at most half of what the block reads.
 constexpr int64_t kBytesInFlight = 136 * 1024;
 constexpr int64_t kMinWeightsInFlight = 48 * 1024;
 constexpr int64_t kMaxWeightsInFlight = 88 * 1024;
 constexpr int64_t kMinWeightRingBytes = 68 * 1024;
-// The columns of x that a block has on their way are those whose weights take this number of bytes.
+// Limits how far x is copied ahead: a block has those columns of x on their way whose weights take
+// this number of bytes.
 constexpr int64_t kWeightBytesAhead = 64 * 1024;
 constexpr int64_t kMaxBoxesAhead = 16;
 // The largest number of rows of a launch that widens FP8 codes to 16 bits.
@@ -142,7 +143,8 @@ int tile_rows(int64_t rows, const SkinnyGemmTiling& t, SkinnyOperands operands) 
   return 0;
 }
 
-// Returns the rows of the highest tile.
+// Returns the largest number of rows that a tile of the kernel can have with these kinds of
+// operands.
 int64_t widest(SkinnyOperands operands) {
   return variants_of<__half>(operands).back().rows;
 }
@@ -170,7 +172,8 @@ const Variant<T>& variant_for(const Product& product, const SkinnyGemmTiling& t)
 }
 
 // Returns the cycles for which a warpgroup's tensor cores idle for each 16 columns (or 32 of
-// codes), while it widens codes or scales sums of 128 columns. The values are guesses.
+// codes), while the warpgroup widens codes of the weight, or multiplies sums of 128 columns by
+// their scales. The values are guesses.
 double cycles_beside(SkinnyOperands operands, int height) {
   switch (operands) {
     case SkinnyOperands::kWidenedCodes:
@@ -183,11 +186,12 @@ double cycles_beside(SkinnyOperands operands, int height) {
 }
 
 // Returns how long a product takes with a tiling, on a chip with this number of multiprocessors and
-// one block on each, at an H200's rates. Units: microseconds. The model computes the possible
-// bounds for the blocks with the most work: copying weights and x, the tensor cores, and reading
-// the weights from memory. The longest bound counts in full, the others a little, and an exchange
-// of sums costs some time, too. The model was fitted to 64 measurements. The tiling that it ranks
-// first was 0.4 % slower than the fastest on average, and 5 % at worst.
+// one block on each, at an H200's rates. Units: microseconds. The model computes, for the blocks
+// with the most work, three times that bound theirs from below: copying weights and x, the tensor
+// cores' work, and reading the weights from memory. The longest of these times counts in full, the
+// others a little, and an exchange of sums in a cluster costs some time, too. The model was fitted
+// to 64 measurements. The tiling that it ranks first was 0.4 % slower than the fastest on average,
+// and 5 % at worst.
 double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multiprocessors) {
   constexpr double kReadBytesPerUs = 4.6e6;
   constexpr double kCopiedBytesPerUs = 115e3;  // the rate of one block
@@ -208,8 +212,8 @@ double estimate(const Product& product, const SkinnyGemmTiling& t, int64_t multi
       static_cast<double>(t.tile_outputs * product.weight_bytes() + height * product.x_bytes());
   const double copies = block_columns * column_bytes / kCopiedBytesPerUs;
   const int64_t products = div_up(t.tile_outputs, kProductOutputs);
-  // Products of codes are twice as fast. Where a tile has one product, two warpgroups take turns if
-  // there is work beside products.
+  // Products of codes with codes are twice as fast as those of 16 bits. Where a tile needs only one
+  // product of 64 outputs, two warpgroups take turns if codes must be widened or sums scaled.
   const double speed = operands == SkinnyOperands::kCodes ? 2 : 1;
   const bool takes_turns = operands != SkinnyOperands::k16Bit && products == 1;
   const double least = (kMinCycles + cycles_beside(operands, height)) / (takes_turns ? 2 : 1);
@@ -248,12 +252,13 @@ double power_us(const Product& product, const SkinnyGemmTiling& t, const Chip& c
   constexpr double kJoulesPerOperation = 0.5e-12;
   constexpr double kJoulesPerCodeOperation = 0.29e-12;
   constexpr double kWatts = 565;  // power left for this work; idle multiprocessors take the rest
-  // Energy costs time only as far as it takes longer, at kWatts, than this part of the time of the
-  // reads.
+  // The energy of a product costs time only as far as spending it at kWatts takes longer than this
+  // share of the time in which the product's weights are read.
   constexpr double kOfReading = 0.9;
   const int64_t tiles = div_up(product.outputs, t.tile_outputs);
   const int64_t outputs = tiles * round_up(t.tile_outputs, kProductOutputs);
-  // Weights that a second row tile copies cost as much power as x.
+  // Where two row tiles share outputs, the second one's copy of the weights costs as much power as
+  // a copy of x.
   const int64_t copied_rows = tiles * product.rows + (t.row_tiles - 1) * product.outputs;
   const auto copied = static_cast<double>(product.x_bytes() * copied_rows * product.columns);
   const auto operations = static_cast<double>(2 * outputs * product.rows * product.columns);
@@ -272,7 +277,7 @@ TensorView rows_of(const TensorView& view, int64_t first, int64_t count) {
   return rows;
 }
 
-// Returns the operands with one row for each row of x.
+// Returns the operands that have one row for each row of x.
 std::vector<TensorView*> views_of_rows(KernelArgs& args) {
   std::vector<TensorView*> views{&args.inputs["x"], &args.outputs["y"]};
   if (args.inputs.find("residual") != nullptr) {
@@ -282,7 +287,8 @@ std::vector<TensorView*> views_of_rows(KernelArgs& args) {
   return views;
 }
 
-// The numbers that follow from a tiling. For one chip, they are a function of the shape alone.
+// The numbers that follow from a tiling. On one kind of chip, they depend on the tiling and on the
+// product's shape alone.
 struct Cut {
   int64_t shared_bytes = 0;
   int num_tiles = 0;
@@ -366,7 +372,8 @@ SkinnyOperands operands_of(const LinearOperands& o) {
   if (o.weight->dtype != DType::kFP8) return SkinnyOperands::k16Bit;
   return o.fp8_activations ? SkinnyOperands::kCodes : SkinnyOperands::kWidenedCodes;
 }
-// Returns the end of the name under which the tuner remembers choices.
+// Returns the suffix of the name under which the tuning cache stores the tilings for these kinds of
+// operands.
 std::string_view suffix(SkinnyOperands operands) {
   switch (operands) {
     case SkinnyOperands::kWidenedCodes:
@@ -456,7 +463,7 @@ std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs,
                                                   int num_multiprocessors, bool silu_mul,
                                                   SkinnyOperands operands) {
   constexpr int64_t kMaxWaves = 4;
-  // With more rows than this, two row tiles are worth a try, too.
+  // With more rows of x than this, tilings with two row tiles are worth a try, too.
   const int64_t most_rows_of_one_tile = std::min<int64_t>(128, most_rows(operands) / 2);
   const Product product{rows, outputs, columns, operands};
   const int64_t multiple = silu_mul ? kPairRows : kBlockRows;

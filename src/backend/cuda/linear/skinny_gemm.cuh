@@ -24,7 +24,7 @@ __device__ __forceinline__ void store_transposed(uint32_t address, uint32_t pair
                : "memory");
 }
 
-// A warpgroup that multiplies (a consumer of the rings).
+// A warpgroup that multiplies (a consumer of the rings of weights and of x).
 //
 // The code behind the last product is on the critical path of every step and runs once (launch.h),
 // so it is kept short. Its addresses are computed in Epilogue before x has arrived.
@@ -46,7 +46,8 @@ struct Consumer {
   static constexpr int kOutputs = kProducts * kProductOutputs;
   // In the staging memory a row is 16 bytes longer than its outputs, which avoids bank conflicts.
   static constexpr int kStagedRowBytes = kOutputs * 2 + 16;
-  // A tile that needs more memory than this is staged in two halves, one after the other.
+  // A tile whose outputs need more staging memory than this is stored in two halves, one after the
+  // other. Units: bytes.
   static constexpr int kMostStagedBytes = 56 * 1024;
   static constexpr bool kStagesHalves = kParts * kRows * kStagedRowBytes > kMostStagedBytes;
   // Half of a tile's blocks of rows. If their number is odd, the lower half has one more.
@@ -146,7 +147,8 @@ struct Consumer {
   // Returns the index of this warpgroup's part of the tile's outputs.
   [[nodiscard]] __device__ __forceinline__ int part() const { return kTurns == 1 ? warpgroup : 0; }
 
-  // Announces that the staging memory may be written again.
+  // Announces that the staging memory may be written again: to the other warpgroup where two take
+  // turns, otherwise to the threads of this warpgroup.
   __device__ __forceinline__ void free_staging() const {
     if constexpr (kTurns > 1) {
       announce_at<kTurns * 128>(kTurnsFree);
@@ -327,7 +329,8 @@ struct Consumer {
       compute_now(end);
       compute_now(count);
     }
-    // The number of packs in a row where outputs are not halved.
+    // The number of 16-byte packs in a row of the warpgroup's outputs where silu_mul does not halve
+    // them.
     static constexpr uint32_t kRowPacks = kOutputs / 8;
   };
 
@@ -468,7 +471,8 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 64, 1)
   constexpr int kThreads = kConsumers + 64;
   // Early reads of the next launch, above all of K and V, would compete with the block's own
   // weights, so with many rows the block asks for its weights before it allows the next launch.
-  // With few rows it allows the next launch first, which has to hurry.
+  // With few rows it allows the next launch first, so that the next launch starts as early as it
+  // can.
   constexpr bool kAsksFirst = TilePart::kRows >= 64;
   if constexpr (!kAsksFirst) allow_next_kernel();
   const Layout layout(args, shared_address(shared));

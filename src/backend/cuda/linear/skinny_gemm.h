@@ -1,5 +1,5 @@
-// Declares the kernel of linear and fused_linear for few rows, for linear.cc's table. It streams
-// the weights once, and multiplies on the tensor cores.
+// Declares the kernel of linear and fused_linear for few rows, for the kernel table in linear.cc.
+// It reads the weights once, and multiplies on the tensor cores.
 #pragma once
 
 #include <string>
@@ -19,10 +19,11 @@ enum class SkinnyOperands : uint8_t { k16Bit, kWidenedCodes, kCodes };
 // Accepts up to kMaxSkinnyRows rows of bf16 or f16. All inputs must be aligned to 16 bytes, and the
 // output is f32 or has the type of the input. A weight of codes with rows that are not rounded may
 // have any number of rows, because each launch takes a part of them. With `batch_invariant`, all
-// columns are added in order, and the number of rows may also be any. All numbers of rows with the
-// same padded number are cut alike, as the tuner found best. Of fused_linear, only silu_mul is
-// accepted, with a multiple of 8 outputs of the input's type. The result has the bits of linear and
-// silu_mul where linear is cut in the same way.
+// columns are added in order, and the number of rows may also be any. All numbers of rows that are
+// padded to the same number are cut into the same tiles, which the tuner found to be fastest. Of
+// what fused_linear can add to a product, silu_mul is accepted, with a multiple of 8 outputs of the
+// input's type, and a norm in front of rows that are rounded to codes. The result has the bits of
+// linear and silu_mul where linear is cut in the same way.
 bool accepts_skinny_gemm(const KernelArgs& args);
 Workspace skinny_gemm_workspace(const KernelArgs& args);
 BoundLaunch bind_skinny_gemm(Device& device, const KernelArgs& args);
@@ -41,9 +42,9 @@ struct SkinnyGemmTiling {
 // "2x64" has two row tiles.
 std::string to_text(const SkinnyGemmTiling& tiling);
 
-// Returns the tilings that are worth a try on a chip with that many multiprocessors, those that
-// should be fastest first. `rows` is at most kMaxSkinnyRows. Shapes: x [rows, columns], weight
-// [outputs, columns].
+// Returns the tilings that are worth a try on a chip with this number of multiprocessors; the
+// tilings that should be fastest come first. `rows` is at most kMaxSkinnyRows. Shapes: x [rows,
+// columns], weight [outputs, columns].
 std::vector<SkinnyGemmTiling> skinny_gemm_tilings(int64_t rows, int64_t outputs, int64_t columns,
                                                   int num_multiprocessors, bool silu_mul = false,
                                                   SkinnyOperands operands = SkinnyOperands::k16Bit);

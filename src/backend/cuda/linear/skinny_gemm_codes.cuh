@@ -11,7 +11,8 @@
 namespace encore::cuda::skinny_gemm {
 
 // The scales of the outputs whose sums a thread has. Where each output has a scale, these are the
-// scales; where blocks have scales, it is the place at which those of the output's row begin.
+// scales; where blocks of 128 x 128 have scales, it holds the address at which the scales of the
+// output's row of blocks begin.
 template <int kProducts>
 struct Scales {
   const float* weight_scale = nullptr;
@@ -45,10 +46,11 @@ struct Scales {
   }
 };
 
-// Does what Tile does, for a weight of codes. x is in XType: T, for which codes are widened on
-// their way to the tensor cores, or codes as well. Where a box of 128 columns has scales, the sums
-// of the box are multiplied by them before they are added to those of other boxes. The boxes of a
-// stage are dealt to kTurnsOfTile warpgroups, and a stage has at least as many boxes.
+// Computes a warpgroup's sums of a tile, as Tile does for 16-bit weights, for a weight of codes. x
+// is in XType: T, for which codes are widened on their way to the tensor cores, or codes as well.
+// Where a box of 128 columns has scales, the sums of the box are multiplied by them before they are
+// added to those of other boxes. The boxes of a stage are dealt to kTurnsOfTile warpgroups, and a
+// stage has at least as many boxes.
 template <typename T, typename XType, int kRowsOfTile, int kProductsOfTile, int kTurnsOfTile>
 struct CodesTile {
   using Weight = Float8;
@@ -122,7 +124,8 @@ struct CodesTile {
     }
   }
 
-  // Starts the products of a box. `into` is set to them or, with `adds`, they are added to it.
+  // Starts the products of a box. Where `adds` is true, they are added to the sums in `into`;
+  // otherwise they replace these sums.
   __device__ __forceinline__ void multiply(Sums& into, const StageBoxes& boxes, uint32_t box,
                                            uint32_t adds) {
     if constexpr (kIsFp8<X>) {
@@ -190,7 +193,8 @@ struct CodesTile {
     }
   }
 
-  // Adds a box's sums, times the box's scales, to those of the other boxes.
+  // Adds the sums of one box of 128 columns, times the box's scales, to the sums of the boxes
+  // before it.
   __device__ __forceinline__ void fold(Sums& of_box, const StageBoxes& boxes, int box,
                                        const Scales<kProducts>& scales) {
 #pragma unroll

@@ -7,14 +7,14 @@
 
 namespace encore::cuda::skinny_gemm {
 
-// The number of weight rows in a block of sums. With silu_mul, blocks of gates alternate with
-// blocks of the rows that they gate.
+// The number of rows of the weight whose sums are kept together. With silu_mul, 8 rows of the gates
+// alternate with the 8 rows that they gate.
 constexpr int kBlockRows = 8;
 constexpr int kPairRows = 2 * kBlockRows;
 
-// Does what copy_box_once() does, for a map of five dimensions. Rows of the box alternate: 8 rows
-// of the gates' half of the weight, then 8 rows of the other half. `at.y` is the first row in that
-// order.
+// Copies a box as copy_box_once() (hopper.cuh) copies it, but by a map of five dimensions. Rows of
+// the box alternate: 8 rows of the weight's first half (the gates), then 8 rows of its second half.
+// `at.y` is the first row in that order.
 __device__ __forceinline__ void copy_pairs_once(uint32_t target, const CUtensorMap& map, int3 at,
                                                 uint32_t barrier) {
   asm volatile(
@@ -29,15 +29,16 @@ __device__ __forceinline__ void copy_pairs_once(uint32_t target, const CUtensorM
 }
 
 constexpr int kMaxStages = 31;
-// Barriers lie at the beginning of shared memory. Each ring has the barriers at which copies
-// arrive, and then those at which products arrive. One more barrier follows the two rings.
+// The bytes of one barrier. Barriers lie at the beginning of shared memory: for each of the two
+// rings (weights and x) first the barriers at which copies arrive, then those at which consumers
+// arrive, and behind both rings one more barrier.
 constexpr int kBarrierBytes = 8;
 constexpr int kRingBarriersBytes = 2 * kMaxStages * kBarrierBytes;
 constexpr int kBarriersBytes = 1024;
 static_assert(2 * kRingBarriersBytes + kBarrierBytes <= kBarriersBytes);
 
-// A ring of stages in shared memory, with its barriers. Copies fill the stages, and products empty
-// them.
+// A ring of stages in shared memory, with its barriers. Copies fill the stages, and the multiplying
+// warpgroups (consumers) release them.
 struct Ring {
   uint32_t base;
   uint32_t barriers;
@@ -65,7 +66,7 @@ struct Ring {
 };
 
 // The layout of a block's shared memory. Barriers come first, then the ring of weights. The
-// arguments give the offsets of the other parts.
+// kernel's arguments give the offsets of the parts behind the ring of weights.
 struct Layout {
   Ring weights;
   Ring x;
@@ -100,9 +101,9 @@ struct Corner {
   int row;
 };
 
-// Walks over a block's work, step by step: the block's share of the columns of one tile after the
-// other. Tiles of the same outputs are neighbours, so that the second one reads its weights from
-// the L2 cache.
+// Walks over a block's work step by step: over the block's share of the columns of its first tile,
+// then of its next tile, and so on. Two row tiles with the same outputs follow each other, so that
+// the second one reads its weights from the L2 cache.
 struct Work {
   int tile;
   int step;
@@ -151,8 +152,8 @@ __device__ __forceinline__ void for_each_copy(bool whole_stages, int boxes, int 
 }
 
 // The work of the thread that fills the ring of weights, which are stored as W. It has at most
-// stages_in_flight stages on their way. A longer queue keeps the memory no busier, but x waits in
-// it, and blocks far from the memory fall behind.
+// stages_in_flight stages on their way from memory. More copies on their way would keep the memory
+// no busier, but x would wait behind them, and blocks far from the memory would fall behind.
 template <class Args, typename W>
 struct WeightProducer {
   const Args& args;
@@ -192,8 +193,8 @@ struct WeightProducer {
     while (num_asked < args.stages_in_flight && !work.done())
       copy();
   }
-  // Makes all other copies. The block must have met before, so that the ring's empty barriers are
-  // initialized.
+  // Makes all copies of weights but the first. The block's warps must have met at a barrier before,
+  // so that the ring's empty barriers are initialized.
   __device__ __forceinline__ void run() {
     while (!work.done()) {
       wait_for_phase(ring.full(landed.number), landed.parity);
@@ -240,8 +241,8 @@ struct XProducer {
     work.next();
     target.advance(ring.num_stages);
   }
-  // Copies the scales of a stage's boxes. Boxes beyond the last one have codes of zero, so any
-  // scales will do.
+  // Copies the scales of a stage's boxes. The codes of boxes beyond the last one are zeros, so any
+  // scales may stand for theirs.
   __device__ __forceinline__ void copy_scales(int row) const {
     const auto bytes = static_cast<uint32_t>(args.x_rows * 4);
 #pragma unroll 1
@@ -253,8 +254,8 @@ struct XProducer {
                  bytes, ring.full(target.number));
     }
   }
-  // Makes all copies of x. `wait` returns when x may be read. Behind it the first copy starts at
-  // once, because everything else is done before.
+  // Makes all copies of x. `wait` returns when x may be read. The first copy starts right behind
+  // the call of `wait`, because everything that does not need x is done before.
   template <class Wait>
   __device__ __forceinline__ void run(Wait wait) {
     const bool has_work = !work.done();

@@ -105,8 +105,8 @@ TEST_F(CudaTest, SkinnyGemmAgreesWithThePlainKernelHoweverItIsCut) {
   }
 }
 
-// The activations x have 16 bits, or are rounded to codes. With x in codes the tensor cores keep
-// some 14 bits of the sums of 128 columns.
+// The activations x have 16 bits, or are rounded to codes. With x in codes, the tensor cores keep
+// only some 14 bits of each sum over 128 columns.
 TEST_F(CudaTest, SkinnyGemmOfCodesAgreesWithThePlainKernelHoweverItIsCut) {
   constexpr int64_t kOutputs = 1008;
   for (const int64_t columns : {80, 400, 1104}) {
@@ -361,8 +361,8 @@ TEST(AttentionKernels, SayWhichModelsDecodeSlowly) {
   EXPECT_NE(slow({32, 1, 128, 4096}), "");
 }
 
-// A step of 8 sequences loses 1 to 7 % of its time if a block of attention does not fit beside one
-// of linear, and no other test would notice.
+// A step of 8 sequences loses 1 to 7 % of its time if a block of attention does not fit one
+// multiprocessor beside a block of the skinny GEMM. No other test would notice that.
 TEST(SkinnyGemm, LeavesRoomForABlockOfAttention) {
   constexpr int64_t kMultiprocessor = 228 << 10;
   constexpr int64_t kReserved = 1 << 10;  // taken by each block
@@ -387,7 +387,8 @@ TEST(SkinnyGemm, LeavesRoomForABlockOfAttention) {
             cuda::skinny_gemm_shared_bytes(batch, outputs, columns, kH200, tiling);
         EXPECT_LE(attention + linear + 2 * kReserved, kMultiprocessor)
             << outputs << " x " << columns << ", " << batch << " sequences";
-        // Two blocks of linear must not fit one multiprocessor.
+        // Two blocks of the skinny GEMM must not fit one multiprocessor together, or else one
+        // launch would give some multiprocessors twice the work of others.
         EXPECT_GT(2 * linear, kMultiprocessor);
       }
     }
@@ -435,7 +436,8 @@ TEST(SkinnyGemm, HasRoomForItsRingsOfCodes) {
   }
 }
 
-// One tile too many costs the whole chip another round.
+// One tile too many for the chip's multiprocessors makes all of them wait for another round of
+// tiles.
 TEST(SkinnyGemm, IsCutForTheMultiprocessorsThatThereAre) {
   for (const int chip : kChips) {
     for (const int64_t outputs : {4096, 5120, 6144, 28672, 128256}) {

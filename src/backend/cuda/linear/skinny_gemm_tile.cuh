@@ -7,9 +7,9 @@
 namespace encore::cuda::skinny_gemm {
 
 constexpr int kProductOutputs = 64;  // outputs of one product on the tensor cores
-// The largest number of rows with which columns are added to two sums by turns. Products of few
-// rows are few and short, and each waits for the one before it on the same sum, so two sums are
-// faster. With more rows, all columns are added to one sum, in order.
+// The largest number of rows of x with which the products of columns are added to two sums by
+// turns. Products of few rows are few and short, and each waits for the one before it on the same
+// sum, so two sums are faster. With more rows, all columns are added to one sum, in order.
 constexpr int kMostRowsOfTwoSums = 32;
 
 // The place of a product's outputs, and the operations that are applied before they are stored.
@@ -53,8 +53,8 @@ struct SkinnyGemmArgs {
   const float* x_scale;
   int x_scale_stride;
   // The offsets in shared memory of the ring of x, of the scales of its stages, of finished outputs
-  // on their way out, and of partial sums from the other block of the cluster. Without clusters the
-  // last part is empty.
+  // on their way out, and of partial sums from the other block of the cluster. Without clusters no
+  // memory is reserved for partial sums.
   int x_offset;
   int x_scales_offset;
   int staging_offset;
@@ -89,9 +89,10 @@ struct Tile {
   static constexpr int kTurns = 1;
   // The number of groups of products that may still be running when those of the next stage begin.
   // With many rows, products overlap across stages. With few rows copies take most of the time, so
-  // each stage is let go as soon as possible.
+  // each stage is released as soon as possible.
   static constexpr int kUnderWay = kRows >= 96 ? 1 : 0;
-  // Products that are still running read the weights of their stage from shared memory.
+  // Is true where products that are still running read the weights of their stage from shared
+  // memory, so that the stage is released one stage later.
   static constexpr bool kReadsWeightsLate = kUnderWay > 0;
   static constexpr int kSets = kRows <= kMostRowsOfTwoSums ? 2 / kProducts : 1;
   static constexpr int kRowBlocks = kRows / 8;

@@ -20,7 +20,8 @@ struct Dimension {
   int64_t stride;
 };
 
-// Appends the dimensions of a matrix's rows. There are three of them where the rows come in turns.
+// Appends the dimensions of a matrix's rows. There are three such dimensions where the rows come in
+// turns (Boxes::in_turns), else one.
 void add_rows(std::vector<Dimension>& dimensions, const Dimension& rows, int64_t turn) {
   if (turn == 0) {
     dimensions.push_back(rows);
@@ -87,8 +88,8 @@ CUtensorMap map_of_matrices(const TensorView& matrices, int64_t box_rows, int64_
   std::vector<Dimension> dimensions{{columns, box_columns(matrices.dtype), element}};
   add_rows(dimensions, {rows, box_rows, columns * element}, in_turns);
   dimensions.push_back({matrices.shape[0], 1, rows * columns * element});
-  // The memory fetches 256 bytes at a time, because the next copy takes the neighbouring bytes and
-  // memory delivers both sooner together.
+  // The L2 cache fetches 256 bytes from memory at a time, because the next copy takes the
+  // neighbouring bytes and memory delivers both sooner together.
   return map_of(matrices, dimensions, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }

@@ -6,8 +6,8 @@
 
 namespace encore::cuda {
 
-// Arrives at a barrier at which others call meet_at(), and does not wait. The others then see what
-// this thread has written.
+// Arrives at a barrier of kThreads threads and does not wait. The threads that call meet_at() at
+// the same barrier wait until all have arrived, and then see what this thread has written.
 template <int kThreads>
 __device__ __forceinline__ void announce_at(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");

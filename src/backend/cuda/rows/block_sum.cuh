@@ -5,8 +5,9 @@
 
 namespace encore::cuda {
 
-// Returns the sum over the block in every thread. The order of additions depends on the number of
-// warps alone. A kernel may call it only once. REQUIRES: whole warps, 32 of them at most.
+// Returns, in every thread, the sum of `value` over all threads of the block. The order of
+// additions depends on the number of warps alone. A kernel may call it only once. REQUIRES: whole
+// warps, 32 of them at most.
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ float partial[32];
   const int lane = static_cast<int>(threadIdx.x) % 32;

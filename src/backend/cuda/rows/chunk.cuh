@@ -84,7 +84,7 @@ struct CodeChunk {
   }
 };
 
-// Adds the products of `a` and `b` to `sum`, one after the other.
+// Multiplies `a` and `b` element by element, and adds the products to `sum` one after the other.
 template <int kSize>
 __device__ __forceinline__ void add_products(const float (&a)[kSize], const float (&b)[kSize],
                                              float& sum) {

@@ -1,5 +1,5 @@
 // Kernels of rms_norm, and of a norm whose results are rounded to 8-bit codes. A block takes one
-// group of a row. The order of additions depends on the length of the group alone.
+// group of a row. The order in which squares are added depends on the length of the group alone.
 #include "backend/cuda/rows/norm.cuh"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // The kernel of rope, kv_write and rope_kv_write. A launch gets a list of head groups (q, k, v).
-// Each group may be normalized, may be rotated, and is written either to rows or to the cache. So
-// the fused op treats a head exactly as the separate ops do. A block takes one token.
+// Each group may be normalized, may be rotated, and is written either to rows or to the cache.
+// Fused and separate ops run this same code, so both give a head the same bits. A block takes one
+// token.
 //
 // Heads may be written in place: the lanes that write a head read all of it before any of them
 // writes.
@@ -96,8 +97,8 @@ __device__ __forceinline__ uint4 load_words(const T* address) {
   return *reinterpret_cast<const uint4*>(address);
 }
 
-// Turns heads in packs. A lane holds 16 bytes of a head, and gets from another lane the elements
-// that are paired with its own.
+// Rotates heads (rope), in packs of 16 bytes. A lane holds 16 bytes of a head, and gets from
+// another lane the elements that are paired with its own.
 template <typename T, typename Kv>
 __global__ void __launch_bounds__(kMaxThreads)
     rope_packs(const __grid_constant__ RopeParams<T, Kv> params) {
@@ -130,8 +131,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-// Returns the factor of a head's norm. The sum has the order of the block of rms_norm, in which a
-// thread adds up `unit` elements.
+// Returns the factor of a head's norm. The squares are added in the order in which a block of the
+// kernel of rms_norm adds them, where each thread first adds up `unit` elements.
 template <typename T>
 __device__ __forceinline__ float norm_scale(const T* x, int head_size, int unit, float eps) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -149,7 +150,8 @@ __device__ __forceinline__ float norm_scale(const T* x, int head_size, int unit,
   return rsqrtf(total / static_cast<float>(head_size) + eps);
 }
 
-// Turns heads of any size and alignment. A warp takes a head, and a lane takes pairs of elements.
+// Rotates heads (rope) of any size and alignment. A warp takes a head, and a lane takes pairs of
+// elements.
 template <typename T, typename Kv>
 __global__ void __launch_bounds__(kMaxThreads)
     rope_elements(const __grid_constant__ RopeParams<T, Kv> params) {

@@ -1,6 +1,6 @@
-// Turns heads on their way from a projection to attention: applies the norm per head, where there
-// is one, and then the rotation by the token's position. All kernels that turn heads use these
-// functions, so they get the same bits.
+// Normalizes and rotates heads (rope) on their way from a projection to attention: applies the norm
+// per head, where there is one, and then the rotation by the token's position. All kernels that
+// rotate heads use these functions, so they get the same bits.
 #pragma once
 
 #include <bit>
@@ -52,8 +52,8 @@ __device__ __forceinline__ uint4 rope_head(uint4 x, const RopeShape& shape, cons
   float values[kSize];
   unpack(std::bit_cast<Pack<T>>(x), values);
   if (shape.has_norm) {
-    // The squares are added up in the order of rms_norm: first the lane's own squares, then the
-    // lanes' sums, beginning with those that are half a head apart.
+    // The squares are added up in the order in which the kernel of rms_norm adds them: first the
+    // lane's own squares, then the lanes' sums, beginning with those that are half a head apart.
     float squares = 0.0F;
 #pragma unroll
     for (int i = 0; i < kSize; ++i)

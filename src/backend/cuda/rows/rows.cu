@@ -47,7 +47,8 @@ struct Copy {
   int num_items;  // items of a row, each copied by one thread
 };
 
-// Copies rows. The grid is (output rows, parts of a row, copies); a thread copies kSize elements.
+// Copies rows. The grid is (rows of the output, parts of a row, one or two copies of RowsOp); a
+// thread copies kSize elements.
 template <typename T, int kSize>
 __global__ void copy_rows_kernel(Copy<T> first, Copy<T> second, bool starts_step) {
   if (!starts_step) allow_next_kernel();
@@ -81,13 +82,14 @@ __global__ void copy_rows_kernel(Copy<T> first, Copy<T> second, bool starts_step
     target[i] = value;
 }
 
-// The names that an op gives to the operands of a copy.
+// The names of the operands of one copy, in the op that makes it.
 struct Names {
   std::string_view source;
   std::string_view ids;
   std::string_view out;
 };
-// An op that copies rows. A second copy is made if the op has the operand named as its source.
+// An op that copies rows. A second copy is made if the op has the operand that `second.source`
+// names.
 struct RowsOp {
   Names first;
   Names second;
@@ -112,7 +114,8 @@ bool is_packed(const KernelArgs& args) {
   return is_packed(args, kOp.first) && is_packed(args, kOp.second);
 }
 
-// Returns the arguments of a copy, or an empty copy if the op lacks the source.
+// Returns the arguments of a copy, or an empty copy if the op lacks the operand that `names.source`
+// names.
 template <typename T, int kSize>
 Copy<T> make_copy(const KernelArgs& args, const Names& names) {
   const TensorView* source = args.inputs.find(names.source);

@@ -69,8 +69,8 @@ class AttentionCudaTest : public CudaTest {
     const TensorView& kv_lens = args.inputs["kv_lens"];
     stream_->copy_to_device(kv_lens.data, values.data(), kv_lens.num_bytes());
   }
-  // Returns the slots that the page table gives the last q tokens of each sequence, or -1 where it
-  // gives none.
+  // Returns the places (slots) in the KV cache that the page table gives the last q tokens of each
+  // sequence, or -1 where it gives none.
   std::vector<int32_t> new_slots(const KernelArgs& args, const std::vector<int64_t>& lengths) {
     const TensorView& pages = args.inputs["page_table"];
     std::vector<int32_t> table(static_cast<size_t>(pages.shape.num_elements()));

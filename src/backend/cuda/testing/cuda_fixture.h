@@ -117,8 +117,8 @@ class CudaTest : public testing::Test {
   void launch(std::string_view label, const BoundLaunch& bound) {
     stream_->launch({.label = label, .id = -1, .after = {}}, bound, {});
   }
-  // Records `bound` under `label` and returns the error that this throws. The stream must be usable
-  // afterwards.
+  // Records the launch `bound` under `label`, and returns the error that the recording throws. The
+  // stream must be usable afterwards.
   Error error_of_recording(std::string_view label, const BoundLaunch& bound) {
     try {
       RecordingScope scope(*stream_);

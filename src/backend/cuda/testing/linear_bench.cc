@@ -60,7 +60,8 @@ struct Chain {
   std::vector<Product> products;
 };
 
-// Binds a product's launch. Returns null if a kernel does not take the product.
+// A function that binds a product's launch. It returns null if its kernel does not take the
+// product.
 using Bind = std::function<BoundLaunch(const KernelArgs& args)>;
 
 // A way to cut a product, with the name under which results are printed.
@@ -98,8 +99,8 @@ class Bench {
     return us;
   }
 
-  // Binds the kernel of linear (or of fused_linear, for a product with silu_mul) whose name ends in
-  // `way`.
+  // Binds the kernel of linear (or of fused_linear, for a product with silu_mul) whose name in the
+  // kernel table ends in `way`.
   Bind kernel(std::string_view way) {
     return [this, way](const KernelArgs& args) {
       return bind(fmt::format("{}.{}", args.attrs.empty() ? "linear" : "fused_linear", way), args);
@@ -267,8 +268,8 @@ std::vector<Chain> chains() {
           {"0.6B", "logits", {{151936, 1024, DType::kF32}}}};
 }
 
-// Tries candidates for one product at a time, and keeps the one with which the whole chain is
-// fastest.
+// Tries the ways to cut one product after the other, and keeps for each product the way with which
+// the whole chain is fastest.
 void search(Bench& bench, const Chain& chain, int64_t rows) {
   constexpr int kRounds = 2;
   const double floor = bench.floor_us(chain, rows);
