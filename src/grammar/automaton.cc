@@ -14,7 +14,8 @@ namespace {
 
 constexpr CodePoint kLastCode = 0x10ffff;
 constexpr CodeRange kSurrogates{0xd800, 0xdfff};
-// The states that an automaton may have before it is minimized, as a multiple of kMaxStates.
+// An automaton may have up to kSlack * kMaxStates states before it is minimized, and kMaxStates
+// afterwards.
 constexpr int64_t kSlack = 4;
 
 void check_size(size_t num_states, int64_t slack = 1) {
@@ -45,8 +46,9 @@ void join_edges(std::vector<Automaton::Edge>& edges) {
   edges = std::move(joined);
 }
 
-// Builds the automaton whose states are pairs of a state of `a` and a state of `b`, where -1 stands
-// for no state. `accepts` says from the two states' acceptance whether the pair accepts.
+// Builds the automaton that runs `a` and `b` on the same text. Its states are pairs of a state of
+// `a` and a state of `b`, where -1 stands for no state. `accepts` is given whether each of the two
+// states accepts, and returns whether the pair accepts.
 template <class Accepts>
 Automaton product(const Automaton& a, const Automaton& b, bool needs_both, const Accepts& accepts) {
   using Pair = std::pair<int32_t, int32_t>;
@@ -254,8 +256,8 @@ std::optional<std::vector<std::string>> Automaton::all_texts(int64_t most) const
   while (!places.empty()) {
     const Place place = std::move(places.back());
     places.pop_back();
-    // A path with as many edges as there are states contains a loop, so the set of texts is
-    // infinite.
+    // A path with as many edges as the automaton has states passes through one state twice. The
+    // part of the path between these passes can be repeated, so the set of texts is infinite.
     if (place.depth >= states_.size()) return std::nullopt;
     if (states_[place.state].accepts) texts.push_back(place.text);
     for (const Edge& edge : states_[place.state].edges) {
@@ -299,8 +301,8 @@ Automaton either(const Automaton& a, const Automaton& b) {
   return product(a, b, false, [](bool x, bool y) { return x || y; });
 }
 
-// Drops states that cannot be reached or that reach no accepting state, and joins equivalent states
-// by Moore's partition refinement.
+// Makes the automaton minimal: drops states that cannot be reached or that reach no accepting
+// state, and joins equivalent states by Moore's partition refinement.
 void Automaton::minimize() {
   const size_t num_states = states_.size();
   std::vector<std::vector<int32_t>> before(num_states);
@@ -340,7 +342,8 @@ void Automaton::minimize() {
     kept.push_back(static_cast<int32_t>(i));
     std::erase_if(states_[i].edges, [&](const Edge& edge) { return !reaches_end[edge.target]; });
   }
-  // The equivalence class of each state, which is refined until nothing changes.
+  // Holds the equivalence class of each state. The classes are refined until no class is split any
+  // more.
   std::vector<int32_t> classes(num_states, 0);
   for (const int32_t i : kept)
     classes[i] = states_[i].accepts ? 1 : 0;

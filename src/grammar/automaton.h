@@ -1,4 +1,5 @@
-// Represents sets of texts by finite automata, with exact set operations.
+// Represents sets of texts by finite automata, on which unions, intersections and complements of
+// sets are computed exactly.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +34,10 @@ CodeSet intersection(const CodeSet& a, const CodeSet& b);
 std::vector<CodePoint> code_points(std::string_view text);
 std::string utf8(CodePoint code);
 
-// A minimal deterministic automaton. It starts in state 0. An accepting state can be reached from
-// every state, except that the automaton of the empty set has one state, which does not accept.
-// Errors: kUnsupported wherever a result would have more than kMaxStates states.
+// A minimal deterministic automaton over characters, which represents the set of the texts that it
+// accepts. It starts in state 0. An accepting state can be reached from every state, except that
+// the automaton of the empty set has one state, which does not accept. Errors: kUnsupported
+// wherever a result would have more than kMaxStates states.
 class Automaton {
  public:
   static constexpr int64_t kMaxStates = 4096;
@@ -55,11 +57,11 @@ class Automaton {
 
   static Automaton any();
   static Automaton one_of(const std::vector<std::string>& texts);
-  // Returns the set of texts with `least` to `most` characters, or with at least `least` characters
-  // if `most` is absent.
+  // Returns the automaton of the texts with `least` to `most` characters, or with at least `least`
+  // characters if `most` is absent.
   static Automaton lengths(int64_t least, std::optional<int64_t> most);
-  // Returns the set of texts whose number of characters leaves `remainder` when it is divided by
-  // `divisor`.
+  // Returns the automaton of the texts whose number of characters leaves `remainder` when it is
+  // divided by `divisor`.
   static Automaton lengths_modulo(int64_t remainder, int64_t divisor);
 
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
@@ -67,7 +69,8 @@ class Automaton {
   [[nodiscard]] bool accepts(std::string_view text) const;
   // Returns the state that a character leads to from `state`, or -1 if no edge has the character.
   [[nodiscard]] int32_t next(int32_t state, CodePoint code) const;
-  // Returns all texts of the set if there are at most `most`, and otherwise nothing.
+  // Returns all texts that the automaton accepts if there are at most `most`, and otherwise
+  // nothing.
   [[nodiscard]] std::optional<std::vector<std::string>> all_texts(int64_t most) const;
   [[nodiscard]] Automaton complement() const;
 
@@ -84,7 +87,7 @@ Automaton either(const Automaton& a, const Automaton& b);
 
 // Builds an automaton whose states are the keys that can be reached from `start`. `step` returns
 // the key that a character of `alphabet` leads to, or nothing if that character may not come.
-// REQUIRES: `alphabet` ascends.
+// `accepts` says whether a key's state accepts. REQUIRES: the characters of `alphabet` ascend.
 template <class Key>
 Automaton explore(const Key& start, std::string_view alphabet,
                   const std::function<std::optional<Key>(const Key&, char)>& step,

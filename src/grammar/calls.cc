@@ -21,7 +21,8 @@ json::object sequence(json::array elements) {
   return {{"type", "sequence"}, {"elements", std::move(elements)}};
 }
 
-// Appends the text, in which each special token becomes a separate element.
+// Appends the text to a list of elements of a structural tag. Each special token in it becomes an
+// element of its own.
 void add_text(std::string_view text, const SpecialTokens& special_tokens, json::array& elements) {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
@@ -39,7 +40,8 @@ void add_text(std::string_view text, const SpecialTokens& special_tokens, json::
   if (begin < text.size()) elements.emplace_back(text_element(text.substr(begin)));
 }
 
-// Returns the value of "begin" or "end" of a tag: a text or a token.
+// Returns the value of the key "begin" or "end" of a tag, which is one element of a structural tag:
+// a text or a token.
 json::value boundary(const json::value& element) {
   const json::object& members = element.get_object();
   return members.at("type") == "token" ? element : members.at("value");

@@ -16,7 +16,7 @@
 namespace encore::grammar {
 namespace {
 
-// Returns a text that is equal for equal sources only.
+// Returns the key of a source in the cache: a text that differs for different sources.
 std::string key_of(const Source& source) {
   std::string key = fmt::format("{} {} ", static_cast<int>(source.kind), source.is_closed);
   const auto add = [&](std::string_view text) { key += fmt::format("{}:{}", text.size(), text); };
@@ -34,8 +34,8 @@ std::string key_of(const Source& source) {
 }  // namespace
 
 struct Compiler::Impl {
-  // A source that was asked for. Its entry stays in the cache if its grammar was compiled and is
-  // small enough.
+  // A source that was asked for. Its entry stays in the cache if its grammar was compiled and is no
+  // larger than max_cache_bytes.
   struct Entry {
     Source source;
     std::optional<Result> result;
@@ -78,7 +78,7 @@ struct Compiler::Impl {
   }
 
   // Compiles a source on one of the compiler's threads. The first call reads the vocabulary; calls
-  // on other threads wait for it.
+  // on other threads wait until it has been read.
   Result compile_now(const Source& source) {
     std::call_once(is_read, [&] {
       try {
@@ -94,8 +94,9 @@ struct Compiler::Impl {
     return std::get<Grammar>(std::move(compiled));
   }
 
-  // Passes the result to all callers that wait. A failure is not cached, because it has no size
-  // that could be counted; the source is compiled again when it is asked for again.
+  // Passes the result to all callers that wait. A failure is not cached, because the cache is
+  // limited by the bytes of its grammars and a failure has none. A later request for the source
+  // compiles it again.
   void finish(const std::string& key, Entry& entry, Result result) {
     if (const Grammar* grammar = std::get_if<Grammar>(&result))
       entry.num_bytes = grammar->num_bytes() + static_cast<int64_t>(key.size());
@@ -131,7 +132,7 @@ struct Compiler::Impl {
       has_work.notify_one();
     }
     // The entry is shared with the thread that compiles it, because that thread may remove it from
-    // the table before this one wakes.
+    // `entries` before this thread wakes.
     const std::shared_ptr<Entry> entry = found->second;
     if (entry->result && entry->num_bytes > 0) order.splice(order.end(), order, entry->place);
     if (!entry->done.wait_for(lock, options.timeout, [&] { return entry->result.has_value(); })) {
@@ -152,12 +153,12 @@ struct Compiler::Impl {
   std::mutex mutex;
   std::condition_variable has_work;
   bool is_ending = false;
-  std::deque<std::string> waiting;  // keys of waiting sources, first come first
+  std::deque<std::string> waiting;  // keys of sources that wait for a thread, oldest first
   std::unordered_map<std::string, std::shared_ptr<Entry>> entries;
   std::list<std::string> order;  // keys of the cache, least recently used first
   int64_t cache_bytes = 0;
   int64_t num_compiled = 0;
-  std::vector<std::thread> threads;  // the last member, because the threads use the others
+  std::vector<std::thread> threads;  // the last member, because the threads use the members above
 };
 
 Compiler::Compiler(std::function<Vocabulary()> read, const CompilerOptions& options)

@@ -26,7 +26,8 @@ struct Decimal {
 };
 
 Decimal parsed(const json::value& number) {
-  // The number's digits and exponent. A double is written as its shortest exact text.
+  // The number's text, from which its digits and exponent are read. A double is written as its
+  // shortest exact text.
   std::string text = number.is_double()   ? fmt::format("{}", number.get_double())
                      : number.is_uint64() ? fmt::format("{}", number.get_uint64())
                                           : fmt::format("{}", number.get_int64());
@@ -62,16 +63,16 @@ Decimal parsed(const json::value& number) {
   return result;
 }
 
-// The state after the beginning of a number's text: the place in the text, and the order of its
-// magnitude relative to the bound's.
+// The state of an automaton that compares a number with a bound, after the beginning of the
+// number's text: the phase of the text, and how the magnitude so far compares with the bound's.
 struct Comparison {
   enum class Phase : uint8_t { kStart, kSigned, kZero, kWhole, kPoint, kFraction };
   Phase phase = Phase::kStart;
   bool is_negative = false;
-  // The number of digits that have been read of the whole part, or of the fraction. It is counted
-  // only as far as it matters.
+  // The number of digits that have been read of the whole part, or of the fraction. It stops
+  // growing where more digits cannot change the comparison with the bound.
   size_t num_digits = 0;
-  int order = 0;  // the digits so far relative to the bound's: -1 less, 0 equal, 1 more
+  int order = 0;  // the digits so far against the bound's: -1 less, 0 equal, 1 more
 
   auto operator<=>(const Comparison&) const = default;
 };
@@ -81,8 +82,8 @@ int order_of(char a, char b) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-// Returns the phase behind the character, by JSON's grammar. Returns nothing for a character that
-// may not come.
+// Returns the phase of a number's text behind the character `c`, by JSON's grammar of numbers.
+// Returns nothing if `c` may not come in `phase`.
 std::optional<Phase> next_phase(Phase phase, char c) {
   if (c == '-') return phase == Phase::kStart ? std::optional(Phase::kSigned) : std::nullopt;
   if (c == '.')
@@ -107,14 +108,15 @@ bool may_end(Phase phase) {
   return phase == Phase::kZero || phase == Phase::kWhole || phase == Phase::kFraction;
 }
 
-// Compares the complete whole part with the bound's: -1 less, 0 equal, 1 more.
+// Compares the digits before the decimal point, all of which have been read, with the bound's.
+// Returns -1 if they are a smaller number, 0 if equal, 1 if larger.
 int whole_order(const Comparison& at, const Decimal& bound) {
   if (at.num_digits != bound.whole.size()) return at.num_digits < bound.whole.size() ? -1 : 1;
   return at.order;
 }
 
-// Returns the automaton of the numbers for which `is_right` returns true, given their order
-// relative to the bound `value` (-1 less, 0 equal, 1 more).
+// Returns the automaton of the numbers for which `is_right` returns true, given how they compare
+// with the bound `value`: -1 if smaller, 0 if equal, 1 if larger.
 template <class IsRight>
 Automaton compared(const json::value& value, const IsRight& is_right) {
   const Decimal bound = parsed(value);
@@ -154,9 +156,10 @@ Automaton compared(const json::value& value, const IsRight& is_right) {
   });
 }
 
-// The state after the beginning of a number's text in a test for multiples. `rest` is the number of
-// the digits so far, without their last zeros, modulo the divisor. `num_zeros` counts these zeros,
-// as far as they matter.
+// The state of an automaton that accepts the multiples of a divisor, after the beginning of a
+// number's text. `rest` is the number of the digits so far, without their last zeros, modulo the
+// divisor. `num_zeros` counts these last zeros, up to the number of zeros in which the divisor
+// ends.
 struct Remainder {
   Phase phase = Phase::kStart;
   int64_t rest = 0;
@@ -198,8 +201,8 @@ Automaton decimals_equal(const json::value& value) {
 
 Automaton decimal_multiples(const json::value& divisor) {
   const Decimal number = parsed(divisor);
-  // The divisor is factor * 10^num_zeros / 10^num_fraction, where at most one of the two exponents
-  // is positive.
+  // The divisor is written as factor * 10^num_zeros / 10^num_fraction with an integer `factor`. At
+  // most one of num_zeros and num_fraction is positive.
   std::string digits = number.whole + number.fraction;
   digits.erase(0, digits.find_first_not_of('0'));
   const auto num_fraction = std::ssize(number.fraction);

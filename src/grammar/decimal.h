@@ -1,5 +1,5 @@
-// Describes sets of JSON numbers by automata over their texts. Such a set has the numbers that
-// satisfy a bound, or that are multiples of another number.
+// Describes sets of JSON numbers by automata over their texts. A set consists, for example, of the
+// numbers up to a bound, or of the multiples of a number.
 #pragma once
 
 #include "base/json.h"
@@ -17,9 +17,9 @@ Automaton decimals_from(const json::value& bound, bool is_exclusive);  // >= bou
 Automaton decimals_to(const json::value& bound, bool is_exclusive);
 Automaton decimals_equal(const json::value& value);
 Automaton decimal_multiples(const json::value& divisor);  // REQUIRES: more than 0
-// Returns the set of those decimals that are not in `numbers`.
+// Returns the automaton of those numbers of decimals() that `numbers` does not accept.
 Automaton other_decimals(const Automaton& numbers);
-// Returns the shortest text of a number that has no exponent.
+// Returns the shortest text of the number among those without an exponent.
 std::string decimal_text(const json::value& number);
 // Returns a value as JSON without white space, in which numbers have no exponents.
 std::string compact_text(const json::value& value);

@@ -9,8 +9,9 @@ namespace encore::grammar {
 namespace {
 
 constexpr std::string_view kHexDigits = "0123456789abcdef";
-// A lookahead behind the end of a string. It lets the library decide sooner about tokens that begin
-// with the closing quotation mark.
+// A lookahead behind the end of a string. With it, xgrammar can decide when it compiles a grammar,
+// rather than for each mask, whether a token that begins with the closing quotation mark is
+// allowed.
 constexpr std::string_view kBehindString = R"( (=([ \n\r\t]{0,16} [,}\]:])))";
 
 std::string class_code(CodePoint code) {
@@ -20,7 +21,7 @@ std::string class_code(CodePoint code) {
   return code <= 0xffff ? fmt::format("\\u{:04x}", code) : fmt::format("\\U{:08x}", code);
 }
 
-// Returns a class of the hexadecimal digits from `first` to `last` in both cases.
+// Returns a character class of the hexadecimal digits from `first` to `last` in both cases.
 std::string hex_class(uint32_t first, uint32_t last) {
   std::string text = "[";
   for (uint32_t digit = first; digit <= last; ++digit) {
@@ -37,8 +38,8 @@ std::string any_hex(int num_digits) {
   return text;
 }
 
-// Adds sequences of classes that match the numbers from `first` to `last`, written with
-// `num_digits` hexadecimal digits, behind the text `before`.
+// Adds sequences of character classes to a list. Each consists of the text `before` and classes
+// that match numbers from `first` to `last`, written with `num_digits` hexadecimal digits.
 void add_hex_range(uint32_t first, uint32_t last, int num_digits, const std::string& before,
                    std::vector<std::string>& sequences) {
   const std::string space = before.empty() ? "" : " ";
@@ -134,7 +135,8 @@ std::vector<std::string> json_spellings(const CodeSet& set) {
   return spellings;
 }
 
-// Returns the characters of a state's edges, grouped by the state that they lead to.
+// Returns pairs of a state that the edges of `state` lead to, and the set of the characters that
+// lead there.
 std::vector<std::pair<int32_t, CodeSet>> sets_of(const Automaton::State& state) {
   std::vector<std::pair<int32_t, CodeSet>> sets;
   for (const Automaton::Edge& edge : state.edges) {

@@ -8,8 +8,8 @@
 namespace encore::grammar {
 namespace {
 
-// Regular expressions for the existing dates of the years 1 to 9999. Among the years divisible by
-// 100, none counts as a leap year.
+// Regular expressions for the parts of dates that exist in the years 1 to 9999. Years divisible by
+// 100 are never taken as leap years, so February 29th of the years 400, 800 and so on is missing.
 constexpr std::string_view kYear = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})";
 constexpr std::string_view kLeapYear = "[0-9]{2}(0[48]|[2468][048]|[13579][26])";
 constexpr std::string_view kTime = R"(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?)";
@@ -87,8 +87,8 @@ std::optional<std::string> format_pattern(std::string_view name) {
   if (name == "base64" || name == "byte")
     return "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?";
   if (name == "base64url") return "[A-Za-z0-9_-]*";
-  // Names of JSON Schema formats that libraries use as remarks for people and editors, some of them
-  // beside a pattern. They do not restrict texts.
+  // Names of formats that libraries which write JSON schemas use as remarks for people and editors,
+  // some of them beside the keyword `pattern`. They do not restrict texts.
   static constexpr std::array<std::string_view, 32> kSayNothing = {"binary",
                                                                    "char",
                                                                    "cidrv4",

@@ -17,25 +17,26 @@
 namespace encore::grammar {
 namespace {
 
-// The most bytes of a grammar's rules. The work of compiling grows with them and with the
-// vocabulary.
+// The most bytes of a grammar's rules. The time to compile a grammar grows with the size of its
+// rules and of the vocabulary.
 constexpr size_t kMaxRuleBytes = 1U << 19U;
-// The depth of recursion that the library may reach, which a thread's stack must hold.
+// The depth of recursion that xgrammar may reach. A thread's stack must have room for it.
 constexpr int kMaxRecursion = 500;
-// Limits on the work of the library's parser (xgrammar/work.h) in one call of a matcher, of about
-// 25 ms each. With a vocabulary of 128k tokens, an object with 200 optional properties takes 4.6
-// million for a mask; a token of an application's schema takes less than 50 thousand.
+// Limits on the work of xgrammar's parser in one call of a matcher, in the units that
+// xgrammar/work.h counts. Each limit corresponds to about 25 ms. With a vocabulary of 128k tokens,
+// a mask for an object with 200 optional properties takes 4.6 million units; accepting a token
+// takes less than 50 thousand with the schemas of usual applications.
 constexpr int64_t kMaxWorkOfAMask = 6'000'000;
 constexpr int64_t kMaxWorkOfAToken = 1'000'000;
-// This byte occurs in no UTF-8 text.
+// A byte that occurs in no UTF-8 text. It begins the bytes by which xgrammar knows a special token.
 constexpr char kNoText = '\xff';
 
 xgrammar::Grammar from_schema(const std::string& schema, bool is_closed) {
   return xgrammar::Grammar::FromEBNF(schema_grammar(schema, is_closed));
 }
 
-// Converts a regular expression to a grammar. Expressions that the library does not handle
-// correctly are first converted to an automaton.
+// Converts a regular expression to a grammar. xgrammar does not handle \p, \b and lookahead
+// correctly, so an expression that has them is converted to an automaton, and its states to rules.
 xgrammar::Grammar from_regex(const std::string& pattern) {
   check_pattern(pattern);
   if (!needs_automaton(pattern)) return xgrammar::Grammar::FromRegex(pattern);
@@ -89,8 +90,8 @@ struct Matcher::Impl {
   int64_t vocab_size = 0;
   bool is_exhausted = false;
 
-  // Calls `call` with a limit on its work and returns its result, or nothing if it fails. If it
-  // exceeds the limit, the matcher is exhausted.
+  // Calls `call` and returns its result, or nothing if it throws. If xgrammar's parser does more
+  // than `max_work` units of work in it, the matcher is exhausted: all later calls return nothing.
   template <typename Call>
   auto limited(int64_t max_work, const Call& call) -> std::optional<decltype(call())> {
     if (is_exhausted) return std::nullopt;
@@ -99,7 +100,7 @@ struct Matcher::Impl {
       return call();
     } catch (const xgrammar::OutOfWork&) {
       is_exhausted = true;
-    } catch (const std::exception&) {  // the library cannot handle the case
+    } catch (const std::exception&) {  // xgrammar cannot handle the case
     }
     return std::nullopt;
   }
@@ -107,7 +108,7 @@ struct Matcher::Impl {
 
 Vocabulary::Vocabulary(const text::Tokenizer& tokenizer, int64_t size,
                        std::span<const int32_t> end_tokens) {
-  // The library never allows a token without bytes. The bytes of a special token begin with one
+  // xgrammar never allows a token without bytes. The bytes of a special token begin with a byte
   // that is in no text, so that the token is allowed only where a grammar names it.
   std::vector<std::string> bytes(static_cast<size_t>(size));
   SpecialTokens special_tokens;
@@ -137,8 +138,8 @@ std::variant<Grammar, std::string> Grammar::compile(const Vocabulary& vocabulary
     const xgrammar::Grammar grammar = parse(source, vocabulary.impl_->special_tokens);
     if (grammar.ToString().size() > kMaxRuleBytes)
       return fmt::format("its rules are more than {} bytes when written out", kMaxRuleBytes);
-    // The library compiles on this thread and without its cache, because grammar::Compiler has
-    // threads and a cache of its own.
+    // xgrammar compiles on this thread and without its cache, because grammar::Compiler has threads
+    // and a cache of its own.
     xgrammar::GrammarCompiler compiler(vocabulary.impl_->tokens, 1, false);
     Grammar compiled(std::make_shared<Impl>(Impl{compiler.CompileGrammar(grammar)}));
     std::vector<uint32_t> mask(vocabulary.num_mask_words());
@@ -178,8 +179,8 @@ void Matcher::fill(std::span<uint32_t> mask) {
   if (!impl_->limited(kMaxWorkOfAMask,
                       [&] { return impl_->matcher.FillNextTokenBitmask(&tensor); }))
     std::fill(mask.begin(), mask.end(), 0);
-  // The library leaves those bits of a mask's last word undefined that lie beyond the vocabulary,
-  // so they are cleared.
+  // xgrammar leaves those bits of a mask's last word undefined that lie beyond the vocabulary. They
+  // are cleared, because a set bit would allow a token that does not exist.
   if (const int64_t rest = impl_->vocab_size % 32; rest != 0) mask.back() &= (1U << rest) - 1;
 }
 

@@ -41,8 +41,8 @@ class Matcher final : public sample::TokenMatcher {
 
   // Sets the bits of the tokens that may come next. End tokens may come where the answer is
   // complete. Time: microseconds for usual sources. For an ambiguous source, the time grows with
-  // the answer's length; a call that would take too long gives up, and the matcher is then
-  // exhausted.
+  // the answer's length; a call that would take too long gives up and leaves the matcher exhausted:
+  // fill() then allows no token, and accept() accepts none.
   void fill(std::span<uint32_t> mask) override;
   [[nodiscard]] bool accept(int32_t token) override;
   // Returns whether the tokens so far are a complete answer.

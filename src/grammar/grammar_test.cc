@@ -66,8 +66,8 @@ Model with_special_tokens(const std::vector<std::string>& texts) {
   return Model(text::Tokenizer::load(dir.path()));
 }
 
-// Samples random answers to `calls`, and expects that the server's parser reads them as calls of
-// these functions.
+// Samples random answers to `calls`, and expects that the server's parser of answers reads each as
+// calls of functions in `calls`.
 void expect_calls(const Model& model, const Calls& calls) {
   const Grammar grammar = compiled(model, {.kind = SourceKind::kCalls, .calls = calls});
   std::vector<std::string> names;
@@ -178,8 +178,8 @@ TEST(Grammar, EndsOnlyWhereTheAnswerIsComplete) {
   EXPECT_EQ(allowed(model, matcher), std::vector<int32_t>{model.end});
 }
 
-// Returns rules by which a text can be split in very many ways: r1 to rN, where rule i is a
-// sequence of i words.
+// Returns the text of a grammar that can split a text in very many ways. It has the rules r1 to rN,
+// where N is `num_rules` and rule i is a sequence of i parts of any length.
 std::string ambiguous_rules(int num_rules) {
   std::string all = "root ::= (r1";
   std::string rules;
@@ -239,7 +239,8 @@ TEST(Grammar, GivesUpACallThatIsTooMuchWork) {
     ++num_exhausted;
     EXPECT_TRUE(allowed(model, matcher).empty());
     EXPECT_FALSE(matcher.accept(letter));
-    // Other matchers of the grammar, and later calls on this thread, are unaffected.
+    // Only the matcher that did too much work is exhausted. Another matcher of the same grammar
+    // still accepts a token on this thread.
     EXPECT_TRUE(grammar.matcher().accept(letter));
   }
   EXPECT_GE(num_exhausted, 1);
@@ -280,7 +281,7 @@ Model large_model() {
   return Model(text::Tokenizer::load(dir.path()));
 }
 
-// JSON schemas in the style in which pydantic, zod and the SDKs write them.
+// JSON schemas as the libraries pydantic and zod and the SDKs of LLM providers write them.
 constexpr const char* kSchemasOfApplications[] = {
     R"({"$defs": {
           "Role": {"enum": ["admin", "editor", "viewer"], "title": "Role", "type": "string"},
@@ -329,8 +330,9 @@ TEST(Grammar, TheLimitOfACallEndsNoSchemaOfApplications) {
   }
 }
 
-// Tests the schemas to which tests/schemas/models_test.py holds answers: all of them if
-// ENCORE_SCHEMAS is set, and otherwise every eighth.
+// Tests the schemas of tests/schemas/models.json, which libraries have written: all of them if the
+// environment variable ENCORE_SCHEMAS is set, and otherwise every eighth.
+// tests/schemas/models_test.py checks answers against the same schemas.
 TEST(Grammar, TheLimitOfACallEndsNoSchemaThatALibraryWrites) {
   const Model model = large_model();
   ASSERT_GE(model.vocabulary.size(), 128'000);

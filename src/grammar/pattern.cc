@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMaxDepth = 100;
 constexpr size_t kMaxNfaStates = 20'000;
-constexpr int64_t kMaxWork = 20'000'000;  // the most states that determinizing may visit
+constexpr int64_t kMaxWork = 20'000'000;  // the most NFA states that determinizing may visit
 constexpr size_t kMaxAheads = 8;
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -41,7 +41,8 @@ struct RegexNode {
   };
   Kind kind = Kind::kSequence;
   CodeSet set = {};  // for kSet
-  // For kSequence and kChoice. There is exactly one part for kRepeat, kAhead and kNotAhead.
+  // The parts of kSequence, or the alternatives of kChoice. kRepeat, kAhead and kNotAhead have
+  // exactly one part.
   RegexNodes parts = {};
   int64_t least = 0;  // for kRepeat
   std::optional<int64_t> most = {};
@@ -241,8 +242,8 @@ class RegexParser {
     return group(depth);
   }
 
-  // Reads the numbers of a repetition behind a {. Returns nothing, and reads nothing, if the text
-  // is not a repetition.
+  // Reads the numbers m and n of a repetition {m,n}, behind its {. Returns nothing, and reads
+  // nothing, if the text is not a repetition.
   std::optional<std::pair<int64_t, std::optional<int64_t>>> counts() {
     const size_t start = at_;
     const auto number = [&]() -> std::optional<int64_t> {
@@ -299,7 +300,7 @@ class RegexParser {
     return value;
   }
 
-  // Reads an escape \u behind the u.
+  // Reads the digits of an escape \u, behind the u. Returns the code point.
   CodePoint unicode_escape() {
     if (take('{')) {
       CodePoint value = 0;
@@ -331,7 +332,7 @@ class RegexParser {
     return is_complement ? complement(*found) : *found;
   }
 
-  // Reads an escape behind its backslash.
+  // Reads an escape behind its backslash. Returns the characters that it matches.
   CodeSet escape(bool is_in_bracket) {
     const auto single = [](CodePoint code) { return code_set({{code, code}}); };
     if (is_at_end()) refuse("ends with a backslash");
@@ -390,7 +391,7 @@ class RegexParser {
     return single(code);
   }
 
-  // Reads a class behind its [.
+  // Reads a character class such as [a-z], behind its [.
   CodeSet bracket() {
     const bool is_complement = take('^');
     std::vector<CodeRange> ranges;
@@ -459,8 +460,8 @@ struct Nfa {
   void link(int32_t from, int32_t to, Condition condition = Condition::kNone) {
     states[from].empties.push_back({condition, to});
   }
-  // Adds states that match `node`, starting from the state `from`. Returns the state at the end of
-  // the match.
+  // Adds states to the nondeterministic automaton that match `node`, starting from the state
+  // `from`. Returns the state at the end of the match.
   int32_t build(const RegexNode& node, int32_t from) {
     using Kind = RegexNode::Kind;
     const auto conditioned = [&](Condition condition) {
@@ -545,12 +546,13 @@ struct Nfa {
   }
 };
 
-// The kind of the character on one side of a place in a text.
+// The kind of the character on one side of a place in a text: none, because the text ends there, a
+// character of words (\w), or another character.
 enum class Side : uint8_t { kNothing, kWord, kOther };
 
-// Makes the automaton deterministic by the subset construction. A place is a state of the
-// nondeterministic automaton, together with the lookaheads that the rest of the text must still
-// satisfy (`owed`).
+// Makes a nondeterministic automaton (Nfa) deterministic by the subset construction. A place is a
+// state of the nondeterministic automaton, together with the lookaheads that the rest of the text
+// must still satisfy (`owed`).
 class Determinizer {
  public:
   Determinizer(const Nfa& nfa, int32_t start, int32_t end, Extent extent)
@@ -605,7 +607,8 @@ class Determinizer {
     std::vector<Place> places;  // sorted
     auto operator<=>(const Key&) const = default;
   };
-  // The places of a search that has found a match. They stay the same, whatever text follows.
+  // Stands for the places of a search (Extent::kSearch) that has found a match. They stay the same,
+  // whatever text follows.
   inline static const std::vector<Place> kMatched{{-1, 0}};
 
   int32_t owed_id(const Owed& owed) {
@@ -631,8 +634,9 @@ class Determinizer {
     });
   }
 
-  // Returns the index of `owed` with a further lookahead, which starts here. Returns nothing if no
-  // text satisfies the lookahead.
+  // Adds the lookahead `ahead`, which starts at the present place of the text, to the lookaheads
+  // with the index `owed`. Returns the index of the result in owed_, or nothing if no text
+  // satisfies the lookahead.
   std::optional<int32_t> owing(int32_t owed, int32_t ahead) {
     if (nfa_.aheads[ahead].is_empty()) return std::nullopt;
     if (takes_all(nfa_.aheads[ahead], 0)) return owed;
@@ -643,8 +647,9 @@ class Determinizer {
     return owed_id(more);
   }
 
-  // Returns the lookaheads that are still owed behind a character. Returns nothing if the character
-  // violates one of them.
+  // Returns the index in owed_ of the lookaheads that are still to be satisfied behind the
+  // character `code`, given those in front of it. Returns nothing if the character violates one of
+  // them.
   std::optional<int32_t> owed_behind(int32_t owed, CodePoint code) {
     Owed rest;
     for (const auto& [ahead, state] : owed_[owed]) {
@@ -720,7 +725,8 @@ class Determinizer {
         extent_ == Extent::kSearch && std::binary_search(from.begin(), from.end(), Place{end_, 0});
     std::sort(starts.begin(), starts.end());
     starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
-    // The current range of each part's set, while `starts` ascend.
+    // For each part, the index of the range of its set that has been reached while the loop goes
+    // through the ascending `starts`.
     std::vector<size_t> ranges(parts.size());
     size_t range_of_all = 0;
     for (size_t i = 0; i + 1 < starts.size(); ++i) {

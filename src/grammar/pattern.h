@@ -13,18 +13,18 @@ enum class Extent : uint8_t {
 };
 
 // Returns the automaton of the texts that a regular expression matches. The expression is read as
-// with the flag u; where the flag makes a difference, an expression without it is not supported.
-// Properties such as \p{L} may be general categories only.
-// Errors: kUnsupported for text that is not a regular expression, and for lookbehind,
-// back-references, and lookahead that depends on preceding text.
+// with the flag u (Unicode); an expression that is valid only without this flag is not supported.
+// Properties such as \p{L} may be general categories only. Errors: kUnsupported for text that is
+// not a regular expression, and for lookbehind, back-references, and lookahead that depends on
+// preceding text.
 Automaton pattern_automaton(std::string_view pattern, Extent extent);
 
 // Checks the syntax of a regular expression. Errors: kUnsupported for text that is not a regular
 // expression, and for lookbehind and back-references.
 void check_pattern(std::string_view pattern);
 
-// Returns whether the pattern has \p, \b or lookahead (or \P or \B), which only pattern_automaton()
-// handles correctly.
+// Returns whether the pattern has \p, \P, \b, \B or lookahead. xgrammar does not handle these
+// correctly, so such a pattern must be converted by pattern_automaton().
 bool needs_automaton(std::string_view pattern);
 
 }  // namespace encore::grammar

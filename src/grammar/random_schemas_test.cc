@@ -59,8 +59,8 @@ json::value random_schema(std::mt19937_64& random, int depth) {
   return {{"type", "object"}, {"properties", properties}, {"required", required}};
 }
 
-// Samples answers to random schemas and checks them. Expects that enough of them are complete, and
-// prints how long compilation and masks took.
+// Samples answers to random schemas and checks them. Expects that enough of the answers are
+// complete, and prints how long compilation and masks took.
 void expect_answers_that_fit(const Model& model, int64_t num_schemas) {
   std::mt19937_64 random(7);
   int64_t num_whole = 0;

@@ -21,9 +21,10 @@ namespace {
 
 constexpr size_t kMaxNodes = 4000;
 constexpr size_t kMaxStates = 4000;  // the most states of one object's or array's Row
-// The most patterns of one object. Each subset of them that a key may match is a separate case.
+// The most patterns (patternProperties) of one object. Each subset of the patterns that a key may
+// match gets rules of its own, so their number grows exponentially.
 constexpr size_t kMaxPatterns = 5;
-constexpr int64_t kMaxValues = 64;        // the most values of unique items that are listed
+constexpr int64_t kMaxValues = 64;        // with uniqueItems: the most values that are listed
 constexpr int64_t kMaxOrderedFreely = 5;  // the most unique items that may come in any order
 
 constexpr std::string_view kBasicRules = R"ebnf(ws ::= [ \n\r\t]{0,16}
@@ -37,12 +38,12 @@ array ::= "[" ws any (ws "," ws any)* ws "]" | "[" ws "]"
 object ::= "{" ws text ws ":" ws any (ws "," ws text ws ":" ws any)* ws "}" | "{" ws "}"
 )ebnf";
 
-// The sequences of items or properties that an array or object may have, as an automaton. A state
-// is a place between two of them.
+// An automaton that accepts the sequences of items that an array may have, or of properties that an
+// object may have. A state is a place between two items or properties.
 struct Row {
   struct Step {
     std::string key;    // the key with its colon, in front of the value; empty in arrays
-    int32_t node = -1;  // the node of the value; -1 if the step generates nothing
+    int32_t node = -1;  // the node of the value; -1 if the edge generates nothing
     int32_t target = 0;
   };
   struct State {
@@ -60,7 +61,7 @@ struct PlainArray {
   std::optional<int64_t> most = {};
 };
 
-// One alternative of a node, before rules are written for it.
+// One of the alternatives for the value of a node, before its rules in the grammar are written.
 struct Part {
   std::string text = {};  // a rule's name or a literal; empty if one of the members below is set
   std::optional<PlainArray> array = {};
@@ -183,8 +184,8 @@ class GrammarWriter {
     } else if (shape.least == 0 && !shape.most) {
       parts.push_back({.text = "text"});
     } else {
-      // If only a string's length is restricted, a repetition in the library's syntax counts the
-      // characters. None of them may then be escaped.
+      // If only a string's length is restricted, a repetition {m,n} in xgrammar's syntax counts the
+      // characters. It matches unescaped characters only, so the string may contain no escapes.
       parts.push_back(
           {.text = fmt::format(
                R"("\"" [\u0020-\u0021\u0023-\u005b\u005d-\ud7ff\ue000-\U0010ffff]{{{},{}}} "\"")",
@@ -192,7 +193,8 @@ class GrammarWriter {
     }
   }
 
-  // Returns the text that refers to the rules of an automaton. Equal rules are written only once.
+  // Returns the text by which other rules refer to the rules of an automaton. Writes these rules,
+  // unless equal ones have been written.
   std::string rules_for(const Automaton& automaton, bool is_string) {
     std::string rules =
         is_string ? json_string_rules(automaton, "\x01") : text_rules(automaton, "\x01");
@@ -232,8 +234,10 @@ class GrammarWriter {
     return {.array = std::move(plain)};
   }
 
-  // Returns the row of items of which given numbers must fit given schemas (`contains`). A state
-  // stands for the index and for each schema's count, as far as they matter.
+  // Returns the Row of an array with the keyword `contains`, which says of several schemas how many
+  // items must fit each. A state stands for the next item's index and, for each schema, the number
+  // of items that fit it so far. Both are counted only up to the largest number that a bound refers
+  // to.
   Row containing_items(const Shape& shape, size_t num_prefix) {
     const size_t num = shape.contains.size();
     if (num > 3)
@@ -265,8 +269,9 @@ class GrammarWriter {
         for (size_t c = 0; c < num; ++c) {
           const Contains& contains = shape.contains[c];
           const bool fits = (subset >> c & 1U) != 0;
-          // If there is no upper bound, an item that fits need not be counted. So items that are
-          // not counted may fit or not.
+          // Without maxContains, the number of fitting items only has a lower bound, so an item
+          // that fits need not be counted. Items that are not counted are then not required to
+          // violate the schema.
           if (fits || contains.most) {
             Conjunction part = contains.item;
             if (!fits) part.front().holds = !part.front().holds;
@@ -283,7 +288,7 @@ class GrammarWriter {
     return row;
   }
 
-  // Returns the values that an item may have, if there are few.
+  // Returns the values that an item may have, if there are at most kMaxValues.
   std::optional<std::vector<json::value>> few_values(const Conjunction& item) {
     std::vector<json::value> values;
     const auto add = [&](const json::value& value) {
@@ -319,8 +324,9 @@ class GrammarWriter {
     return values;
   }
 
-  // Returns the row of unique items, of which each option comes at most once. Few options may come
-  // in any order, others only in the order of the list.
+  // Returns the Row of an array with uniqueItems. Each option (a value, or a class of values) comes
+  // at most once. Up to kMaxOrderedFreely options may come in any order; if there are more, they
+  // come in the order of `options` only.
   Row unique_items(const Shape& shape, size_t num_prefix) {
     if (num_prefix > 0 || !shape.contains.empty())
       fail(ErrorKind::kUnsupported, "{}.uniqueItems: is not known beside prefixItems or contains",
@@ -341,8 +347,8 @@ class GrammarWriter {
       }
     }
     const bool is_free_order = std::ssize(options) <= kMaxOrderedFreely;
-    // A state of the row: the set of options that have come (any order), or the number of options
-    // that may no longer come (fixed order); and the number of items.
+    // A state of the Row: first, the set of options that have come (any order), or the number of
+    // options that may no longer come (fixed order); second, the number of items so far.
     using Place = std::pair<uint64_t, int64_t>;
     std::map<Place, int32_t> ids;
     std::vector<Place> places;
@@ -374,7 +380,8 @@ class GrammarWriter {
     int32_t node = -1;
     bool is_required = false;
   };
-  // The keys of an object that the schema does not name, with the node of their values.
+  // A set of keys that an object may have although the schema does not name them, with the node of
+  // their values.
   struct FreeKeys {
     Automaton keys;
     bool are_any = false;
@@ -462,8 +469,8 @@ class GrammarWriter {
                           const std::vector<FreeKeys>& free_keys) {
     const auto num_required = std::count_if(properties.begin(), properties.end(),
                                             [](const Property& p) { return p.is_required; });
-    // The number of properties must be counted only as far as a bound may be reached. Otherwise it
-    // only matters whether any property has come.
+    // The number of properties so far is counted only if it could violate minProperties or
+    // maxProperties. Otherwise it only matters whether any property has come.
     const bool needs_least = shape.least > std::max<int64_t>(1, num_required);
     const bool needs_most =
         shape.most && (!free_keys.empty() || *shape.most < std::ssize(properties));
@@ -502,8 +509,9 @@ class GrammarWriter {
         state.may_end = count >= least;
         for (const FreeKeys& free : free_keys) {
           if (!may_come) break;
-          // If several unnamed keys must come, they have different lengths modulo `least`, because
-          // no key may come twice.
+          // No key may come twice. If minProperties demands several keys that the schema does not
+          // name, the grammar keeps them different by demanding a different length modulo `least`
+          // of each.
           std::optional<Automaton> part;
           if (count < least && least - num_required > 1)
             part = both(free.keys, Automaton::lengths_modulo(count % least, least));
@@ -522,7 +530,7 @@ class GrammarWriter {
 
   [[nodiscard]] bool has_value(int32_t id) const { return id < 0 || nodes_[id].has_value; }
 
-  // Returns the states from which the row's end can be reached.
+  // Says for each state of the Row whether its end can be reached from there.
   [[nodiscard]] std::vector<bool> ending_states(const Row& row) const {
     std::vector<bool> ends(row.states.size());
     for (bool has_changed = true; has_changed;) {
@@ -557,8 +565,8 @@ class GrammarWriter {
     return !most || *most >= part.array->least;
   }
 
-  // Finds the nodes that have values. Since a value is finite, nodes that need no other node's
-  // value are found first, and then those that depend on them.
+  // Sets has_value of the nodes that some finite value fits. Nodes that need no other node's value
+  // are found first, and then the nodes that need only values of nodes found before.
   void find_values() {
     for (bool has_changed = true; has_changed;) {
       has_changed = false;
@@ -579,8 +587,8 @@ class GrammarWriter {
     return node.parts.size() == 1 && !node.parts[0].text.empty();
   }
 
-  // Returns the text by which other rules refer to a node: its literal, or the name of its rule,
-  // which is then written later.
+  // Returns the text by which other rules refer to a node: its literal, or the name of its rule.
+  // The rule is written later.
   std::string reference(int32_t id) {
     Node& node = nodes_[id];
     if (is_single_text(node)) return node.parts[0].text;
@@ -643,8 +651,8 @@ class GrammarWriter {
     options.push_back(fmt::format(R"("[" ws {}{} ws "]")", reference(first), behind));
   }
 
-  // Writes the rules of a row's states. Returns the text for the first state: the text of its only
-  // way to the end, or the name of its rule.
+  // Writes the grammar's rules for the states of a Row. Returns the text that stands for the first
+  // state in other rules: its only alternative, or the name of its rule.
   std::string write_row(const Row& row, const std::string& name, bool is_object) {
     const std::vector<bool> ends = ending_states(row);
     std::vector<std::vector<std::pair<std::string, int32_t>>> ways(
@@ -671,8 +679,8 @@ class GrammarWriter {
         ways[s].emplace_back(
             fmt::format("{}\"{}\"", state.is_first ? "" : "ws ", is_object ? "}" : "]"), -1);
     }
-    // A state with only one way gets no rule if no later state leads to it; its text is put where
-    // it is used.
+    // A state with only one outgoing edge gets no rule if neither it nor a later state leads to it.
+    // Its text is then inserted where a rule would refer to it.
     std::vector<std::string> texts(row.states.size());
     for (size_t s = row.states.size(); s-- > 0;) {
       if (!ends[s] || (s > 0 && !is_used[s])) continue;

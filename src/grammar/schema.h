@@ -5,8 +5,8 @@
 
 namespace encore::grammar {
 
-// The most white-space characters in a row between the values of JSON. Without a limit, some models
-// would generate white space forever.
+// The most white-space characters in a row that a grammar allows between the parts of a JSON text.
+// Without a limit, some models would generate white space forever.
 inline constexpr int kMaxWhiteSpace = 16;
 
 // Returns the rules of a grammar in extended Backus-Naur form, whose first rule is `root`. Every

@@ -14,8 +14,9 @@ namespace {
 
 enum class Holds : uint8_t { kNothing, kSchema, kList, kMap };
 
-// Returns whether a keyword's value holds a schema, a list of schemas or a map of schemas. `items`
-// may also hold a list, and `dependencies` may also hold lists of names.
+// Returns whether the value of a JSON Schema keyword holds a schema, a list of schemas, a map of
+// schemas, or none of these. `items` may also hold a list, and `dependencies` may also hold lists
+// of names.
 Holds what_it_holds(std::string_view keyword) {
   struct Row {
     std::string_view keyword;

@@ -26,7 +26,8 @@ class SchemaDocument {
   // Returns the subschema that `reference`, a URI such as `#/$defs/a`, refers to where it occurs
   // within `schema`.
   const json::value& resolve(const json::value& schema, std::string_view reference);
-  // Adds a schema that stands for the one at `path` of the document, and returns the stored copy.
+  // Stores a schema that was derived from the one at `path` of the document, and returns the stored
+  // copy. Messages name `path` as its place.
   const json::value& add(json::value schema, const std::string& path);
 
  private:
@@ -46,7 +47,7 @@ class SchemaDocument {
   std::unordered_map<const json::value*, Place> places_;
   // Holds the document and its subschemas that have an $id, by URI.
   std::map<std::string, const json::value*, std::less<>> resources_;
-  // Subschemas with an anchor, by the base URI and the anchor's name.
+  // Holds the subschemas that have an anchor, by the base URI and the anchor's name.
   std::map<std::pair<std::string, std::string>, const json::value*> anchors_;
 };
 

@@ -30,8 +30,8 @@ std::string refusal(const std::string& schema) {
   }
 }
 
-// Returns a matcher that has accepted this text token by token. Returns nothing if no answer begins
-// with the text.
+// Returns a matcher for the schema that has accepted this text token by token. Returns nothing if
+// no answer begins with the text.
 std::optional<Matcher> matcher_behind(const std::string& schema, std::string_view text) {
   const Grammar grammar =
       testing::compiled(small_model(), {.kind = SourceKind::kJsonSchema, .text = schema});
@@ -54,7 +54,7 @@ bool begins(const std::string& schema, std::string_view text) {
   return matcher_behind(schema, text).has_value();
 }
 
-// Returns whether the text is a complete answer.
+// Returns whether the text is a complete answer by the schema's grammar.
 bool takes(const std::string& schema, std::string_view text) {
   const auto matcher = matcher_behind(schema, text);
   return matcher && matcher->is_complete();
@@ -202,7 +202,8 @@ TEST(SchemaGrammar, KnowsWhatIsNotEvaluated) {
   EXPECT_TRUE(takes(schema, R"({"a":1})"));
   EXPECT_TRUE(takes(schema, R"({"b":2})"));
   EXPECT_FALSE(takes(schema, R"({"c":2})"));
-  // An enum evaluates no items and no properties of its values.
+  // For unevaluatedItems and unevaluatedProperties, the keyword enum evaluates no items and no
+  // properties of its values.
   const char* const items =
       R"({"enum": [[-3], [true], 5], "unevaluatedItems": {"type": "boolean"}})";
   EXPECT_TRUE(takes(items, "[true]"));

@@ -15,17 +15,20 @@ namespace encore::grammar {
 namespace {
 
 constexpr size_t kMaxShapes = 256;           // the most shapes of one conjunction
-constexpr int64_t kMaxShapesOfAll = 50'000;  // the most shapes of all, which bounds the work
-// Lengths up to this limit are counted by states of an automaton, longer ones by the grammar.
+constexpr int64_t kMaxShapesOfAll = 50'000;  // the most shapes of all conjunctions
+// Strings without other restrictions have their length counted by the states of an automaton if
+// minLength and maxLength are within this limit. Otherwise a repetition in the grammar counts it.
 constexpr int64_t kMaxPlainLength = 128;
-// Levels of properties that are searched to tell the options of oneOf apart.
+// The number of levels of properties that are searched for a difference between two options of
+// oneOf, because no value may fit both.
 constexpr int kDisjointDepth = 3;
 
 constexpr std::array<JsonType, 6> kTypes = {JsonType::kNull,   JsonType::kBoolean,
                                             JsonType::kNumber, JsonType::kString,
                                             JsonType::kArray,  JsonType::kObject};
 
-// The keywords that restrict numbers. Each has a function that returns the numbers that it allows.
+// The keywords that restrict numbers. `numbers` returns the automaton of the numbers that the
+// keyword allows.
 struct NumberKeyword {
   std::string_view name;
   Automaton (*numbers)(const json::value& bound);
@@ -38,7 +41,8 @@ constexpr NumberKeyword kNumberKeywords[] = {
     {"multipleOf", [](const json::value& bound) { return decimal_multiples(bound); }},
 };
 
-// Reports a schema that refers to itself with no property or item in between.
+// The error for a schema that refers to itself with no property or item in between, so that no
+// shape can be computed for it.
 struct SelfReference : Error {
   using Error::Error;
 };
@@ -54,8 +58,8 @@ std::vector<Shape> of_all_types() {
   return shapes;
 }
 
-// Returns one shape for each JSON type: `shape` for its own type, and for the others a shape that
-// allows all values of the type.
+// Returns one shape for each JSON type: `shape` itself for its type, and for each other type a
+// shape that allows all of its values.
 std::vector<Shape> of_all_types_but(Shape shape) {
   std::vector<Shape> shapes = of_all_types();
   shapes[static_cast<size_t>(shape.type)] = std::move(shape);
@@ -123,8 +127,8 @@ std::optional<Shape> met(const Shape& a, const Shape& b) {
   return is_none ? std::nullopt : std::optional(std::move(both));
 }
 
-// Marks the keys and items of the shapes as not evaluated: for unevaluatedProperties and
-// unevaluatedItems, a schema under `not` evaluates nothing.
+// Marks the keys and items of the shapes as not evaluated: a schema under `not` marks none as
+// evaluated for unevaluatedProperties and unevaluatedItems.
 void forget_evaluation(std::vector<Shape>& shapes) {
   for (Shape& shape : shapes) {
     for (KeyRule& rule : shape.keys)
@@ -223,7 +227,8 @@ void Shapes::refuse(const json::value& schema, std::string_view keyword,
   fail(ErrorKind::kUnsupported, "{}.{}: {}", document_.path(schema), keyword, why);
 }
 
-// Calls `make` and returns its result. Errors that it throws are reported with the keyword's place.
+// Calls `make` and returns its result. If it throws an error, throws the error with the keyword's
+// place in the schema in front.
 template <class Make>
 auto Shapes::at(const json::value& schema, std::string_view keyword, const Make& make) const {
   try {
@@ -332,8 +337,8 @@ bool Shapes::may_be_key(const Conjunction& names, const std::string& key) {
 }
 
 std::vector<Literal> Shapes::classes(const Conjunction& item) {
-  // Five classes of strings and numbers by their last character. The classes are about equally
-  // frequent among the words and numbers that people write.
+  // Regular expressions for five classes of strings, by the last character, and of numbers, by the
+  // last digit. About as many of the words and numbers that people write fall into each class.
   struct Class {
     std::string_view text;
     std::string_view number;
@@ -353,7 +358,7 @@ std::vector<Literal> Shapes::classes(const Conjunction& item) {
     const Literal literal{&document_.add(json::object{}, "schema.uniqueItems"), true};
     Shape text{.type = JsonType::kString,
                .automata = {shared(pattern_automaton(one.text, Extent::kSearch))}};
-    // Each number has only one spelling, except for 0 and -0.
+    // The automaton `numbers` accepts only one spelling of each number, except for 0 and -0.
     Shape number{.type = JsonType::kNumber,
                  .automata = {numbers, shared(pattern_automaton(one.number, Extent::kSearch))}};
     literals_.emplace(literal, List{text, number});
@@ -722,7 +727,7 @@ std::optional<ItemRule> Shapes::item_rule(const json::value& schema) {
   ItemRule rule;
   const json::value* const prefix = object.if_contains("prefixItems");
   const json::value* const items = object.if_contains("items");
-  // A list of items is the form of draft 7.
+  // In draft 7, `items` may be a list of schemas, which later drafts call prefixItems.
   const bool is_list = items != nullptr && items->is_array();
   if (prefix != nullptr && is_list) refuse(schema, "items", "is no list beside prefixItems");
   if (prefix != nullptr || is_list) {
@@ -972,7 +977,8 @@ std::vector<Shape> Shapes::negative(const json::value& schema) {
                             pattern_automaton(pattern->get_string(), Extent::kSearch).complement());
                       })}});
   }
-  // A reader of the schema may take a format as a mere remark. So no text is known to violate it.
+  // JSON Schema lets a validator ignore `format`, and a text that violates the format is then
+  // valid. So no text violates the keyword for certain, and it cannot be negated.
   if (given("format") != nullptr) left_out.emplace_back(JsonType::kString, "format");
   if (const auto rule = key_rule(schema)) {
     for (const auto& [key, value] : rule->properties) {

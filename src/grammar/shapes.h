@@ -23,8 +23,9 @@ struct Literal {
   auto operator<=>(const Literal&) const = default;
 };
 
-// A value must satisfy all of these literals. An empty conjunction allows every value. The literals
-// keep the order in which they were found, because properties are generated in this order.
+// A conjunction of literals: a value must satisfy all of them. An empty conjunction allows every
+// value. The literals keep the order in which they were found, because properties are generated in
+// this order.
 using Conjunction = std::vector<Literal>;
 
 Conjunction joined(const Conjunction& a, const Conjunction& b);
@@ -33,20 +34,21 @@ enum class JsonType : uint8_t { kNull, kBoolean, kNumber, kString, kArray, kObje
 
 using SharedAutomaton = std::shared_ptr<const Automaton>;
 
-// The keywords properties, patternProperties and additionalProperties of one schema.
+// The content of the keywords properties (`properties`), patternProperties (`patterns`) and
+// additionalProperties (`rest`) of one schema.
 struct KeyRule {
   struct Pattern {
     SharedAutomaton keys;
     Conjunction value;
   };
 
-  bool evaluates = true;  // its keys count as evaluated for unevaluatedProperties
+  bool evaluates = true;  // whether its keys count as evaluated for unevaluatedProperties
   std::vector<std::pair<std::string, Conjunction>> properties = {};
   std::vector<Pattern> patterns = {};
-  std::optional<Conjunction> rest = {};  // for keys that neither list covers
+  std::optional<Conjunction> rest = {};  // for keys in neither list above
 };
 
-// The keywords prefixItems and items of one schema.
+// The content of the keywords prefixItems (`prefix`) and items (`rest`) of one schema.
 struct ItemRule {
   bool evaluates = true;
   std::vector<Conjunction> prefix = {};
@@ -65,10 +67,10 @@ struct Shape {
   bool may_be_false = true;
   bool may_be_true = true;
   bool is_whole = false;  // numbers must be integers
-  // The only values that are allowed, if present. It is unused for null and booleans; for arrays and
-  // objects it has one value.
+  // If present, only these values are allowed. The member is unused for null and booleans; for
+  // arrays and objects it has one value.
   std::optional<std::vector<json::value>> values = {};
-  // All of these accept the number's decimal text, or the string.
+  // Every automaton must accept the value: the decimal text of a number, or the text of a string.
   std::vector<SharedAutomaton> automata = {};
   int64_t least = 0;  // the least number of characters, items or properties
   std::optional<int64_t> most = {};
@@ -81,15 +83,16 @@ struct Shape {
   bool has_unique_items = false;
 };
 
-// The strings or numbers that a shape allows once all its rules are combined.
+// The strings or numbers that a shape allows, after its values, automata and bounds on length have
+// been combined.
 struct Texts {
   std::optional<std::vector<json::value>> values = {};  // if present, the list of allowed values
   // If present, accepts the allowed texts. If both are absent, all texts are allowed.
   std::optional<Automaton> automaton = {};
 };
 
-// Returns the strings or numbers that a shape allows. Errors: kUnsupported if an automaton grows
-// too large.
+// Returns the strings or numbers that a shape allows, given its values and automata combined.
+// Errors: kUnsupported if an automaton grows too large.
 Texts texts_of(const Shape& shape);
 
 // Returns the schemas that the value of `key` must fit by the shape's rules.
@@ -103,17 +106,19 @@ class Shapes {
  public:
   explicit Shapes(SchemaDocument& document) : document_(document) {}
 
-  // Returns shapes of which a value must fit at least one to satisfy the conjunction.
+  // Returns the union of shapes that stands for the conjunction: a value satisfies the conjunction
+  // if it fits at least one of the shapes.
   const std::vector<Shape>& of(const Conjunction& conjunction);
   // Returns whether no value satisfies the conjunction. Looks through up to `depth` levels of
-  // properties; may return false although no value does.
+  // properties; may return false although no value satisfies it.
   bool is_empty(const Conjunction& conjunction, int depth);
   // Returns whether the string `key` satisfies the schemas `names`, and may thus be a key.
   bool may_be_key(const Conjunction& names, const std::string& key);
   // Returns the set of strings that satisfy the schemas `names`, and may thus be keys.
   Automaton keys_of(const Conjunction& names);
-  // Returns schemas of which no two share a value: they classify strings by their last character
-  // and numbers by their last digit. Returns none if an item may be an array or an object.
+  // Returns schemas of which no value fits two: they divide strings by their last character and
+  // numbers by their last digit. With uniqueItems, items of different classes are known to differ.
+  // Returns no schemas if an item may be an array or an object.
   std::vector<Literal> classes(const Conjunction& item);
   // Returns a schema that only this value fits.
   Literal constant(const json::value& value, const std::string& path);

@@ -36,7 +36,8 @@ int64_t largest_repeat(std::string_view text, size_t at) {
 }
 
 // Checks the nesting of parentheses and the repetitions of a regular expression or a grammar.
-// Counts in nested repetitions multiply, so the product of all counts must stay within the limit.
+// Counts in nested repetitions multiply, so the product of all counts in the text must stay within
+// limits.max_repeats.
 Problem pattern_problem(std::string_view text, const SourceLimits& limits) {
   int64_t depth = 0;
   int64_t repeats = 1;
@@ -60,7 +61,8 @@ Problem pattern_problem(std::string_view text, const SourceLimits& limits) {
   return std::nullopt;
 }
 
-// Returns the number of characters of a regular expression in which each repetition is written out.
+// Returns the number of characters that a regular expression would have if each repetition were
+// written out.
 int64_t written_out_size(std::string_view text) {
   constexpr int64_t kEnough = int64_t{1} << 30U;
   std::vector<int64_t> sizes{0};  // written-out sizes of the open groups
@@ -110,7 +112,8 @@ Problem regex_problem(std::string_view text, const SourceLimits& limits) {
     return fmt::format("a regular expression has at most {} bytes, not {}", limits.max_regex_bytes,
                        text.size());
   }
-  // Signs within character classes are counted too, because this is only a limit and not a parser.
+  // The signs ? * + within character classes are counted too, although they repeat nothing there.
+  // The limit need not be exact.
   const auto num_open = std::count_if(text.begin(), text.end(),
                                       [](char c) { return c == '?' || c == '*' || c == '+'; });
   if (num_open > limits.max_open_repeats)
@@ -124,7 +127,7 @@ class SchemaCheck {
  public:
   explicit SchemaCheck(const SourceLimits& limits) : limits_(limits) {}
 
-  // The recursion is bounded, because json::parse bounds the depth of values.
+  // The depth of this recursion is bounded, because json::parse bounds the nesting of values.
   Problem check(const json::value& value, const std::string& path) {
     if (const auto* array = value.if_array()) {
       int64_t index = 0;

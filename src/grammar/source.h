@@ -37,29 +37,29 @@ struct Source {
   std::string text;
   std::vector<std::string> choices;  // for kChoice: the answer is exactly one of these
   Calls calls;                       // for kCalls
-  // For schemas: objects and arrays have only those properties and items that the schema names,
-  // where it says nothing about others.
+  // For kJsonSchema and for the arguments of kCalls: where a schema says nothing about other
+  // properties or items, objects and arrays have only those that it names.
   bool is_closed = true;
 
   friend bool operator==(const Source&, const Source&) = default;
   [[nodiscard]] int64_t num_bytes() const;
 };
 
-// Limits that bound the work of a compilation for untrusted sources.
+// Limits on a source. They bound the time that compiling an untrusted source may take.
 struct SourceLimits {
   int64_t max_bytes = 65536;
   int64_t max_regex_bytes = 4096;  // for each regular expression, also within schemas
-  int64_t max_nesting = 64;        // of parentheses; the JSON parser has a separate limit
+  int64_t max_nesting = 64;        // levels of parentheses; the JSON parser has its own limit
   int64_t max_open_repeats = 128;  // number of ? * + in one regular expression
-  int64_t max_repeats = 2000;  // of a character or an item, in {m,n}, maxItems and similar bounds
-  int64_t max_choices = 2048;  // the most choices of kChoice, and the most values of an enum
+  int64_t max_repeats = 2000;      // the largest number in {m,n}, maxItems and similar bounds
+  int64_t max_choices = 2048;      // the most choices of kChoice, and the most values of an enum
 };
 
 // Returns why `source` exceeds the limits, with the place in a schema. Returns nothing if it is
-// within the limits. Time: linear.
+// within the limits. Time: linear in the size of the source.
 std::optional<std::string> problem(const Source& source, const SourceLimits& limits = {});
 
-// Returns a grammar of exactly these texts.
+// Returns the text of a grammar in extended Backus-Naur form that allows exactly these texts.
 std::string choice_grammar(const std::vector<std::string>& choices);
 
 }  // namespace encore::grammar

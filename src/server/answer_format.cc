@@ -28,8 +28,8 @@ std::optional<std::string> schema_text(const json::value& schema) {
   return std::nullopt;
 }
 
-// Reads an object that holds a schema. Its name and description have no effect. Nor has `strict`,
-// since every answer fits the schema in any case.
+// Reads an object that holds a schema. Its members `name` and `description` have no effect.
+// `strict` has none either, since every answer fits the schema in any case.
 std::optional<ApiError> read_schema(const json::object& members, const std::string& param,
                                     std::optional<AnswerFormat>& format) {
   const json::value* schema = nullptr;

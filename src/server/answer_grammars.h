@@ -18,9 +18,9 @@ class AnswerGrammars {
   explicit AnswerGrammars(const ServedModel& model);
 
   using Result = std::variant<std::shared_ptr<const sample::TokenGrammar>, ApiError>;
-  // Returns the compiled grammar, or the reason why there is none. `rules` say whether reasoning
-  // may precede the constrained answer. A call may take seconds; the first call also reads the
-  // vocabulary.
+  // Returns the compiled grammar, or the reason why it could not be compiled. `rules` say whether
+  // reasoning may precede the constrained answer. A call may take seconds; the first call also
+  // reads the vocabulary.
   Result compile(const AnswerFormat& format, const text::AnswerRules& rules);
 
  private:

@@ -45,8 +45,8 @@ struct Prepared {
   std::vector<std::string> unknown;  // names of parameters that have no effect
 };
 
-// Reads a request: parses its body, renders its chat template and tokenizes its prompt. Has no side
-// effects. Threads: any.
+// Reads a request: parses its body, renders its chat template and tokenizes its prompt. It starts
+// nothing and changes no state of the server. Threads: any.
 using Prepare = Prepared (*)(const HttpRequest& request, const ApiContext& context);
 
 // Writes an error in the format of one protocol.

@@ -224,8 +224,8 @@ void ApiServer::handle(HttpRequest request, std::unique_ptr<Responder> responder
     dispatch(request, responder);
   } catch (const std::exception& error) {
     log::warning("request {:?} failed: {}", id, escaped(error.what()));
-    // If the responder has been moved to other code, that code has destroyed it, which closes the
-    // connection.
+    // If the responder has been moved to the code that failed, the exception has destroyed it, and
+    // this has closed the connection. There is nothing left to answer with.
     if (responder) {
       responder->respond(error_response(request, {.status = 500, .message = "this failed"}));
     }
@@ -246,8 +246,8 @@ HttpResponse ApiServer::error_response(const HttpRequest& request, const ApiErro
   });
   if (route != routes().end() && route->write_error != to_response)
     return route->write_error(error);
-  // Anthropic's clients also send requests to routes that do not exist. Their errors have
-  // Anthropic's format too.
+  // Anthropic's clients also send requests to routes that do not exist. So errors for unknown
+  // routes have Anthropic's format too if the client is one of these.
   const bool is_anthropic =
       request.path.starts_with("/v1/messages/") || request.header("anthropic-version") != nullptr;
   return is_anthropic ? messages_error(error) : to_response(error);

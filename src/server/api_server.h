@@ -28,8 +28,8 @@ struct ApiOptions {
   GateOptions gate;
   std::string adapter_root;  // see ApiContext::adapter_root
   std::vector<MetricAlias> metric_aliases;
-  // The request log and the request counters. Other handlers on the same thread may use these
-  // objects too. Either may be null.
+  // The log of requests, and the counters of answers. Other handlers on the server's thread may use
+  // these two objects too. Either may be null.
   RequestLog* request_log = nullptr;
   RequestCounts* request_counts = nullptr;
   // Requests with larger bodies are parsed on a background thread, so that streams of other
@@ -64,12 +64,13 @@ class ApiServer {
   // them. If `keys` is empty, all requests to these routes are refused.
   void set_admin_keys(KeySet keys) { gate_.set_admin_keys(std::move(keys)); }
 
-  // Answers a request, before it returns or later. Never throws.
+  // Answers a request, either before handle() returns or later. Never throws.
   void handle(HttpRequest request, std::unique_ptr<Responder> responder);
 
  private:
   using Answer = HttpResponse (*)(ApiServer& server);
-  // Puts the generator to sleep or wakes it, and answers the request when that is done.
+  // Puts the generator to sleep or wakes it, and answers the request when the generator sleeps or
+  // is awake.
   using Operate = void (*)(const HttpRequest& request, engine::Generator& generator,
                            const Post& post, std::unique_ptr<Responder> responder);
   // Changes what is served, such as the loaded adapters. Runs on a background thread, because it
@@ -91,7 +92,8 @@ class ApiServer {
   static const std::vector<Route>& routes();
 
   // Finds the route of a request and has it answered. Moves from `responder` only when a handler
-  // takes over the answer; otherwise the caller still owns it.
+  // takes over the answer. If dispatch() throws before, the caller still owns `responder` and can
+  // answer with it.
   void dispatch(HttpRequest& request, std::unique_ptr<Responder>& responder);
   [[nodiscard]] std::optional<ApiError> check_access(const Route& route,
                                                      const HttpRequest& request) const;
@@ -118,7 +120,8 @@ class ApiServer {
   GenerationService generation_;
   std::set<std::string> warned_;  // names of unknown parameters that a warning was logged for
   AnswerGrammars grammars_;
-  // Background threads. They must be the last members, because their work uses the members above.
+  // Background threads. These pools must be the last members, because their threads use the members
+  // above and are joined first on destruction.
   Background background_;
   Background changes_;       // one thread: changes run one at a time
   Background compilations_;  // threads that block while the grammar compiler works

@@ -71,7 +71,7 @@ class ChatFormat final : public OpenAiFormat {
     reply["prompt_logprobs"] =
         prompt_logprobs(choices.front().prompt_logprobs, num_prompt_logprobs_);
   }
-  // Returns one event for each part. The last event also carries the finish reason and the log
+  // Returns one event for each part. The last of them also carries the finish reason and the log
   // probabilities.
   [[nodiscard]] std::vector<json::object> choice_events(const Choice& choice) override {
     std::vector<json::object> events;

@@ -57,8 +57,8 @@ class ChatMessageReader {
     json::value* calls = object->if_contains("tool_calls");
     if (calls == nullptr || calls->is_null()) return std::nullopt;
     if (!calls->is_array()) return wrong(index, ".tool_calls must be a list");
-    // Templates check only whether a list of calls exists, and then expect at least one call in it.
-    // So an empty list is removed.
+    // Chat templates check only whether a message has a list of tool calls, and then expect at
+    // least one call in it. So an empty list is removed.
     if (calls->get_array().empty()) {
       *calls = nullptr;
       return std::nullopt;

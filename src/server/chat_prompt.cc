@@ -36,7 +36,7 @@ std::string shortened(std::string message) {
   return message.substr(0, end) + "...";
 }
 
-// Passes the tools to the template, and sets the rules by which calls are found in the answer.
+// Passes the tools to the template, and sets the rules by which tool calls are found in the answer.
 std::optional<ApiError> use_tools(ChatRequest& request, const ServedModel& model,
                                   ChatPrompt& result) {
   const bool is_required = request.tools.choice == ToolChoice::kRequired;

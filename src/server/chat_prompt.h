@@ -35,9 +35,9 @@ struct ChatPrompt {
 // Renders the conversation with the chat template and tokenizes the text. Errors in the
 // conversation or in the tools name the request's parameter.
 std::variant<ApiError, ChatPrompt> chat_prompt(ChatRequest request, const ServedModel& model);
-// Moves the prompt and its rules for the answer into the plan. Returns an error if the request
-// combines tools with an answer format, or if the plan's answer format is incompatible with its
-// other parameters.
+// Moves the prompt, and the rules by which its answer is split, into `plan`. Returns an error if
+// the request combines tools with an answer format, or if the answer format of `plan` is
+// incompatible with its other members.
 std::optional<ApiError> set_prompt(ChatPrompt prompt, const ServedModel& model,
                                    GenerationPlan& plan);
 

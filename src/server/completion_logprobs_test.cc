@@ -59,8 +59,9 @@ TEST_F(CompletionLogprobsTest, GivesLogProbabilitiesOfTokensAndOfTheLikeliest) {
   EXPECT_EQ(offsets, whole.at("text_offset"));
 }
 
-// Clients that rate texts send such requests. Nothing is generated, and the prompt's tokens get
-// their offsets in the echoed text, to which special tokens add no characters.
+// Clients that rate texts send requests with `echo`, `logprobs` and max_tokens 0. The answer then
+// has no generated text, and the prompt's tokens get their offsets in the echoed text, to which
+// special tokens add no characters.
 TEST_F(CompletionLogprobsTest, EchoWithLogprobsGivesThoseOfThePrompt) {
   const std::string prompt = "Once \u00fcber";
   const std::vector<int32_t> prompt_ids = tokenizer_.encode(prompt);
@@ -126,8 +127,8 @@ TEST_F(CompletionLogprobsTest, PromptLogprobsNameTokensByTheirIds) {
   EXPECT_EQ(list.at(1).at("6").at("rank").to_number<int>(), 7);
   EXPECT_EQ(list.at(1).at("9").at("rank").to_number<int>(), 1);
   EXPECT_EQ(json::value(tokenizer_.token_bytes(9)), list.at(1).at("9").at("decoded_token"));
-  // `logprobs` and `prompt_logprobs` each list as many of the likeliest tokens as their parameter
-  // asks for.
+  // The member `logprobs` lists as many of the likeliest tokens as the parameter `logprobs` asks
+  // for, and `prompt_logprobs` as many as the parameter `prompt_logprobs` asks for.
   EXPECT_EQ(choice.at("logprobs").at("top_logprobs").at(1).as_object().size(), 1U);
 }
 

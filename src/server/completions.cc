@@ -76,8 +76,9 @@ class PromptReader {
   bool echoes_;
 };
 
-// Says which log probabilities an answer shows. A number is how many of the likeliest tokens are
-// listed for each token; without one, no log probabilities are shown in that member.
+// Says which log probabilities an answer shows. `tokens` and `prompt` each hold the number of the
+// likeliest tokens that the answer lists for each token. If one of them is absent, the answer lacks
+// the member that is named behind it.
 struct ShownLogprobs {
   std::optional<int32_t> tokens;  // in "logprobs"
   bool echoes = false;            // whether the answer begins with the prompt, as in `echo`

@@ -81,7 +81,8 @@ class GzipReader {
     }
     if (error != zlib::error::end_of_stream) return GzipProblem::kMalformed;
     // The low bits of data_type hold the number of bits that the inflater has read but not used.
-    // Only whole bytes of them are given back.
+    // The whole bytes among these bits belong to what follows the deflated data, so they are
+    // returned to `rest_`.
     constexpr int kUnusedBits = 63;
     const size_t unused = static_cast<size_t>(state.data_type & kUnusedBits) / 8;
     rest_ = rest_.substr(rest_.size() - state.avail_in - unused);

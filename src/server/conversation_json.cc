@@ -88,7 +88,7 @@ void shorten_call_ids(json::array& messages) {
 void move_late_systems(json::array& messages) {
   constexpr std::string_view kBetween = "\n\n";
   json::array moved;
-  bool is_ahead = true;   // no message of another role has come yet
+  bool is_ahead = true;   // all messages so far are system messages
   bool is_moved = false;  // the last message of `moved` is a user's and contains text of the system
   for (json::value& value : messages) {
     json::object& message = value.as_object();

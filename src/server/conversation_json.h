@@ -25,8 +25,9 @@ ApiError wrong_message(const std::string& param, size_t index, std::string_view 
 // or has no string there.
 const boost::json::string* string_at(const json::value& value, std::string_view key);
 
-// Returns the texts of `content`, which is a string or a list of objects with a "text" and one of
-// `types` as their "type". Returns nothing if `content` has another form.
+// Returns the texts in `content`, the content of a message: a string, or a list of objects that
+// have a "text" and, as their "type", one of `types`. Returns nothing if `content` has another
+// form.
 std::optional<std::vector<std::string>> texts_of(const json::value& content,
                                                  std::initializer_list<std::string_view> types);
 // Joins the texts with line breaks, because most chat templates take only one text.
@@ -37,11 +38,13 @@ json::value joined_text(const std::vector<std::string>& texts);
 json::value arguments_object(std::string_view arguments);
 
 // Replaces the ids of tool calls and of their results by ids of nine letters and digits, as the
-// templates of Mistral models demand. Equal ids stay equal; ids of that form are unchanged.
+// templates of Mistral models demand. Equal ids stay equal. Ids that have nine letters and digits
+// already are unchanged.
 void shorten_call_ids(json::array& messages);
 
 // Adapts messages to chat templates that take a system message only at the start: joins the leading
-// system messages to one, and makes each later one a part of a user's message at its place.
+// system messages to one, and makes each later system message a part of a user's message at the
+// same place.
 void move_late_systems(json::array& messages);
 
 // Copies the members of the parameter "chat_template_kwargs" into `variables`.

@@ -1,4 +1,5 @@
-// Sends requests with random damage. Each must get exactly one answer, and the server must survive.
+// Sends requests with random damage. Each request must get exactly one answer, and the server must
+// go on serving.
 //
 // `server_test --gtest_filter=DamageTest.StructuredRequests* --gtest_shuffle --gtest_repeat=50`
 // sends a million requests, because each repetition has a different seed.
@@ -84,7 +85,7 @@ std::string damaged(std::string text, std::mt19937& random) {
   return text;
 }
 
-// Returns the table of the parameters that requests on this path may have.
+// Returns the ParameterTable of the requests on this path.
 const ParameterTable& table_of(std::string_view path) {
   if (path == "/v1/completions") return completion_parameters();
   if (path == "/v1/chat/completions") return chat_parameters();

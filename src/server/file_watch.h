@@ -13,13 +13,14 @@ class FileWatch {
  public:
   // Registers `read`, to be called when one of the files differs from its present state. Call this
   // before the first read of the files, so that no change is missed. Empty names are ignored. If
-  // `read` throws Error, a warning is logged, and the data read earlier must stay in use.
+  // `read` throws Error, a warning is logged, and the caller must go on using the data that it read
+  // earlier.
   void add(std::vector<std::filesystem::path> files, std::function<void()> read);
 
   // Calls the readers of files that have changed. A changed file is read only once two successive
   // calls have seen it in the same state, since it may be half written before.
   void look();
-  // Calls the readers of all files. Returns false if one of them threw Error.
+  // Calls the readers of all files. Returns false if a reader threw Error.
   bool read_all();
 
  private:
@@ -32,7 +33,8 @@ class FileWatch {
 
     friend bool operator==(const Stamp&, const Stamp&) = default;
   };
-  // An empty entry stands for a file that does not exist.
+  // The stamps of several files, in the order in which add() was given them. An entry is absent if
+  // the file does not exist.
   using Stamps = std::vector<std::optional<Stamp>>;
   struct Watched {
     std::vector<std::filesystem::path> files;

@@ -46,7 +46,8 @@ auto find_key(const HttpRequest& request, const Find& find) {
   return found;
 }
 
-// Returns the name of the first of the request's keys that is among `keys`. Null if none is.
+// Returns the name of the first of the API keys carried by the request that is in `keys`. Returns
+// null if none of them is.
 const std::string* key_of(const HttpRequest& request, const KeySet& keys) {
   return find_key(request, [&](std::string_view key) { return keys.find(key); });
 }

@@ -1,5 +1,5 @@
-// Decides which requests are admitted: checks keys, and rejects requests that a foreign web page
-// makes through the browser of somebody who can reach the server.
+// Decides which requests are admitted: checks API keys, and rejects requests that a foreign web
+// page makes through the browser of a person whose machine can reach the server.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ struct GateOptions {
   // every name.
   std::vector<std::string> allowed_hosts;
   // Rejects requests whose Host header does not name this machine. Such a request comes from a web
-  // page whose own domain name was made to resolve to this machine (DNS rebinding). A non-empty
-  // `allowed_hosts` has the same effect.
+  // page whose own domain name was made to resolve to this machine (DNS rebinding). If
+  // `allowed_hosts` is not empty, hosts are checked even without this flag.
   bool is_loopback = true;
 };
 
@@ -46,8 +46,8 @@ class Gate {
   [[nodiscard]] std::string key_name(const HttpRequest& request) const;
   // Returns an error if the request carries no admin key, which operators' routes demand.
   [[nodiscard]] std::optional<ApiError> check_admin_key(const HttpRequest& request) const;
-  // Returns an error if the request may not load and unload adapters. Admin keys may, and so may
-  // API keys with that permission.
+  // Returns an error if the request may not load and unload adapters. Requests with an admin key
+  // may, and so may requests with an API key that has the permission `load-adapters`.
   [[nodiscard]] std::optional<ApiError> check_adapter_key(const HttpRequest& request) const;
   // Returns the permissions of the request's API key. Null if the request carries no API key of
   // this server.

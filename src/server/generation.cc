@@ -132,8 +132,8 @@ void GenerationService::start(GenerationPlan plan, std::unique_ptr<ReplyFormat> 
     append(echo.parts, text::AnswerPart::Kind::kContent, plan.prompts[i / plan.n].echo);
     reply.add(std::move(echo));
   }
-  // This call comes last. If the client has left already, client_left() runs at once and destroys
-  // the reply.
+  // The call of on_closed() comes last. If the client has left already, client_left() runs at once
+  // and destroys the reply.
   reply.responder().on_closed([this, id] { client_left(id); });
 }
 
@@ -324,7 +324,8 @@ void GenerationService::read_prompt(ChoiceState& choice, const Delivery& deliver
 
 void GenerationService::read_tokens(ChoiceState& choice, const Delivery& delivery,
                                     Choice& piece) const {
-  // Appends parts to the piece. Returns the index of the first of them in the piece.
+  // Appends parts to `piece`. Returns the index in piece.parts of the part that holds the beginning
+  // of the first one.
   const auto add = [&](const text::AnswerParts& parts) {
     std::optional<size_t> first;
     for (const text::AnswerPart& part : parts) {
@@ -346,7 +347,8 @@ void GenerationService::read_tokens(ChoiceState& choice, const Delivery& deliver
           read_logprobs(model_.tokenizer, token, delivery.logprobs[i], choice.num_top));
       undecided.logprobs.back().part = part;
     }
-    // A token whose text is held back is decided together with the token behind it.
+    // A token whose text is held back belongs to content or reasoning as the token behind it does,
+    // so it stays undecided until then.
     if (choice.parser.is_in_content() || !text.empty()) decide(choice, piece);
   }
   choice.num_tokens = choice.text->num_tokens();
@@ -383,8 +385,8 @@ void GenerationService::measure(Generation& generation, ChoiceState& choice, int
 
 Usage GenerationService::usage_of(const Generation& generation) {
   Usage usage{.prompt_tokens = generation.prompt_tokens};
-  // The choices of a prompt share its tokens. So cached tokens are counted for the first choice
-  // only.
+  // The choices of a prompt share its tokens. So the prompt's tokens that were found in the prefix
+  // cache are counted for its first choice only.
   for (size_t i = 0; i < generation.choices.size(); ++i) {
     const ChoiceState& choice = generation.choices[i];
     usage.completion_tokens += choice.num_tokens;

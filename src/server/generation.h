@@ -21,7 +21,8 @@
 
 namespace encore::server {
 
-// Everything that a request asks of the engine and of its answer.
+// Everything that a request asks for: the prompts, how the engine generates, and what the answer
+// contains.
 struct GenerationPlan {
   struct Prompt {
     std::vector<int32_t> ids;
@@ -40,11 +41,11 @@ struct GenerationPlan {
   int32_t priority = 0;      // requests with lower numbers run first
   std::string adapter;       // the adapter's name; empty for the base model
   std::string cache_salt;    // requests with different salts share no pages of the prefix cache
-  // The format that is compiled to `grammar` before the start.
+  // The format of the answer. It is compiled to `grammar` before the generation starts.
   std::optional<AnswerFormat> answer_format;
   std::shared_ptr<const sample::TokenGrammar> grammar = nullptr;
   std::chrono::steady_clock::time_point arrived;
-  // The time from `arrived` to the end of the answer.
+  // The most time from `arrived` to the end of the answer. No limit if absent.
   std::optional<std::chrono::milliseconds> timeout;
   Reply::Options reply;
   // Texts that tell the client which parts of its request have no effect.
@@ -61,7 +62,7 @@ class GenerationService {
   GenerationService(engine::Generator& generator, const ServedModel& model, Metrics& metrics,
                     Post post, Time time);
 
-  // Runs the generation that the plan describes, and answers with the generated text or with an
+  // Runs the generation that `plan` describes, and answers with the generated text or with an
   // error.
   void start(GenerationPlan plan, std::unique_ptr<ReplyFormat> format,
              std::unique_ptr<Responder> responder);
@@ -79,7 +80,8 @@ class GenerationService {
     int64_t num_tokens = 0;
     int64_t num_reasoning = 0;  // tokens that are reasoning
     int64_t num_drafted = 0;    // tokens that were accepted drafts
-    // The latest tokens, as long as the parser cannot tell whether they are content or reasoning.
+    // Holds the latest tokens until the parser of the answer can tell whether they are content or
+    // reasoning.
     struct Undecided {
       int64_t num_tokens = 0;
       std::vector<TokenLogprobs> logprobs;
@@ -125,23 +127,25 @@ class GenerationService {
   void receive_all();
   void receive(Delivery& delivery);
   void measure(Generation& generation, ChoiceState& choice, int64_t num_tokens);
-  // Returns the new part of a choice, with the finish reason if the choice has ended.
+  // Returns the part that a delivery adds to a choice, with the finish reason if the choice has
+  // ended.
   Choice piece_of(ChoiceState& choice, const Delivery& delivery);
-  // Adds the prompt and its log probabilities to the new part. The prompt was held back until they
-  // arrived.
+  // Adds the prompt and its log probabilities to `piece`, the new part of the choice. The prompt
+  // was held back until its log probabilities arrived.
   void read_prompt(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
-  // Adds the text of the delivered tokens to the new part.
+  // Adds the text of the delivered tokens to `piece`, the new part of the choice.
   void read_tokens(ChoiceState& choice, const Delivery& delivery, Choice& piece) const;
-  // Assigns the undecided tokens, once the parser knows what they are: counts reasoning tokens, and
-  // moves log probabilities of content to the new part.
+  // Assigns the undecided tokens of the choice to content or reasoning, once the parser knows which
+  // they are. Counts tokens of reasoning, and moves the log probabilities of tokens of content to
+  // `piece`, the new part of the choice.
   static void decide(ChoiceState& choice, Choice& piece);
   [[nodiscard]] static Usage usage_of(const Generation& generation);
   void finish(GenerationId id, Generation& generation);
   void client_left(GenerationId id);
   // Ends a running request with an error.
   void fail(GenerationId id, const ApiError& error, std::string_view end);
-  // Removes a generation from the running ones, counts it in the metrics by the way it ended, and
-  // describes its outcome to its responder.
+  // Removes a generation from generations_ and returns it. Counts it in the metrics under the label
+  // `end`, and describes its outcome to its responder for the log.
   Generation take(GenerationId id, std::string_view end);
   [[nodiscard]] static GenerationOutcome outcome_of(const Generation& generation,
                                                     std::string_view end);
@@ -150,7 +154,7 @@ class GenerationService {
   void end_late();
   // Aborts those sequences of the generation that have not ended.
   void abort(const Generation& generation);
-  // Returns the counter of the requests that ended in this way.
+  // Returns the counter of the requests with this value of the label `end`.
   double& ended(std::string_view end);
 
   engine::Generator& generator_;
@@ -163,7 +167,8 @@ class GenerationService {
 
   // The deadlines of running generations.
   std::set<std::pair<Clock::time_point, GenerationId>> deadlines_;
-  // The time of the next check of deadlines. Timers for later times may be set too.
+  // The earliest time for which a timer is set that checks deadlines. Timers for later times may be
+  // set too.
   Clock::time_point next_look_ = Clock::time_point::max();
 
   Histogram& queue_s_;

@@ -52,12 +52,13 @@ void write_sequences(const engine::GeneratorStatistics& now, Metrics& metrics) {
   }
 }
 
-// The number of replayed steps by mode, kind and padded size.
+// The number of replayed steps by mode (full, piecewise), kind (decode, mixed) and size after
+// padding, which is a number of sequences for decode steps and of tokens for mixed steps.
 using Replays = std::map<std::tuple<std::string_view, std::string_view, int64_t>, int64_t>;
 
-// Returns a count of zero for every size that has been recorded. A counter that appeared with its
-// first step would hide that step from rates. Sizes that are recorded on demand are too many to be
-// listed.
+// Returns a count of zero for every size that has been recorded. If a counter appeared only with
+// its first step, Prometheus' rates over time would miss that step. Sizes that are recorded on
+// demand are too many to be listed.
 Replays replays_at_start(const runtime::Coverage& coverage) {
   Replays replays;
   const auto add = [&](bool is_recorded, runtime::Mode mode, std::string_view kind,

@@ -41,7 +41,8 @@ struct HttpResponse {
   int status = 200;
   Headers headers;
   std::string body;
-  // The reason of an error, for metrics. If it is empty, the status stands for it.
+  // The reason of an error, by which metrics count it. If it is empty, metrics count the error by
+  // its status code.
   std::string reason = {};
 };
 
@@ -59,9 +60,9 @@ struct GenerationOutcome {
       finish;  // "stop", "length", both for choices that differ; "disconnected", "error", ...
 };
 
-// Answers one request, either by one respond() or by a stream. Calls have no effect after the
-// client has left. If it is destroyed before it has answered, it closes the connection. Threads:
-// the server's.
+// Answers one request, either by one call of respond() or by a stream. Calls have no effect after
+// the client has left. A responder that is destroyed before it has answered closes the connection.
+// Threads: the server's.
 class Responder {
  public:
   virtual ~Responder() = default;
@@ -76,15 +77,16 @@ class Responder {
   // its connection is closed because it reads too slowly. If the client has left already, `call` is
   // called at once.
   virtual void on_closed(std::function<void()> call) = 0;
-  // Passes on facts about the request that are not in its answer. It is called before the answer
-  // ends.
+  // Passes on facts for the log about the request that are not in its answer. It is called before
+  // the answer ends.
   virtual void describe(const GenerationOutcome& /*outcome*/) {}
 };
 
 // Answers a request now or later. Threads: the server's. It must not throw.
 using HttpHandler = std::function<void(HttpRequest request, std::unique_ptr<Responder> responder)>;
 
-// Quotes, escapes and shortens an untrusted text, for messages and logs.
+// Returns an untrusted text in quotes for messages and logs. Escapes special characters, and cuts a
+// long text.
 std::string escaped(std::string_view text);
 // Returns the decoded names and values of a query such as "a=1&b=2".
 std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query);

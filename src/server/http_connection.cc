@@ -24,8 +24,8 @@ using boost::system::error_code;
 constexpr auto kLinger = std::chrono::milliseconds(2000);
 // The time that an idle connection is kept for one more request when the server drains.
 constexpr auto kLastRequest = std::chrono::milliseconds(100);
-// The most bytes of one read: kRead while a request arrives, kGlance while the connection is idle
-// or an answer is sent.
+// The most bytes that one read from the client takes: kRead while a request arrives, kGlance while
+// the connection is idle or an answer is sent.
 constexpr size_t kRead = size_t{16} << 10;
 constexpr size_t kGlance = 512;
 constexpr std::string_view kRequestId = "X-Request-Id";
@@ -138,8 +138,8 @@ void Connection::read_next() {
   reader_->buffer.size() > 0 ? begin_header() : read_more();
 }
 
-// One pending read serves two purposes. While a request is answered, it detects that the client
-// leaves; between requests, it receives the next one.
+// At most one read is pending at a time. While a request is answered, the read detects that the
+// client leaves; between requests, it receives the next request.
 void Connection::read_more() {
   if (std::exchange(is_reading_, true)) return;
   const bool is_glance = state_ == State::kIdle || state_ == State::kAnswering;
@@ -225,7 +225,8 @@ void Connection::parse() {
     if (state_ != State::kReadingHeader && state_ != State::kReadingBody) return;
   }
   if (parser.is_done()) return dispatch();
-  // While a body is read, nothing but an overlong chunk header can fill the buffer.
+  // The parser takes the bytes of a body out of the buffer as they come. So while a body is read,
+  // only a chunk header that is too long can fill the buffer.
   if (buffer.size() == buffer.max_size())
     return refuse(400, "the request's body is not well formed");
   read_more();

@@ -46,7 +46,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void drain();
   void close();
 
-  // The responder of the current request calls the functions below.
+  // The functions below send an answer. The responder of the current request calls them.
   void respond(HttpResponse response);
   void begin_stream(const HttpResponse& head);
   void write(std::string_view part);

@@ -1,5 +1,5 @@
-// Checks the rules of RFC 9112 for a request's head that go beyond its grammar, which the parser
-// checks: where the body ends, and which host the request is for.
+// Checks those rules of RFC 9112 for a request's head that the HTTP parser does not check: the
+// headers must say unambiguously where the body ends, and which host the request is for.
 #pragma once
 
 #include <optional>

@@ -31,7 +31,8 @@ struct HttpOptions {
   std::chrono::milliseconds header_timeout{10'000};  // for a header, or a TLS handshake
   std::chrono::milliseconds body_timeout{60'000};
   std::chrono::milliseconds send_timeout{30'000};  // the longest time in which no byte can be sent
-  // Answers a request that could not be read. `request` has those parts that could be read.
+  // Answers a request that could not be read. `request` has those parts of the request that could
+  // be read.
   std::function<void(const HttpRequest& request, const ApiError& error,
                      std::unique_ptr<Responder> responder)>
       refuse = [](const HttpRequest&, const ApiError& error, std::unique_ptr<Responder> responder) {
@@ -58,7 +59,8 @@ class HttpServer {
   [[nodiscard]] bool is_loopback() const;
 
   // Starts listening. Clients can connect now, and are served once run() is called. Lifetime: all
-  // that `handler` refers to must live until run() has returned. Errors: those of the constructor.
+  // that `handler` refers to must live until run() has returned. Errors: kUsage as in the
+  // constructor.
   void listen(HttpHandler handler);
   // Serves requests until drain() has completed or stop() is called.
   void run();

@@ -128,8 +128,8 @@ class Rules {
   }
 
  private:
-  // Reads a line and removes it with its end. Returns nothing if the line does not end, or if it
-  // contains control characters.
+  // Reads a line, and removes it and its line break from the bytes that are still to be read.
+  // Returns nothing if the line does not end, or if it contains control characters.
   std::optional<std::string> line() {
     const size_t end = rest_.find("\r\n");
     if (end == std::string_view::npos) return std::nullopt;
@@ -403,8 +403,8 @@ TEST(HttpSmuggling, NoBodyIsReadAsARequest) {
         fmt::format("request {}: {:?}\nanswers: {:?}", i, given.bytes, seen.output);
     for (const Message& message : seen.messages)
       ASSERT_TRUE(given.may_have_no_body || message.target != "/smuggled") << shown;
-    // The server may refuse a request that the rules accept. Then it reads no more from the
-    // connection.
+    // The server may refuse a request that the rules of RFC 9112 accept, and then reads no more
+    // from the connection. So it may have seen fewer messages than the rules find.
     ASSERT_LE(seen.messages.size(), right.size()) << shown;
     ASSERT_TRUE(std::equal(seen.messages.begin(), seen.messages.end(), right.begin())) << shown;
     if (!given.is_damaged) {

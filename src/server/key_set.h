@@ -14,9 +14,9 @@
 
 namespace encore::server {
 
-// A set of API keys, of which only the SHA-256 hashes are stored. A fast hash is used because each
-// request pays for it: a slow hash only helps against guessing of weak keys, and keys of a server
-// can be long and random.
+// A set of API keys, of which only the SHA-256 hashes are stored. Each request computes this hash,
+// so a fast hash is used. A slow hash would only make weak keys harder to guess, and a server's
+// keys can be long and random.
 class KeySet {
  public:
   KeySet() = default;

@@ -7,8 +7,8 @@
 namespace encore::server {
 namespace {
 
-// The log probability of impossible tokens. JSON has no infinity, and clients of OpenAI's protocol
-// know this number.
+// The log probability that answers show for impossible tokens, instead of minus infinity, which
+// JSON lacks. Clients of OpenAI's protocol know this number.
 constexpr float kNever = -9999;
 
 TokenLogprobs::Entry entry(const text::Tokenizer* tokenizer, int32_t token, float logprob) {

@@ -1,5 +1,5 @@
-// Writes the log probabilities of an answer's tokens, and of its prompt's, in the formats of
-// OpenAI's protocol.
+// Writes the log probabilities of the tokens of answers and of prompts in the formats of OpenAI's
+// protocol.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace encore::server {
 
-// Holds the log probability of one token of a text, and those of the alternatives.
+// Holds the log probability of one token of a text, and the likeliest tokens at its place with
+// their log probabilities.
 struct TokenLogprobs {
   struct Entry {
     int32_t token = 0;
@@ -27,16 +28,17 @@ struct TokenLogprobs {
   std::optional<int32_t> rank;
   int64_t num_characters = 0;  // number of characters that the token adds to the text
   std::vector<Entry> top;      // the likeliest tokens, likeliest first
-  // The index, among the new parts of the answer, of the part that contains the token's text. Empty
-  // if that text is held back; it then appears together with a later token's.
+  // The index of the part that contains the token's text, among the parts of the Choice that holds
+  // this object. Absent if the text was held back; it then appears in the part of a later token.
   std::optional<size_t> part = {};
 };
 
-// Converts the engine's row of log probabilities for `token`, for which the request wants `num_top`
-// alternatives. Without a tokenizer, a token's id serves as its text.
+// Converts the log probabilities that the engine returned for `token`, with the `num_top` likeliest
+// tokens at its place. Without a tokenizer, a token's id serves as its text.
 TokenLogprobs read_logprobs(const text::Tokenizer* tokenizer, int32_t token, const LogprobRow& row,
                             int32_t num_top);
-// Converts the rows of all tokens of a prompt. `rows` has no row for the first token.
+// Converts the log probabilities that the engine returned for a prompt. `rows` has one row for each
+// token of the prompt but the first.
 std::vector<TokenLogprobs> read_prompt_logprobs(const text::Tokenizer* tokenizer,
                                                 std::span<const int32_t> prompt,
                                                 std::span<const LogprobRow> rows, int32_t num_top);
@@ -47,13 +49,13 @@ json::object logprobs_of(const TokenLogprobs& token);
 json::object chat_logprobs(std::span<const TokenLogprobs> tokens);
 
 // Returns [null, {"ID": {"logprob", "rank", "decoded_token"}, ...}, ...]: one object for each token
-// of the prompt but the first. The object lists the token itself and then `num_top` of the
-// likeliest tokens. Source: vLLM, OpenAI-compatible server, prompt_logprobs.
+// of the prompt but the first. The object lists the token itself and then the `num_top` likeliest
+// tokens. Source: vLLM, OpenAI-compatible server, prompt_logprobs.
 json::array prompt_logprobs(std::span<const TokenLogprobs> prompt, int32_t num_top);
 
-// Returns {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, with `num_top` of the
-// likeliest tokens. `offset` is the position of the first token in the text; the call advances it
-// to the end of the last token. Units: characters.
+// Returns {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, with the `num_top` likeliest
+// tokens for each token. `offset` is the position of the first token in the text;
+// completion_logprobs() advances it to the end of the last token. Units: characters.
 json::object completion_logprobs(std::span<const TokenLogprobs> tokens, int32_t num_top,
                                  int64_t& offset);
 

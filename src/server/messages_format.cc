@@ -57,8 +57,8 @@ json::object delta_of(const text::AnswerPart& part) {
   return {{"type", "input_json_delta"}, {"partial_json", part.text}};
 }
 
-// Returns a call's arguments as an object, which the protocol requires, even if the model's text is
-// not a JSON object.
+// Returns a tool call's arguments as an object, which the protocol requires, even if the model's
+// text is not a JSON object.
 json::object input_of(const std::string& arguments) {
   try {
     json::value parsed = json::parse(arguments, "arguments");

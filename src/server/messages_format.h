@@ -25,7 +25,7 @@ class MessagesFormat final : public ReplyFormat {
 
  private:
   [[nodiscard]] json::object message(json::array content, const Usage& usage) const;
-  // Opens a new block if the part does not belong to the open one.
+  // Opens a new content block if the part does not belong to the open content block.
   void open_block(const text::AnswerPart& part, Events& events);
   void close_block(Events& events);
   // Sets stop_reason_ and stop_sequence_, which say why the answer ended.
@@ -37,7 +37,7 @@ class MessagesFormat final : public ReplyFormat {
   json::value stop_reason_;
   json::value stop_sequence_;
   // The members below are used only for streams.
-  int64_t num_blocks_ = 0;  // number of blocks so far, including an open one
+  int64_t num_blocks_ = 0;  // number of content blocks so far, including an open one
   bool is_open_ = false;
   text::AnswerPart::Kind open_kind_ = text::AnswerPart::Kind::kContent;
 };

@@ -115,9 +115,9 @@ class MessageReader {
     return std::nullopt;
   }
 
-  // Reads a tool that becomes available within the conversation. The template lists it with the
-  // other tools. The addition may also refer, by name, to a tool of the parameter `tools`; then
-  // nothing is added.
+  // Reads a content block that makes a tool available within the conversation. The chat template
+  // then lists this tool with those of the parameter `tools`. If the block only names a tool of
+  // that parameter, nothing is added.
   std::optional<ApiError> read_addition(const json::value& block) {
     const json::value* tool = block.get_object().if_contains("tool");
     const auto* type = tool == nullptr ? nullptr : string_at(*tool, "type");
@@ -227,8 +227,8 @@ class MessageReader {
     return std::nullopt;
   }
 
-  // Returns the texts of a tool result. The result of a search for tools refers to tools; their
-  // names become texts.
+  // Returns the texts of a tool result. If the tool searched for other tools, the result refers to
+  // the tools found, and their names are returned as texts.
   static std::optional<std::vector<std::string>> result_texts(const json::value& content) {
     if (!content.is_array()) return texts_of(content, {"text"});
     json::array texts;

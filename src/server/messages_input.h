@@ -7,9 +7,10 @@
 
 namespace encore::server {
 
-// Returns `own` followed by the parameters that define the prompt of a request.
+// Returns `own` followed by the parameters that define the prompt of a request to /v1/messages.
 ParameterTable with_message_prompt_parameters(ParameterTable own);
-// Reads the prompt of a request: system, messages with their blocks, tools, tool_choice, thinking.
+// Reads the prompt of a request to /v1/messages: system, messages with their blocks, tools,
+// tool_choice, thinking.
 std::variant<ApiError, ChatRequest> read_message_request(const Parameters& parameters,
                                                          const ServedModel& model);
 

@@ -14,7 +14,8 @@ namespace encore::server {
 
 using Labels = std::vector<std::pair<std::string_view, std::string>>;
 
-// Counts observed values by the smallest bound that is not below them. Threads: one.
+// Counts observed values. Each value is counted for the smallest of the bounds that are not below
+// it. Threads: one.
 class Histogram {
  public:
   // REQUIRES: `bounds` ascend.
@@ -26,7 +27,7 @@ class Histogram {
  private:
   friend class Metrics;
   std::vector<double> bounds_;
-  // The number of values for each bound. The last entry counts the values above all bounds.
+  // The number of values counted for each bound. The last entry counts the values above all bounds.
   std::vector<int64_t> counts_;
   double sum_ = 0;
 };
@@ -38,13 +39,14 @@ class Metrics {
   // Returns the value of a counter. The caller may only increase it.
   double& counter(std::string_view name, std::string_view help, const Labels& labels = {});
   double& gauge(std::string_view name, std::string_view help, const Labels& labels = {});
-  // Returns the only value of a gauge whose labels carry the information. It replaces the gauge's
-  // value with other labels.
+  // Returns the value of a gauge whose labels carry the information. The gauge has one set of
+  // labels only: `labels` replace those of an earlier call.
   double& info(std::string_view name, std::string_view help, const Labels& labels);
   Histogram& histogram(std::string_view name, std::string_view help, std::vector<double> bounds);
   // Has text() also write the metric `of` under the name `name`, if that metric exists.
   void alias(std::string_view name, std::string_view of) { aliases_.emplace_back(name, of); }
-  // Registers a function that text() calls first, to update metrics that are counted elsewhere.
+  // Registers a function that text() calls before it writes, to update metrics that are counted
+  // elsewhere.
   void on_collect(std::function<void()> call) { collectors_.push_back(std::move(call)); }
 
   // Writes all metrics in Prometheus' text format, version 0.0.4.

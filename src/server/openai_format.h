@@ -15,7 +15,8 @@ json::object to_json(const Usage& usage);
 // Writes answers as objects that have a list of choices and, at the end, the usage.
 class OpenAiFormat : public ReplyFormat {
  public:
-  // The prefix of the ids, and the values of "object" in whole answers and in events of a stream.
+  // The prefix of the answers' ids, and the values of the key "object" in whole answers and in
+  // events of a stream.
   struct Names {
     std::string_view id_prefix;
     std::string_view object;
@@ -31,10 +32,10 @@ class OpenAiFormat : public ReplyFormat {
 
  protected:
   [[nodiscard]] virtual json::object choice_object(const Choice& choice) = 0;
-  // Adds the keys that a whole answer has besides its choices.
+  // Adds the keys that a whole answer of one API has besides those that all APIs have.
   virtual void add_to_reply(const std::vector<Choice>& /*choices*/, json::object& /*reply*/) {}
-  // Returns the entries of "choices" for the events that carry a new part, one event each. There is
-  // at least one.
+  // Returns at least one entry of "choices" for `choice`, the new part of a choice. Each entry is
+  // sent in a separate event.
   [[nodiscard]] virtual std::vector<json::object> choice_events(const Choice& choice) = 0;
   // Returns the entry of "choices" for the event that precedes all text. Empty if the format has no
   // such event.

@@ -1,5 +1,5 @@
 // Serves GET /openapi.json, which describes the routes and their parameters. It is generated from
-// the tables by which requests are served.
+// the tables of routes and of parameters by which the server reads requests.
 #pragma once
 
 #include <cstdint>

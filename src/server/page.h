@@ -9,10 +9,11 @@
 
 namespace encore::server {
 
-// Returns the files of src/server/page/ and of the libraries with which the page shows Markdown.
+// Returns the files of src/server/page/ and of the JavaScript libraries with which the web page
+// shows Markdown.
 std::span<const EmbeddedFile> embedded_files();
 
-// Serves a file of the page; `/` is index.html. The response's headers forbid the page to load
+// Serves a file of the web page; `/` is index.html. The response's headers forbid the page to load
 // from, or to connect to, any other server.
 Prepared show_page(const HttpRequest& request, const ApiContext& context);
 

@@ -94,8 +94,8 @@ std::optional<ApiError> check_range(const Parameter& row, const json::value& val
                      std::string(row.name), "out_of_range");
 }
 
-// Returns whether the value of a refused parameter has no effect. This holds for "", [] and the
-// fallback.
+// Returns whether a request may give this value to a refused parameter, because the value asks for
+// nothing. Such values are "", [] and the parameter's fallback.
 bool changes_nothing(const Parameter& row, const json::value& value) {
   if (value == "" || (value.is_array() && value.get_array().empty())) return true;
   return !row.fallback.empty() && json::is_same(value, json::parse(row.fallback, row.name));

@@ -1,4 +1,5 @@
-// Describes the parameters of an API in one table, by which they are read, checked and documented.
+// Describes the parameters of an API in one table (ParameterTable), by which they are read, checked
+// and documented.
 #pragma once
 
 #include <cstdint>
@@ -37,24 +38,25 @@ struct Parameter {
   std::string_view name;
   Support support = Support::kHonoured;
   ParameterKind kind = ParameterKind::kAny;
-  std::string_view fallback;  // as JSON: what holds when it is absent; empty: said in the doc
+  std::string_view fallback;  // as JSON: the value if it is absent; empty: `doc` says it
   std::string_view doc;       // the description; for a refused parameter, the reason
-  // The limits of a number, or of the length of a list.
+  // The least and the greatest value of a number, or the least and the greatest length of a list.
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
 };
 using ParameterTable = std::vector<Parameter>;
 
-// Says whether a request with parameters that the table lacks is refused, or answered with a
-// warning in the log.
+// Says whether a request that has parameters which are not in the ParameterTable is refused, or
+// answered with a warning in the log.
 enum class UnknownParameters : uint8_t { kRefuse, kWarn };
 
-// The parameters of one request. Those that the table supports have been checked: each has the
-// right kind and is in range. A parameter whose value is null counts as absent.
+// The parameters of one request. Those that the API's ParameterTable lists as supported have been
+// checked: each has the kind that the table says and is in range. A parameter whose value is null
+// counts as absent.
 class Parameters {
  public:
-  // Parses the JSON object in `body` and checks its members against the table. Lifetime: the table
-  // must outlive the result.
+  // Parses the JSON object in `body` and checks its members against `table`. Lifetime: `table` must
+  // outlive the result.
   static std::variant<Parameters, ApiError> parse(std::string_view body,
                                                   const ParameterTable& table,
                                                   UnknownParameters unknown);
@@ -62,8 +64,8 @@ class Parameters {
   [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
   // Returns the parameter's value, or null if it is absent.
   [[nodiscard]] const json::value* find(std::string_view name) const;
-  // Return the parameter's value, or the table's fallback if it is absent. REQUIRES: the table has
-  // the parameter, with this kind and with a fallback.
+  // Return the parameter's value, or the fallback of the ParameterTable if it is absent. REQUIRES:
+  // the ParameterTable has the parameter, with this kind and with a fallback.
   [[nodiscard]] bool boolean(std::string_view name) const;
   [[nodiscard]] int64_t integer(std::string_view name) const;
   [[nodiscard]] double number(std::string_view name) const;
@@ -72,7 +74,8 @@ class Parameters {
   [[nodiscard]] std::vector<std::string> strings(std::string_view name) const;
   [[nodiscard]] std::vector<int32_t> integers(std::string_view name) const;
 
-  // Returns the names of the request's parameters that the table lacks. They have no effect.
+  // Returns the names of those parameters of the request that are not in the ParameterTable. They
+  // have no effect.
   [[nodiscard]] const std::vector<std::string>& unknown() const { return unknown_; }
 
  private:

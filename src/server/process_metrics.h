@@ -7,7 +7,7 @@
 namespace encore::server {
 
 // Sets process_cpu_seconds_total, process_resident_memory_bytes and similar metrics. Leaves out
-// those that /proc does not tell.
+// metrics whose values /proc does not tell.
 void write_process_metrics(Metrics& metrics);
 
 }  // namespace encore::server

@@ -57,7 +57,8 @@ void Reply::add(Choice piece) {
     return responder_->write(events.bytes());
   }
   Choice& choice = choices_.at(piece.index);
-  // The number of the choice's parts that precede the parts of this piece.
+  // The index, in choice.parts, of the part that takes the first part of this piece. Indices in the
+  // piece are shifted by it.
   std::optional<size_t> shift;
   for (const text::AnswerPart& part : piece.parts) {
     append(choice.parts, part.kind, part.text);

@@ -35,7 +35,8 @@ enum class StreamUsage : uint8_t {
 struct Choice {
   int64_t index = 0;
   text::AnswerParts parts;
-  // The log probabilities of the content's tokens, if the request asks for them.
+  // The log probabilities of those generated tokens that are content (not reasoning, not a tool
+  // call), if the request asks for them.
   std::vector<TokenLogprobs> logprobs = {};
   // The log probabilities of the prompt's tokens, if the request asks for them.
   std::vector<TokenLogprobs> prompt_logprobs = {};
@@ -48,7 +49,7 @@ struct Choice {
 class Events {
  public:
   void add(const json::object& data);
-  // Adds an event with a type, which stands in a line of its own.
+  // Adds an event whose type stands in a line "event: TYPE" in front of its data.
   void add(std::string_view type, const json::object& data);
   // Adds the event that ends a stream of the OpenAI protocol.
   void add_done();

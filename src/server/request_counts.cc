@@ -10,7 +10,8 @@ constexpr std::string_view kUsualReasons[] = {"invalid_request", "invalid_api_ke
                                               "too_large",       "queue_full",      "draining",
                                               "loading"};
 
-// Returns the reason that is counted for an error without a code.
+// Returns the reason under which metrics count an error with this status, if the error has no
+// reason and no code.
 std::string reason_of(int status) {
   switch (status) {
     case 401:

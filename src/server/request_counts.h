@@ -17,8 +17,9 @@ namespace encore::server {
 // the responders that it returns.
 class RequestCounts {
  public:
-  // Creates counters at zero for a route's usual status codes and for the usual reasons. Otherwise
-  // a counter would appear with its first event, and rates over time would miss that event.
+  // Creates counters at zero for a route's usual status codes and for the usual reasons of
+  // refusals. If a counter appeared only with its first event, Prometheus' rates over time would
+  // miss that event.
   void expect_route(std::string_view route, bool generates);
 
   // Wraps `responder` in one that counts the answer when it begins. `route` is a route's pattern,

@@ -79,8 +79,8 @@ std::optional<ApiError> read_logprobs(const Parameters& parameters, GenerationPl
   return std::nullopt;
 }
 
-// Returns the indices of the messages with which the turns of a conversation begin, except for the
-// first turn. A turn begins with a user's message.
+// Returns the indices of those messages with which a turn of the conversation begins, except for
+// the first turn's. A turn begins with a user's message.
 std::vector<size_t> later_turns(const json::array& messages) {
   std::vector<size_t> turns;
   for (size_t i = 0; i < messages.size(); ++i)

@@ -33,17 +33,18 @@ class ResponsesFormat final : public ReplyFormat {
     json::array logprobs = {};  // of the text's tokens, if the request asks for them
   };
 
-  // Returns the response object with the present output. `usage` is null until the response is
+  // Returns the response object with the output items so far. `usage` is null until the response is
   // complete.
   [[nodiscard]] json::object response(std::string_view status, const json::value& usage) const;
   void send(std::string_view type, json::object data, Events& events);
-  // Adds an event that concerns the open item, which it identifies.
+  // Adds an event about the item that is being generated. The event carries the item's id and
+  // index.
   void send_of_item(std::string_view type, json::object data, Events& events);
   void open_item(const text::AnswerPart& part, Events& events);
   void add_text(const std::string& text, const json::array& logprobs, Events& events);
   void close_item(std::string_view status, Events& events);
-  // Returns the log probabilities for each part of the piece, including those of preceding tokens
-  // that were held back.
+  // Returns, for each part of `piece`, the log probabilities of its tokens, including tokens of
+  // earlier pieces whose text was held back.
   [[nodiscard]] std::vector<json::array> logprobs_by_part(const Choice& piece);
 
   std::string id_;

@@ -7,10 +7,10 @@
 
 namespace encore::server {
 
-// Returns `own` followed by the parameters that define the prompt of a request.
+// Returns `own` followed by the parameters that define the prompt of a request to /v1/responses.
 ParameterTable with_response_prompt_parameters(ParameterTable own);
-// Reads the prompt of a request: instructions, input as text or items, tools, tool_choice,
-// reasoning.
+// Reads the prompt of a request to /v1/responses: instructions, input as text or items, tools,
+// tool_choice, reasoning.
 std::variant<ApiError, ChatRequest> read_response_request(const Parameters& parameters,
                                                           const ServedModel& model);
 

@@ -169,7 +169,8 @@ TEST_F(ResponsesTest, GivesLogProbabilitiesOfTheTextsTokensWithTheText) {
   }
   EXPECT_EQ(json::value(bytes), message.at("content").at(0).at("text"));
 
-  // The result must not depend on how many tokens arrive at once.
+  // The events must carry the same log probabilities, however many tokens the engine delivers at
+  // once.
   for (const size_t tokens_at_once : {size_t{1}, size_t{3}, size_t{1000}}) {
     json::array streamed;
     for (const json::value& event : typed_events(*run(true, tokens_at_once))) {
@@ -275,8 +276,9 @@ TEST_F(ResponsesTest, RefusesByNameWhatItDoesNotDo) {
   EXPECT_EQ(generator_.requests.size(), 1U);
 }
 
-// Returns a conversation whose user's messages have these numbers of words. Each but the last has
-// an answer.
+// Returns a conversation with one turn for each length. A user's message is "turn N" and as many
+// further words as the length says. Behind each message but the last come a tool call, its output
+// and an answer.
 std::string turns(const std::vector<int>& lengths) {
   std::string items;
   for (size_t turn = 0; turn < lengths.size(); ++turn) {
@@ -319,8 +321,9 @@ TEST_F(ResponsesTest, LeavesOutTheOldestTurnsWhereItMay) {
   EXPECT_EQ(text.find("turn 0"), std::string::npos);
   EXPECT_NE(text.find("turn 3"), std::string::npos) << "no more turns are left out than it takes";
   EXPECT_NE(text.find("turn 4"), std::string::npos);
-  // Truncation also makes room for the answer. A conversation that fits is unchanged. A last turn
-  // that is too long is refused.
+  // Truncation also makes room for the answer: of the 500 tokens, 390 for the answer leave too few
+  // for turn 3, which has 90 words. A conversation that fits is unchanged. A last turn that is too
+  // long is refused.
   ask_turns({90, 90, 90, 90, 2}, may + R"("max_output_tokens": 390,)");
   ASSERT_EQ(generator_.requests.size(), 2U);
   EXPECT_EQ(prompt(1).find("turn 3"), std::string::npos);

@@ -15,7 +15,7 @@ SamplingDefaults parse_sampling_defaults(const json::Object& config) {
     const std::string key(parameter.name);
     if (key == "seed" || !config.has(key)) continue;
     const double value = config.double_at(key);
-    // In some files, a top_p of 0 means "off", as 1 does.
+    // In some generation_config.json, a top_p of 0 stands for no limit, as a top_p of 1 does.
     if (key == "top_p" && value == 0) continue;
     if (!parameter.holds(value) || !sample::set(parameter, value, defaults.params)) {
       fail(ErrorKind::kModel, "{}: key '{}' is {}, not {:g}", config.where(), key,

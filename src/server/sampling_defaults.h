@@ -20,7 +20,8 @@ struct SamplingDefaults {
   // The most tokens of a chat's answer. If absent, an answer may use all the room behind its
   // prompt.
   std::optional<int64_t> max_tokens;
-  // Entries of the file, written as "key value", that ask for features that the engine lacks.
+  // Entries of generation_config.json, written as "key value", that ask for features that the
+  // engine lacks.
   std::vector<std::string> ignored;
 };
 
@@ -28,8 +29,8 @@ struct SamplingDefaults {
 // this engine, do_sample (false sets the temperature to 0) and max_new_tokens. Errors: kModel,
 // naming the key, for a value out of range.
 SamplingDefaults parse_sampling_defaults(const json::Object& config);
-// Reads generation_config.json in the checkpoint's directory. Returns the defaults if there is no
-// such file.
+// Reads generation_config.json in the checkpoint's directory. Returns a default-constructed object
+// if there is no such file.
 SamplingDefaults read_sampling_defaults(const std::filesystem::path& checkpoint);
 
 }  // namespace encore::server

@@ -29,8 +29,8 @@ Script Script::load(const std::filesystem::path& path) {
 
 namespace {
 
-// Tokens that are due within this time of each other are delivered in one step, so that many
-// requests need few steps.
+// Tokens that are due within this time of each other are delivered together, so that the
+// generator's thread wakes less often when there are many requests.
 constexpr auto kTogether = std::chrono::milliseconds(1);
 
 }  // namespace

@@ -33,7 +33,7 @@ struct Script {
 // Generates, for each request, the tokens of its scripted answer and then the model's end token.
 // The first token comes at once, and each later one `token_time` after the token before it. If a
 // request does not stop at the end token, the answer is repeated until the request's maximal
-// length. Threads: as Generator. Lifetime: the tokenizer must outlive it.
+// length. Threads: as for engine::Generator. Lifetime: the tokenizer must outlive it.
 class ScriptedGenerator final : public engine::Generator {
  public:
   struct Limits {
@@ -67,7 +67,7 @@ class ScriptedGenerator final : public engine::Generator {
     engine::Sink sink;
     std::vector<int32_t> tokens;
     int64_t num_given = 0;
-    Clock::time_point due;  // when its next token is due; min() if it is aborted
+    Clock::time_point due;  // when the request's next token is due; min() if aborted
   };
   struct Call {
     engine::Sink sink;
@@ -76,7 +76,8 @@ class ScriptedGenerator final : public engine::Generator {
   };
 
   [[nodiscard]] std::vector<int32_t> answer_to(const engine::Request& request) const;
-  // Returns the value of closed(). REQUIRES: the mutex is held.
+  // Returns the value of closed(), which says why the generator takes no requests. REQUIRES: mutex_
+  // is held.
   [[nodiscard]] std::optional<engine::Refusal> refusal() const;
   // Returns, for each request that is due by `until`, its next token or its ending.
   std::vector<Call> step(Clock::time_point until);

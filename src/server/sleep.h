@@ -14,9 +14,9 @@ namespace encore::server {
 // it is impossible. Threads: called on the server's thread. The generator may finish a change on
 // another thread; `post` then runs the answer on the server's thread.
 
-// Serves POST /sleep?level=1|2&tags=kv_cache. Both levels free the KV cache, whose pages in use are
-// kept in host memory, and the weights, which waking rereads from the checkpoint. With
-// tags=kv_cache, the weights stay.
+// Serves POST /sleep?level=1|2&tags=kv_cache. Both levels free the device memory of the KV cache
+// and of the weights. Pages of the KV cache that are in use are kept in host memory; the weights
+// are read from the checkpoint again at waking. With tags=kv_cache, the weights stay.
 void answer_sleep(const HttpRequest& request, engine::Generator& generator, const Post& post,
                   std::unique_ptr<Responder> responder);
 // Serves POST /wake_up.

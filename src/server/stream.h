@@ -20,7 +20,7 @@ class Stream {
 
   virtual ~Stream() = default;
 
-  // Performs the handshake that the stream needs, if any. It must be called before all other
+  // Performs the TLS handshake if the stream uses TLS. It must be called before all other
   // functions.
   virtual void open(Done done) = 0;
   // Reads or writes some bytes. At most one read and one write may be pending at a time. The buffer

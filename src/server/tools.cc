@@ -55,8 +55,8 @@ std::optional<ApiError> add_function(const FunctionFields& function, const std::
       return wrong_tool(where, " has parameters that are no JSON schema: an object");
     copy["parameters"] = *function.parameters;
   } else {
-    // Templates read the parameters without checking that they exist, so a function without
-    // parameters gets an empty schema.
+    // Chat templates read a function's parameters without checking that they exist, so a function
+    // without parameters gets an empty schema.
     copy["parameters"] = json::object{{"type", "object"}, {"properties", json::object{}}};
   }
   use.tools.emplace_back(json::object{{"type", "function"}, {"function", std::move(copy)}});

@@ -63,8 +63,8 @@ std::optional<ApiError> read_tool_choice(const json::value& choice, ToolUse& use
 std::vector<std::string> names_of(const ToolUse& use);
 
 // Returns the answer format that admits only the tool calls that the request requires, in the
-// model's syntax for calls. REQUIRES: the choice is kRequired. Errors: there is no tool that the
-// answer may call.
+// model's syntax for calls. REQUIRES: the choice is kRequired. Returns an error if there is no tool
+// that the answer may call.
 std::variant<ApiError, AnswerFormat> required_calls(const ToolUse& use,
                                                     text::ToolCallFormat format);
 

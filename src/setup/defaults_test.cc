@@ -125,7 +125,8 @@ class DefaultsOfTheHelp : public ::testing::Test {
 TEST_F(DefaultsOfTheHelp, AreWhatAStartUses) {
   size_t num_said = 0;
   for (const config::Option& option : config::all_options()) {
-    // The other defaults are values, which a start reads as if they had been given.
+    // A default that is a value needs no test here, because a start reads it as if the user had
+    // given it.
     if (option.fallback.is_value) continue;
     ++num_said;
     const auto said = said_.find(option.name);

@@ -10,12 +10,13 @@
 namespace encore::setup {
 namespace {
 
-// The length of the sequences for which the numbers are chosen, unless the limit on lengths demands
-// a shorter one.
+// The length of sequences, in tokens, for which the numbers of drafts are chosen. Half of
+// max_seq_len is used instead if it is less.
 constexpr int64_t kContext = 1024;
 
-// Returns the sizes of decode steps for which costs are estimated: the powers of two in the ladder,
-// and its largest size.
+// Returns the numbers of sequences in a decode step for which the costs of drafting are estimated:
+// the powers of two in the ladder of sequences, and its largest size. Sizes above max_batch_size
+// are left out.
 std::vector<int64_t> batches(const loader::LoadOptions& load) {
   const runtime::Coverage coverage = runtime::wanted_coverage(load);
   std::vector<int64_t> sizes;

@@ -6,10 +6,11 @@
 
 namespace encore::setup {
 
-// Removes from the options those numbers of drafts that gain nothing by the estimated cost of the
-// model's ops on this device, and limits drafts to the sizes of steps in which they gain. Logs to
-// stderr what is left, and why. If no number gains, the draft model is removed too. Does nothing if
-// the options have no drafts. Errors: those of loader::compile_model().
+// Removes from `load` those numbers of drafts that save no time, by the estimated cost of the
+// model's ops on this device. Also sets limits.max_drafting_sequences, the most sequences of a step
+// in which drafting saves time. Logs to stderr which numbers of drafts remain, and why. If no
+// number saves time, the draft model is removed too. Does nothing if limits.num_drafts is 0.
+// Errors: those of loader::compile_model().
 void choose_drafts(Device& device, const model::ModelSource& source, loader::LoadOptions& load);
 
 }  // namespace encore::setup

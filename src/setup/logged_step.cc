@@ -16,7 +16,8 @@ planning::LoggedStep logged(const engine::MeasuredStep& measured) {
   step.sequences = std::ssize(measured.plan.rows);
   step.kv_tokens = kv_tokens;
   step.mode = name(choice.mode);
-  // A step larger than the ladder ran without padding and so has no bucket.
+  // A step that is larger than all sizes of its ladder ran without padding to a bucket, so its
+  // entry in the log has no bucket.
   const runtime::Ladder& ladder =
       is_uniform ? measured.coverage.sequences : measured.coverage.tokens;
   const int64_t launched = is_uniform ? choice.key.sequences : choice.key.tokens;

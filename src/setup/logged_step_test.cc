@@ -38,8 +38,9 @@ TEST(LoggedStep, IsWhatTheEngineCounts) {
   }
   EXPECT_EQ(tokens, 0);
   EXPECT_EQ(padding, 0);
-  // The first step contains the whole short prompt, which overtakes the long one, and a chunk of
-  // the long one.
+  // The first step has 32 tokens, which is the limit: both tokens of the short prompt, which
+  // overtakes the long one, and 30 of the 40 tokens of the long prompt. The second step has the
+  // other 10, and the third token of the short sequence.
   EXPECT_EQ(steps.front().context_tokens, 32);
   EXPECT_EQ(steps.front().sequences, 2);
   EXPECT_EQ(steps.front().kv_tokens, 32);

@@ -25,7 +25,8 @@
 namespace encore::setup {
 namespace {
 
-// For phases of the start-up that take longer, the log suggests a remedy.
+// The time, in milliseconds, after which a phase of the start-up counts as slow. For a slow phase,
+// the log suggests a remedy.
 constexpr double kSlowMs = 3000;
 
 namespace fs = std::filesystem;
@@ -50,7 +51,8 @@ fs::path own_file() {
   link_map* file = nullptr;
   const int found =
       dladdr1(&kBundledModel, &info, reinterpret_cast<void**>(&file), RTLD_DL_LINKMAP);
-  // The executable's entry in the list of loaded files has an empty name.
+  // In the dynamic linker's list of loaded files, the executable has an empty name; a shared
+  // library has its path.
   if (found != 0 && file->l_name[0] != '\0') return fs::canonical(file->l_name, ignored);
   return fs::read_symlink("/proc/self/exe", ignored);
 }
@@ -83,8 +85,8 @@ std::string bound_text(loader::KvBound bound) {
   return "";
 }
 
-// Logs how many matrix products have weights in FP8, and from how many rows on a step's activations
-// are rounded to FP8.
+// Logs how many matrix products have weights in FP8, and the least number of rows of activations
+// with which these are rounded to FP8 too.
 void log_fp8(const loader::LoadedModel& model) {
   int num_products = 0;
   int num_fp8 = 0;
@@ -373,9 +375,9 @@ runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most) {
 
 namespace {
 
-// Refuses a draft model that has other tokens than the model for the same ids, because its drafts
-// would hardly ever be accepted. The loader refuses a vocabulary larger than the model's. Models
-// without a tokenizer pass.
+// Refuses a draft model whose tokenizer has another token than the model's tokenizer for some id,
+// because its drafts would hardly ever be accepted. The loader refuses a vocabulary larger than the
+// model's. If either model has no tokenizer, nothing is checked.
 void check_draft_tokenizer(const model::ModelSource& source, const model::ModelSource& draft) {
   const std::optional<text::Tokenizer> tokenizer = open_tokenizer(source);
   const std::optional<text::Tokenizer> drafts = open_tokenizer(draft);

@@ -26,10 +26,10 @@ std::optional<std::filesystem::path> tuning_directory(const std::string& option)
 std::filesystem::path hub_cache();
 
 // Returns the directory of the checkpoint that the option `flag` names; an empty name is the
-// bundled model. Bundled models are searched beside the executable or library
-// (../share/encore/models, then up to the source tree's models/). If ORG/NAME is not a directory,
-// it is searched in hub_cache(). Errors: kUsage if there is no such model; kModel, with the command
-// that downloads it, for a name that the cache lacks.
+// bundled model. Bundled models are searched beside the executable, or beside Encore's shared
+// library if a program has loaded it (../share/encore/models, then up to the source tree's
+// models/). If ORG/NAME is not a directory, it is searched in hub_cache(). Errors: kUsage if there
+// is no such model; kModel, with the command that downloads it, for a name that the cache lacks.
 std::filesystem::path model_directory(const std::string& name, std::string_view flag = "--model");
 
 // Opens the device that --device names, with its tuner configured by --tune and --tuning-cache. If
@@ -61,18 +61,19 @@ std::vector<int32_t> end_tokens(const model::ModelSource& source, const text::To
 // StepLogWriter.
 std::unique_ptr<planning::StepLogWriter> open_step_log(const config::Settings& settings);
 
-// Returns the value of --max-seq-len if it was given, and otherwise `needed`. Errors: kUsage, with
-// the remedy, if `needed` does not fit the model or --max-seq-len.
+// Returns the most tokens that a sequence may have: the value of --max-seq-len if it was given, and
+// otherwise `needed`. Errors: kUsage, with the remedy, if `needed` does not fit the model or
+// --max-seq-len.
 int64_t sequence_limit(const config::Settings& settings, const model::ModelConfig& config,
                        int64_t needed);
 
-// Returns those sizes of the default token ladder that prompts of these lengths use when they run
-// alone, in chunks of at most `most` tokens.
+// Returns those sizes of the default token ladder that are used by prompts with these numbers of
+// tokens, if each prompt runs without other sequences, in chunks of at most `most` tokens.
 runtime::Ladder prompt_sizes(std::span<const int64_t> lengths, int64_t most);
 
 // Loads the model, and logs to stderr what was loaded, where, and how much memory and time this
 // took; --verbose logs more. With `--speculative-tokens auto`, first drops the numbers of drafts
-// that gain nothing (draft_options.h). Errors: those of LoadedModel, and those of
+// that save no time (draft_options.h). Errors: those of LoadedModel, and those of
 // Settings::load_for_debugging if debugging options are given.
 std::unique_ptr<loader::LoadedModel> open_model(Device& device, const model::ModelSource& source,
                                                 const loader::LoadOptions& load,

@@ -80,8 +80,8 @@ runtime::Ladder parse_ladder(const char* flag, const std::string& text, int64_t 
 
 namespace {
 
-// If the numbers of drafts are chosen automatically, drops those for which steps of the requested
-// size have no room.
+// If the numbers of drafts are chosen automatically, drops those numbers for which a step with
+// max_batch_size sequences and the requested max_num_tokens has no room.
 void drop_drafts_without_room(const config::Settings& settings, runtime::Limits& limits) {
   if (!settings.auto_drafts || !settings.max_num_tokens || limits.num_drafts == 0) return;
   const int64_t room = limits.max_num_tokens / limits.max_batch_size - 1;
@@ -97,7 +97,8 @@ void drop_drafts_without_room(const config::Settings& settings, runtime::Limits&
 void set_ladders(const config::Settings& settings, loader::LoadOptions& load) {
   drop_drafts_without_room(settings, load.limits);
   if (load.limits.num_drafts == 0 && settings.auto_drafts) load.draft.reset();
-  // Unless the size of steps was given, makes it large enough for all drafts.
+  // If --max-num-tokens was not given, makes the limit on a step's tokens large enough for the
+  // drafts of all sequences.
   if (!settings.max_num_tokens) {
     load.limits.max_num_tokens = std::max(
         load.limits.max_num_tokens, load.limits.max_batch_size * load.limits.most_uniform_q());

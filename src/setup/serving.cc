@@ -11,8 +11,8 @@ namespace encore::setup {
 namespace {
 
 constexpr int64_t kDefaultMaxNumTokens = 2048;
-// The fraction of free host memory that the KV cache may use. The rest is left to other programs on
-// the machine.
+// The fraction of free host memory that the KV cache may use. The remaining three quarters are left
+// to other programs on the machine.
 constexpr double kHostFraction = 0.25;
 
 }  // namespace

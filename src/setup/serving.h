@@ -1,5 +1,5 @@
-// Returns options of the model and of the engine's loop for the commands that serve, chat or
-// generate. These commands do not know their requests in advance.
+// Returns the options for loading a model and those of the engine's loop, for the commands that
+// serve, chat or generate. These commands do not know their requests in advance.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace encore::setup {
 // The most sequences in a step unless an option sets another number.
 inline constexpr int64_t kServingMaxBatchSize = 256;
 
-// Returns limits and ladders for requests that are not known in advance. A step has at most
-// `max_batch_size` sequences unless --max-batch-size gives another number. Errors: those of
-// set_ladders(); kUsage if --max-seq-len is more than the model supports.
+// Returns the options for loading a model, with limits and ladders for requests that are not known
+// in advance. A step has at most `max_batch_size` sequences unless --max-batch-size gives another
+// number. Errors: those of set_ladders(); kUsage if --max-seq-len is more than the model supports.
 loader::LoadOptions serving_load_options(const config::Settings& settings,
                                          const model::ModelConfig& config,
                                          int64_t max_batch_size = kServingMaxBatchSize);
 
 // Returns the most tokens that a prompt and its generated text may have together.
 int64_t longest_text(const config::Settings& settings, const model::ModelConfig& config);
-// The number of tokens to generate if a request does not say. default_max_tokens() returns this
-// number, or less if the prompt leaves less room.
+// The most tokens that are generated for a request that sets no number. default_max_tokens()
+// returns this number, or less if the prompt leaves less room.
 inline constexpr int64_t kDefaultMaxTokens = 200;
 int64_t default_max_tokens(int64_t prompt_tokens, int64_t longest_text);
 

@@ -1,5 +1,5 @@
-// Provides tests with an API server that has the bundled model's tokenizer. The test itself decides
-// what the generator generates.
+// Provides tests with an API server that has the bundled model's tokenizer. The generator is a
+// FakeGenerator, so the test itself decides which tokens it generates.
 #pragma once
 
 #include <condition_variable>
@@ -99,7 +99,7 @@ class ApiTest : public ::testing::Test {
   std::vector<int32_t> ids(std::string_view text) const { return tokenizer_.encode(text, false); }
 
   // parsed() returns the body's JSON. events() returns the events of a stream, whose last one must
-  // be [DONE]; that one is left out.
+  // be [DONE]; this last event is left out.
   static json::value parsed(const Exchange& exchange) { return json::parse(exchange.body, "body"); }
   static std::vector<json::value> events(const Exchange& exchange) {
     std::vector<json::value> events;
