@@ -1,6 +1,7 @@
 """serve: a server whose ranks are threads ends with one error when one of them stops, and starts again."""
 
 import json
+import os
 import threading
 
 import harness
@@ -10,6 +11,8 @@ from thread_stop import stop_thread, thread_named, wait_until_asleep
 
 ARGUMENTS = ("--tensor-parallel", "2", "--rank-timeout", "5", "--max-seq-len", "256")
 DEVICE_FAILED = 7  # the exit code
+# A thread that has stopped keeps what it owns until its process ends, which AddressSanitizer would call a leak.
+os.environ["ASAN_OPTIONS"] = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "detect_leaks=0"]))
 
 
 @cpu_only("ranks are threads of the CPU")
