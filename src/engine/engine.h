@@ -311,7 +311,8 @@ class Engine : private sched::AdmissionGate, private sched::StepDevice<InFlightS
   bool overlaps_;
   kv::PagePool pool_;
   std::unique_ptr<kv::PrefixCache> cache_;
-  // Null where layers with a window share the pages of all layers.
+  // The group of pages of the layers with a window. Null where no layer has pages of its own: no
+  // layer keeps a window, or those that do share the pages of all layers.
   std::unique_ptr<kv::WindowGroup> window_;
   sched::Scheduler scheduler_;
   std::vector<RequestState> states_;  // by Sequence::index

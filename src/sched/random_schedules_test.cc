@@ -303,7 +303,8 @@ class Schedule : private StepDevice<FakeStep> {
     }
   }
 
-  // Returns whether `sequence` has a shorter prompt of the same priority.
+  // Returns whether `sequence` may be scheduled before `other` out of order: it has the same
+  // priority and fewer tokens to compute, which are those not found in the prefix cache.
   static bool passes(const Sequence& sequence, const Sequence& other) {
     return sequence.priority == other.priority && sequence.num_to_compute < other.num_to_compute;
   }

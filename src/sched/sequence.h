@@ -25,9 +25,10 @@ struct ScheduledTokens {
   SequenceId sequence = 0;
   int64_t first = 0;
   int64_t count = 0;
-  // The number of tokens that the device guesses and checks behind a `count` of one, where the
-  // sequence takes drafts. If drafts of an earlier step turn out right, the row begins that much
-  // later than `first`.
+  // The number of places for drafts behind the row's one token; 0 where `count` is not 1. The device
+  // guesses and checks them. In a uniform step, rows of sequences that take no drafts have these
+  // places, too, but choose only one token. For each draft of a step in flight that turns out right,
+  // the row begins one position later than `first`.
   int64_t drafts = 0;
   // The sequence's address while it lives (see Scheduler::find()).
   Sequence* place = nullptr;

@@ -6,8 +6,9 @@
 
 namespace encore::cuda::decode {
 
-// Decode attention of one step. The grid is (row blocks, shares), or with kClusters (blocks of a
-// worker, shares).
+// Computes decode attention of one step. Each y of the grid is one share of the batch's KV (see
+// work.cuh). The blocks along x have the same share: they divide its query rows or, with kClusters,
+// they are a cluster that divides the keys of each step of the loop.
 template <typename Params, int C, int kTiles, bool kClusters>
 __global__ void __launch_bounds__(kThreads,
                                   residency(C, kTiles, sizeof(typename Params::Kv)).blocks)

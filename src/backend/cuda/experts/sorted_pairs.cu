@@ -19,7 +19,8 @@ constexpr unsigned kSortBlocks = 8;
 constexpr int kPairsOfOneBlock = 4 * kSortThreads;
 constexpr int kCountsPerExpert = 2;
 
-// Sorts the pairs of a part. The grid is one cluster. One thread adds up the pairs of each expert.
+// Sorts by expert the (row, expert) pairs of one ExpertPart. The grid is one cluster. In each
+// block, every expert has a thread that adds up the counts of all blocks for it.
 __global__ void __launch_bounds__(kSortThreads)
     sort_pairs_kernel(const __grid_constant__ SortedPairs args) {
   constexpr int kWarps = kSortThreads / kSortLanes;

@@ -141,8 +141,8 @@ __device__ __forceinline__ void copy_pairs(uint32_t target, const CUtensorMap& m
       "l"(&map), "r"(column), "r"(0), "r"(output / kPairRows), "r"(barrier)
       : "memory");
 }
-// Copies a box of pairs as copy_pairs() copies it, but to the same place in the shared memory of
-// all blocks of the cluster.
+// Copies a box of alternating gate and up rows as copy_pairs() does, but to the same place in the
+// shared memory of all blocks of the cluster. The barrier of each block counts the bytes.
 __device__ __forceinline__ void copy_pairs_to_cluster(uint32_t target, const CUtensorMap& map,
                                                       int column, int output, uint32_t barrier) {
   constexpr uint16_t kAll = (1U << kBlocks) - 1;

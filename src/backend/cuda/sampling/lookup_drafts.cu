@@ -126,7 +126,8 @@ __device__ void lookup_row(const Lookup& lookup, int row, const DraftPlaces& pla
   }
 }
 
-// Begins a uniform step. One block handles one sequence.
+// Looks up the drafts of a uniform step, and writes the step's ids, the known tokens, and the rows
+// of logits and their lengths. One block handles one sequence.
 __global__ void __launch_bounds__(kLookupThreads)
     lookup_drafts_kernel(const __grid_constant__ Lookup lookup) {
   const int row = static_cast<int>(blockIdx.x);
@@ -134,7 +135,8 @@ __global__ void __launch_bounds__(kLookupThreads)
   __threadfence();
 }
 
-// Begins a mixed step. One block handles one sequence, and further blocks keep all known tokens.
+// Looks up the drafts of a mixed step and writes what lookup_drafts_kernel() writes. One block
+// handles one sequence, and further blocks keep all known tokens.
 // The block of a sequence with drafts keeps that sequence's tokens, too, with the same values.
 __global__ void __launch_bounds__(kLookupThreads)
     lookup_mixed_kernel(const __grid_constant__ Lookup lookup) {
