@@ -177,6 +177,7 @@ RankThreads::RankThreads(Device& first, const model::ModelSource& source,
           pthread_setname_np(pthread_self(), fmt::format("rank {}", index).c_str());
           try {
             LoadedModel model(*device, source, options);
+            Stream& stream = model.executor().loaded().stream;
             mailbox->set_loaded(model.adapter_share());
             Lookout lookout(*communicator, model.executor().output().ring());
             const auto between_looks =
@@ -184,11 +185,9 @@ RankThreads::RankThreads(Device& first, const model::ModelSource& source,
             while (const auto call =
                        mailbox->take(between_looks, [&] { lookout.look(watched->published()); })) {
               (*call)(model);
-              model.executor()
-                  .loaded()
-                  .stream.check();  // nobody else checks this rank's work for errors
+              stream.check();  // nobody else checks this rank's work for errors
             }
-            model.executor().loaded().stream.synchronize();
+            stream.synchronize();
           } catch (const Error& error) {
             communicator->fail(index, error.kind(), error.what());
           } catch (const std::exception& error) {
